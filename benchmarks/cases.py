@@ -38,7 +38,7 @@ from backend.enrolment.held_out_answers import Answers, Case, attributed, cases,
 from backend.errors import AtlasError
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy
-from jobs.server_process import chromium, served
+from jobs.screenshots import chromium, served
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver

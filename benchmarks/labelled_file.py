@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from backend.attribution.transfer_parts import Part
 from backend.corpus.release import Release, default_release
 from backend.enrolment.choice import choose, fit_chosen
 from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
@@ -34,7 +35,6 @@ from backend.inference.unknown_source import LeftOut, unknown_frame, without_col
 from backend.inference.validation import calibration_frame
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY
-from jobs.validate import Part
 
 
 def main() -> int:

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from backend.attribution.decision import find
 from backend.attribution.fitted_statistics import fitted_statistics_of
 from backend.attribution.scoring import Attributor
+from backend.attribution.transfer_parts import CATEGORY, Part, ask
 from backend.corpus.release import Release, default_release
 from backend.enrolment.catalogue import Ecosystems
 from backend.proxies.registry import load_reader
 from backend.store.database import default_data_folder
-from jobs.validate import CATEGORY, Part, ask
 
 MOST = 0.05
 K, SEED = 20, 7

@@ -13,12 +13,14 @@ import jobs
 from backend.errors import AtlasError
 
 STOPPED = "Stopped. Finished work is kept; the same command continues."
-"""Said after Ctrl-C, unless a verb has a sentence of its own under this name."""
+"""What is printed after Ctrl-C, unless a verb has a sentence of its own under this name."""
+SHARED = ("options", "pipeline", "trace_options")  # modules that are no verbs
 
 
 def verbs() -> list[str]:
     """Verbs, which are the modules of this package."""
-    return sorted(m.name for m in pkgutil.iter_modules(jobs.__path__) if not m.name.startswith("_"))
+    names = (module.name for module in pkgutil.iter_modules(jobs.__path__))
+    return sorted(name for name in names if not name.startswith("_") and name not in SHARED)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import shlex
 import time
 from collections.abc import Iterable, Iterator
@@ -22,31 +23,23 @@ from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, blocks_of, describe, installed, proxy_key
 from jobs import __main__ as verbs
 from jobs import options
+from jobs.pipeline import STAGES
 from jobs.relate import ENCODER
 
-STAGES = (
-    *("extract", "attribution", "extract-modal", "attribution-r", "controls", "baselines"),
-    *("readouts", "stress", "audit", "enroll", "reference", "statistics", "cost", "relate", "map"),
-    *("publish", "results"),
-)
-TUNED = ("encoder", "deberta")
-"""Baselines that take hours a fold without a GPU, and are made when they are asked for."""
-CONTROLLED = "100-way"
-"""Roster of the controls that need arrays of their own."""
-
-Stage = tuple[str, list[str]]
+TUNED = ("encoder", "deberta")  # baselines that take hours a fold without a GPU, and are made on request only
+CONTROLLED = "100-way"  # Roster of the controls that need arrays of their own.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("--proxy", default="smollm2-135m")
-    parser.add_argument("--roster", default="100-way,165-way", help="rosters, comma separated")
-    parser.add_argument(
-        "--layers", default="all", help="candidate blocks, comma separated (default: all blocks of the proxy)"
-    )
-    parser.add_argument("--from", dest="first", choices=STAGES, default=STAGES[0], help="stage to begin with")
-    parser.add_argument("--to", type=Path, default=None, help="data folder to publish to (default: ATLAS_DATA or data)")
-    parser.add_argument("--results", type=Path, default=None, help="file for the tables of results (default: none)")
+    options.add(parser, "roster")
+    text = "candidate blocks, comma separated (default: all blocks of the proxy)"
+    parser.add_argument("--layers", default="all", help=text)
+    first = next(iter(STAGES))
+    parser.add_argument("--from", dest="first", choices=tuple(STAGES), default=first, help="stage to begin with")
+    parser.add_argument("--to", type=Path, help="data folder to publish to (default: ATLAS_DATA or data)")
+    parser.add_argument("--results", type=Path, help="file for the tables of results (default: none)")
     parser.add_argument(
         "--tune",
         default="",
@@ -55,9 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "has one as a member (hours a fold without a GPU; default: none)",
     )
     parser.add_argument("--keep", action="store_true", help="keep earlier generations in that folder")
-    options.add_limit(parser)
-    options.add_release(parser)
-    options.add_work(parser)
+    options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,16 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def before(stage: str) -> tuple[str, ...]:
     """Stages that come before another one."""
-    return STAGES[: STAGES.index(stage)]
+    return tuple(itertools.takewhile(lambda name: name != stage, STAGES))
 
 
-def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
+def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     """Stages with their commands; modal blocks are looked up when the first stage that reads at them comes.
 
     Every roster is read at its own; what is read once for all of them is read at each of these blocks.
     """
     rosters = options.rosters_of(arguments.roster)
-    tuned = [name.strip() for name in arguments.tune.split(",") if name.strip()]
+    tuned = options.parts(arguments.tune)
     unknown = sorted(set(tuned) - set(TUNED))
     if unknown:
         raise AtlasError(f"'{unknown[0]}' is no fine-tuned baseline", f"Choose from {', '.join(TUNED)}")
@@ -102,11 +93,9 @@ def plan(arguments: argparse.Namespace) -> Iterator[Stage]:
 
     yield "extract", extract("agent500", "ur", "--layers", arguments.layers)
     yield "attribution", evaluate("attribution", "ur", "--layers", arguments.layers)
-    modal = (
-        {}
-        if "attribution-r" in before(arguments.first)
-        else {roster: modal_layer(arguments, roster) for roster in rosters}
-    )
+    modal = {}
+    if "attribution-r" not in before(arguments.first):
+        modal = {roster: modal_layer(arguments, roster) for roster in rosters}
     layer, members = ["--layers", numbers(modal.values())], member_blocks(arguments)
     deeper = ["--layers", numbers([*modal.values(), *members]), "--lengths", "full"]
     yield "extract-modal", extract("math100", "ur", *deeper)

@@ -31,12 +31,14 @@ from backend.intake.encoding import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
 from jobs.trace_options import (
+    ENROLMENT,
     NOTHING_KEPT,
+    add,
     add_columns,
-    add_device,
     columns_of,
     describe,
     excluded,
+    parts,
     plain_errors,
     say,
     stop_on_interrupt,
@@ -49,57 +51,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES")
     parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are said to come from")
-    parser.add_argument(
-        "--enrolment",
-        metavar="NAME",
-        help="a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: of "
-        "those that know the claim that of most sources, then the most accurate)",
-    )
+    default = "of those that know the claim that of most sources, then the most accurate"
+    parser.add_argument("--enrolment", metavar="NAME", help=ENROLMENT.format(default))
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
     parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV beside it")
     parser.add_argument("--case", default="Untitled case", help="name of the case")
     parser.add_argument("--question", help="what is asked, in a sentence")
-    parser.add_argument(
-        "--prior",
-        type=Path,
-        metavar="FILE",
-        help="JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)",
-    )
+    text = "JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)"
+    parser.add_argument("--prior", type=Path, metavar="FILE", help=text)
     parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
     add_columns(parser)
     parser.add_argument("--keep-duplicates", action="store_true", help="count traces that repeat an earlier one")
-    parser.add_argument(
-        "--keep-text", type=int, default=0, metavar="N", help="show text and token evidence of N traces (default: none)"
-    )
+    text = "show text and token evidence of N traces (default: none)"
+    parser.add_argument("--keep-text", type=int, default=0, metavar="N", help=text)
     parser.add_argument("--against", metavar="LABEL", help="rival in the token evidence (default: the strongest)")
     parser.add_argument("--orders", type=int, default=ORDERS, help="random orders (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the random orders (default: %(default)s)")
-    parser.add_argument(
-        "--stop-level", type=float, default=STOP_LEVEL, metavar="RATE",
-        help="stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)",
-    )  # fmt: skip
+    text = "stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)"
+    parser.add_argument("--stop-level", type=float, default=STOP_LEVEL, metavar="RATE", help=text)
     parser.add_argument("--also", metavar="NAMES", help="further enrolments that read the traces, comma separated")
-    add_device(parser)
+    add(parser, "device")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
-    """Attribute, print the answer and write the report.
-
-    Raises
-    ------
-    AtlasError
-        If the file or what is asked of it makes no sense.
-    """
-    with plain_errors():
-        return _attributed(arguments)
-
-
-def _attributed(arguments: argparse.Namespace) -> int:
+    """Attribute, print the answer and write the report. Raises AtlasError where a file or an option makes no sense."""
     if arguments.list:
-        return _list()
+        for name, path in enrolments().items():
+            enrolment = load_enrolment(path)
+            say(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
+        return 0
     if arguments.traces is None:
         raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
-    also = tuple(name.strip() for name in (arguments.also or "").split(",") if name.strip())
+    also = tuple(parts(arguments.also))
     written = _targets(arguments.report)
     named = [Path(name) for name in (arguments.enrolment, *also) if name]
     _files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
@@ -134,9 +118,9 @@ def _attributed(arguments: argparse.Namespace) -> int:
         if arguments.enrolment is None and (offered := offer(enrolment, arguments.claimed)):
             say(f"  {offered}")
         models = Models.on(arguments.device)
-        attributor, *beside = (models.attributor(one) for one in (enrolment, *others))
-        with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr)) as cancelled:
-            inquiry = audit(
+        attributor, *further_attributors = (models.attributor(one) for one in (enrolment, *others))
+        with stop_on_interrupt() as cancelled:
+            report = audit(
                 stream,
                 layout,
                 attributor,
@@ -144,9 +128,8 @@ def _attributed(arguments: argparse.Namespace) -> int:
                 progress=_progress(enrolment),
                 cancelled=cancelled,
                 command=portable(command_line()),
-                others=beside,
-            )
-    report = inquiry.report
+                others=further_attributors,
+            ).report
     _answer(report)
     if written:
         for path, form in zip(written, (write_json, write_csv, write_html), strict=True):
@@ -168,19 +151,12 @@ def _prior(path: Path | None) -> dict[str, float] | None:
     if path is None:
         return None
     try:
-        told = json.loads(path.read_text("utf-8"))
-        if isinstance(held := told.get("reference"), dict):
-            told = dict(zip(held["sources"], held["prior"], strict=True))
-        return {str(label): float(weight) for label, weight in told.items()}
+        weights = json.loads(path.read_text("utf-8"))
+        if isinstance(reference := weights.get("reference"), dict):
+            weights = dict(zip(reference["sources"], reference["prior"], strict=True))
+        return {str(label): float(weight) for label, weight in weights.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise AtlasError(f"The prior in {path} cannot be read", 'Write JSON: {"source": 0.7, "other": 0.3}') from error
-
-
-def _list() -> int:
-    for name, path in enrolments().items():
-        enrolment = load_enrolment(path)
-        say(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
-    return 0
 
 
 def _progress(enrolment: Enrolment) -> Any:

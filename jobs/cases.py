@@ -12,17 +12,12 @@ import argparse
 import contextlib
 from pathlib import Path
 
-import numpy as np
-
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
-from backend.enrolment.heads import of_states
-from backend.enrolment.held_out_answers import BUDGET, Answers, answered, answers_file, grouping, save_answers
+from backend.enrolment.held_out_answers import BUDGET, Answers, answers_file, save_answers
+from backend.enrolment.roster_answers import answers_of, reads_stored
 from backend.errors import AtlasError
-from backend.protocol import GROUPING_SEEDS
-from backend.store.builds import code_version, command_line, host, portable
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy
 from jobs import options
@@ -32,16 +27,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("--enrolment", metavar="NAMES", help="comma separated (default: all that read whole rosters)")
     parser.add_argument("--k", type=int, default=BUDGET, help="traces a group (default: %(default)s)")
-    parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
-    options.add_release(parser)
+    options.add(parser, "to", "release")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the answers of every enrolment that was named."""
     data, release = arguments.to or default_data_folder(), options.release_of(arguments)
-    held = {name: load_enrolment(path) for name, path in enrolments(data).items()}
-    fitting = [name for name, one in held.items() if reads_stored(one)]
-    names = [name.strip() for name in arguments.enrolment.split(",")] if arguments.enrolment else fitting
+    known = {name: load_enrolment(path) for name, path in enrolments(data).items()}
+    fitting = [name for name, one in known.items() if reads_stored(one)]
+    names = options.parts(arguments.enrolment) if arguments.enrolment else fitting
     unknown = [name for name in names if name not in fitting]
     if unknown or not names:
         raise AtlasError(
@@ -49,69 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
             f"Choose from {', '.join(fitting)}" if fitting else "Run: python -m jobs enroll --roster 100-way",
         )
     for name in names:
-        keep_answers(held[name], release, data, arguments.k)
+        keep_answers(known[name], release, data, arguments.k)
     return 0
 
 
 def keep_answers(enrolment: Enrolment, release: Release, data: Path, k: int = BUDGET) -> None:
-    """Write what an enrolment of a roster says of held-out groups, and say how it compares with the table.
-
-    Raises
-    ------
-    AtlasError
-        As :func:`answers_of`, or if the folder cannot be written.
-    """
+    """Write what an enrolment of a roster answers about held-out groups, and print how the table compares."""
     answers, path = answers_of(enrolment, release, k), answers_file(enrolment.name, data)
     save_answers(answers, path)
     print(f"Written: {path.name}, {len(answers.truth):,} held-out groups of {k}, {path.stat().st_size / 1e3:.0f} kB")
     print(f"  {_beside_the_table(answers, data)}")
-
-
-def reads_stored(enrolment: Enrolment) -> bool:
-    """Whether it is of a roster, with a head for every fold that reads states alone, or words beside them."""
-    whole = any(head.fold is None for head in enrolment.heads)
-    return "roster" in enrolment.facts and enrolment.form is not None and not whole
-
-
-def fills_groups(enrolment: Enrolment, k: int = BUDGET) -> bool:
-    """Whether every fold holds the prompts of a group."""
-    return int(np.bincount(enrolment.folds).min()) >= k
-
-
-def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answers:
-    """What an enrolment of a roster says of the groups of the first grouping seed, from stored fingerprints.
-
-    Raises
-    ------
-    AtlasError
-        If fingerprints are missing, or a fold does not hold so many prompts.
-    """
-    roster = str(enrolment.facts["roster"])
-    if not fills_groups(enrolment, k):
-        raise AtlasError(f"The folds of '{enrolment.name}' do not all hold {k} prompts", "Give a smaller --k")
-    rows = slice_of(release, "agent500", enrolment.proxy, enrolment.view, roster)
-    groups = grouping(len(rows.sources), rows.prompt_folds, k)
-    for layer in {layer for head in enrolment.heads for layer in head.layers}:
-        rows.load(layer, enrolment.form.variant if enrolment.form else "full")  # speaks before all texts are counted
-    said = of_states(enrolment, rows, release.records("agent500").traces[: len(rows.labels)])
-    folds = np.tile(rows.prompt_folds, len(rows.sources))
-    log_posteriors = np.empty((len(folds), len(rows.sources)), dtype=np.float32)
-    for head in enrolment.heads:
-        unseen = folds == head.fold
-        log_posteriors[unseen] = said(head, unseen)[0]
-    identity = rows.store.identity()
-    source, score, lead = answered(log_posteriors, groups)
-    facts = {
-        "benchmark": "agent500",
-        "roster": roster,
-        "reader": enrolment.reader,
-        "data_hash": release.manifest_hash,
-        "engine": identity.engine if identity else None,
-        "host": host(),
-        "code_version": code_version(),
-        "command": portable(command_line()),
-    }
-    return Answers(enrolment.name, enrolment.sha256, k, GROUPING_SEEDS[0], groups.truth, source, score, lead, facts)
 
 
 def _beside_the_table(answers: Answers, data: Path) -> str:

@@ -16,6 +16,7 @@ from backend import output_files as _files
 from backend.corpus.collection import ProgressReporter, collect, read_prompts
 from backend.corpus.endpoints import RateLimits, Source, parse_source, read_sources
 from backend.errors import AtlasError
+from jobs import options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,26 +24,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     usual = RateLimits()
     parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="one a line, or JSONL with prompt")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="JSONL file that grows")
-    asked = parser.add_argument_group("sources")
-    asked.add_argument("--source", action="append", default=[], metavar="SPEC", help="may be given several times")
-    asked.add_argument("--sources", type=Path, metavar="FILE", help="TOML file with a table [sources.NAME] each")
-    asked.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
-    asked.add_argument("--max-new-tokens", type=int, metavar="N", help="longest response (default: 128)")
-    asked.add_argument("--seed", type=int, help="where a source gives none (default: 42 for local models)")
+    group = parser.add_argument_group("sources")
+    group.add_argument("--source", action="append", default=[], metavar="SPEC", help="may be given several times")
+    group.add_argument("--sources", type=Path, metavar="FILE", help="TOML file with a table [sources.NAME] each")
+    group.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
+    group.add_argument("--max-new-tokens", type=int, metavar="N", help="longest response (default: 128)")
+    group.add_argument("--seed", type=int, help="where a source gives none (default: 42 for local models)")
     local = parser.add_argument_group("local models")
     local.add_argument("--batch", type=int, default=16, metavar="N", help="prompts at once (default: %(default)s)")
-    local.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+    options.add(local, "device")
     remote = parser.add_argument_group("endpoints")
     remote.add_argument("--base-url", metavar="URL", help="address of endpoints whose source gives none")
     remote.add_argument("--model", metavar="NAME", help="one endpoint without --source; also its name")
     remote.add_argument("--key-env", metavar="VARIABLE", help="environment variable with the key")
     remote.add_argument("--per-minute", type=float, metavar="N", help="most requests a minute")
-    remote.add_argument(
-        "--concurrency", type=int, default=usual.concurrency, metavar="N", help="requests at a time (%(default)s)"
-    )
-    remote.add_argument(
-        "--timeout", type=float, default=usual.timeout, metavar="S", help="seconds for an answer (%(default)s)"
-    )
+    text = "requests at a time (%(default)s)"
+    remote.add_argument("--concurrency", type=int, default=usual.concurrency, metavar="N", help=text)
+    text = "seconds for an answer (%(default)s)"
+    remote.add_argument("--timeout", type=float, default=usual.timeout, metavar="S", help=text)
     remote.add_argument("--retries", type=int, default=usual.retries, metavar="N", help="repetitions (%(default)s)")
 
 
@@ -53,19 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise AtlasError(f"limit is {arguments.limit}", "Give at least 1, or leave it out for all prompts")
     _files.spare([arguments.to], filter(None, [arguments.prompts, arguments.sources]))
     prompts = read_prompts(arguments.prompts)[: arguments.limit]
-    manners = RateLimits(
-        per_minute=arguments.per_minute,
-        concurrency=arguments.concurrency,
-        timeout=arguments.timeout,
-        retries=arguments.retries,
-    )
+    limits = {name: getattr(arguments, name) for name in ("per_minute", "concurrency", "timeout", "retries")}
     summary = collect(
         sources,
         prompts,
         arguments.to,
         batch_size=arguments.batch,
         device=arguments.device,
-        manners=manners,
+        manners=RateLimits(**limits),
         hearer=ProgressReporter(lambda sentence: print(sentence, flush=True), _progress),
     )
     print(f"{arguments.to}: {summary.collected:,} responses collected now, {summary.present:,} were there.")
@@ -80,12 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def sources_of(arguments: argparse.Namespace) -> list[Source]:
     """Sources of the command line and of the file."""
-    defaults: dict[str, Any] = {
-        "max_new_tokens": arguments.max_new_tokens,
-        "seed": arguments.seed,
-        "base_url": arguments.base_url,
-        "key_env": arguments.key_env,
-    }
+    names = ("max_new_tokens", "seed", "base_url", "key_env")
+    defaults: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     sources = [parse_source(text, defaults) for text in arguments.source]
     if arguments.sources:
         sources += read_sources(arguments.sources, defaults)
@@ -97,6 +87,6 @@ def sources_of(arguments: argparse.Namespace) -> list[Source]:
     return sources
 
 
-def _progress(source: str, done: int, wanted: int) -> None:
+def _progress(source: str, done: int, needed: int) -> None:
     if sys.stderr.isatty():
-        print(f"\r  {source}: {done} of {wanted} ", end="\n" if done == wanted else "", file=sys.stderr, flush=True)
+        print(f"\r  {source}: {done} of {needed} ", end="\n" if done == needed else "", file=sys.stderr, flush=True)

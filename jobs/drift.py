@@ -29,9 +29,10 @@ from backend.intake import COMMAND_LINE, Layout, inspect
 from backend.intake.encoding import opened
 from backend.store.builds import command_line, portable
 from jobs.trace_options import (
+    ENROLMENT,
     NOTHING_KEPT,
+    add,
     add_columns,
-    add_device,
     columns_of,
     describe,
     excluded,
@@ -50,30 +51,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "after", type=Path, nargs="?", metavar="AFTER", help="traces of the later window (default: half of BEFORE)"
     )
-    parser.add_argument(
-        "--enrolment",
-        metavar="NAME",
-        help="a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: that of "
-        "most sources, then the most accurate)",
-    )
+    default = "that of most sources, then the most accurate"
+    parser.add_argument("--enrolment", metavar="NAME", help=ENROLMENT.format(default))
     add_columns(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for the answer")
-    add_device(parser)
+    add(parser, "device")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, print the answer and write it.
-
-    Raises
-    ------
-    AtlasError
-        If a file or what is asked of it makes no sense.
-    """
-    with plain_errors():
-        return _compared(arguments)
-
-
-def _compared(arguments: argparse.Namespace) -> int:
+    """Compare, print the answer and write it. Raises AtlasError if a file or what is asked of it makes no sense."""
     files = [arguments.before, *([arguments.after] if arguments.after else [])]
     written = [arguments.json] if arguments.json else []
     enrolled = [Path(arguments.enrolment)] if arguments.enrolment else []
@@ -81,8 +68,8 @@ def _compared(arguments: argparse.Namespace) -> int:
     _files.writable(written)
     enrolment = find_enrolment(arguments.enrolment)
     settings = of_windows(enrolment.name, columns_of(arguments), arguments.encoding)
-    with ExitStack() as held:
-        streams = [held.enter_context(opened(path)) for path in files]
+    with ExitStack() as stack:
+        streams = [stack.enter_context(opened(path)) for path in files]
         layouts = [
             inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
             for stream, path in zip(streams, files, strict=True)
@@ -97,7 +84,7 @@ def _compared(arguments: argparse.Namespace) -> int:
             say(f"  {offered}")
         attributor = Models.on(arguments.device).attributor(enrolment)
         read: list[Window] = []
-        with stop_on_interrupt(lambda sentence: print(sentence, file=sys.stderr), COMPARED) as stopped:
+        with stop_on_interrupt(COMPARED) as stopped:
             for stream, layout, total in zip(streams, layouts, totals, strict=True):
                 if not stopped():
                     read.append(_read(stream, layout, attributor, settings, total, stopped))

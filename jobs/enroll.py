@@ -23,6 +23,7 @@ from backend.enrolment.files import save_enrolment
 from backend.enrolment.fit import enrolment_of, sample_enrolment
 from backend.enrolment.head_fits import METHODS
 from backend.enrolment.own_traces import EnrolOptions, check_name, enrol
+from backend.enrolment.roster_answers import fills_groups, reads_stored
 from backend.errors import AtlasError
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readouts import READ
@@ -40,8 +41,7 @@ from backend.proxies.registry import (
     weights_folder,
 )
 from jobs import options, publish
-from jobs.cases import fills_groups, keep_answers, reads_stored
-from jobs.trace_options import add_encoding
+from jobs.cases import keep_answers
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"proxy that reads the traces; several joined by '+'; the encoder of {', '.join(ENCODED)} (default: "
         f"{DEFAULT_PROXY}, as encoder {DEFAULT_ENCODER})",
     )
-    parser.add_argument(
-        "--view", help=f"input view, ur or r; for rosters also both, ur,r (default: ur, of {ENCODER} r)"
-    )
+    text = f"input view, ur or r; for rosters also both, ur,r (default: ur, of {ENCODER} r)"
+    parser.add_argument("--view", help=text)
     parser.add_argument(
         "--readout",
         choices=(AUTO, *ENROLLABLE),
@@ -66,20 +65,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{LDA_LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-    parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
+    options.add(parser, "device", "to")
     file = parser.add_argument_group("labelled traces")
     for role in ("label", "response", "prompt"):
         file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
-    add_encoding(file)
+    options.add(file, "encoding")
     file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
-    file.add_argument(
-        "--access", choices=("api", "local"), default="api", help="how the sources are served (default: %(default)s)"
-    )
+    text = "how the sources are served (default: %(default)s)"
+    file.add_argument("--access", choices=("api", "local"), default="api", help=text)
     file.add_argument("--no-publish", action="store_true", help="write file and rows, and publish later")
-    options.add_limit(parser)
-    options.add_release(parser)
-    options.add_work(parser)
+    options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,11 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.proxy = arguments.proxy or (DEFAULT_ENCODER if arguments.readout in ENCODED else DEFAULT_PROXY)
     arguments.view = arguments.view or (READ if arguments.readout == ENCODER else "ur")
     folder = options.data_of(arguments) / "enrolments"
-    given = [arguments.traces is not None, bool(arguments.roster), arguments.sample]
-    if sum(given) != 1:
-        raise AtlasError(
-            "It is not clear what to enrol", "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
-        )
+    if sum((arguments.traces is not None, bool(arguments.roster), arguments.sample)) != 1:
+        remedy = "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
+        raise AtlasError("It is not clear what to enrol", remedy)
     if not arguments.roster:
         _check_found_again(arguments.proxy)
     if arguments.roster and arguments.readout == AUTO:
@@ -104,20 +97,19 @@ def run(arguments: argparse.Namespace) -> int:
             )
         proxy = proxy_key(arguments.proxy)
         blocks = live_blocks(proxy) if arguments.readout == LDA_LIVE else None
-        made, left = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
+        made, remaining = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
         _write(made, folder)
-        print(f"{len(left)} responses to prompts that were left out are there to try it on.")
+        print(f"{len(remaining)} responses to prompts that were left out are there to try it on.")
     elif arguments.roster:
         release, proxy = options.release_of(arguments), proxies_key(arguments.proxy)
         method = arguments.readout or LDA_LIVE
         for roster in options.rosters_of(arguments.roster):
             for view in options.views_of(arguments.view):
-                made = enrolment_of(
-                    release, proxy, view, roster, layer=arguments.layer, limit=arguments.limit, method=method
-                )
-                kept = _write(made, folder)
-                if arguments.limit is None and reads_stored(kept) and fills_groups(kept):
-                    keep_answers(kept, release, folder.parent)
+                layer, limit = arguments.layer, arguments.limit
+                made = enrolment_of(release, proxy, view, roster, layer=layer, limit=limit, method=method)
+                saved = _write(made, folder)
+                if limit is None and reads_stored(saved) and fills_groups(saved):
+                    keep_answers(saved, release, folder.parent)
     else:
         made = _ecosystem(arguments, folder)
         if arguments.no_publish:
@@ -128,13 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_found_again(proxy: str) -> None:
-    """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone.
-
-    Raises
-    ------
-    AtlasError
-        If it is one.
-    """
+    """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone."""
     folder = Path(proxy).expanduser()
     if proxy not in registered() and folder.is_dir():
         raise AtlasError(
@@ -160,15 +146,8 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
     for note in found.notes:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
-    asked = EnrolOptions(
-        arguments.name.strip(),
-        proxy_key(arguments.proxy),
-        proxy_hash(arguments.proxy),
-        view,
-        arguments.layer,
-        arguments.access,
-        method,
-    )
+    proxy = (proxy_key(arguments.proxy), proxy_hash(arguments.proxy))
+    asked = EnrolOptions(arguments.name.strip(), *proxy, view, arguments.layer, arguments.access, method)
     reader = load_reader(arguments.proxy, arguments.device)
     with contextlib.closing(options.work_of(arguments)) as connection:
         made, fitted = enrol(connection, found, reader, asked)
@@ -182,13 +161,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
 
 
 def _publish(name: str, work: Path, data: Path) -> None:
-    """Publish the rows of an ecosystem whose file is written.
-
-    Raises
-    ------
-    AtlasError
-        If something that is served would be gone, or the folder cannot be written.
-    """
+    """Publish the rows of an ecosystem whose file is written, unless something that is served would be gone."""
     by_hand = shlex.join(["python", "-m", "jobs", "publish", "--work", str(work), "--to", str(data)])
     if loss := publish.lost(work, data):
         raise AtlasError(
@@ -209,8 +182,7 @@ def _families(path: Path | None) -> Mapping[str, str] | None:
     if path is None:
         return None
     try:
-        told = json.loads(path.read_text("utf-8"))
-        return {str(source): str(family) for source, family in told.items()}
+        return {str(source): str(family) for source, family in json.loads(path.read_text("utf-8")).items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise AtlasError(f"The families in {path} cannot be read", 'Write JSON: {"source": "family"}') from error
 

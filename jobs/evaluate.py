@@ -12,44 +12,36 @@ import importlib
 
 from backend.corpus.stored import write_release_sources
 from backend.errors import AtlasError
-from backend.evaluations.stages import STAGES, EvaluateOptions
+from backend.evaluations.stages import EvaluateOptions
 from backend.proxies.registry import proxies_key
 from jobs import options
+from jobs.pipeline import evaluated
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--stage", default="attribution", help=f"stages, comma separated ({', '.join(STAGES)})")
+    parser.add_argument("--stage", default="attribution", help=f"stages, comma separated ({', '.join(evaluated())})")
     parser.add_argument("--proxy", default="smollm2-135m")
     parser.add_argument("--view", default="ur", help="input views, comma separated (ur, r)")
-    parser.add_argument("--roster", default="100-way,165-way", help="rosters, comma separated")
+    options.add(parser, "roster")
     parser.add_argument("--layers", default="all", help="candidate blocks, comma separated (default: all on disk)")
     parser.add_argument("--method", default="", help="methods of a stage, comma separated (default: all)")
-    parser.add_argument(
-        "--model", default=None, help="hub id or folder of the model that a fine-tuned baseline starts from"
-    )
-    parser.add_argument(
-        "--readout", default=None, choices=("fused",), help="a readout beside the paper's, in place of --stage"
-    )
-    parser.add_argument(
-        "--members",
-        default="",
-        help="members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)",
-    )
-    options.add_limit(parser)
-    options.add_release(parser)
-    options.add_work(parser)
+    parser.add_argument("--model", help="hub id or folder of the model that a fine-tuned baseline starts from")
+    parser.add_argument("--readout", choices=("fused",), help="a readout beside the paper's, in place of --stage")
+    text = "members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)"
+    parser.add_argument("--members", default="", help=text)
+    options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the asked stages in their order, and write the results to the work database."""
-    asked = EvaluateOptions(
+    """Run the named stages in their order, and write the results to the work database."""
+    settings = EvaluateOptions(
         proxy=proxies_key(arguments.proxy),
         views=options.views_of(arguments.view),
         rosters=options.rosters_of(arguments.roster),
         layers=arguments.layers,
         limit=arguments.limit,
-        methods=tuple(part.strip() for part in arguments.method.split(",") if part.strip()),
+        methods=tuple(options.parts(arguments.method)),
         model=arguments.model,
         members=arguments.members,
     )
@@ -58,16 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.closing(options.work_of(arguments)) as connection:
         write_release_sources(connection, release)
         for stage in stages:
-            importlib.import_module(
-                "backend.costs.stage" if stage == "cost" else f"backend.evaluations.stages.{stage}"
-            ).run(connection, release, asked)
+            module = "backend.costs.stage" if stage == "cost" else f"backend.evaluations.stages.{stage}"
+            importlib.import_module(module).run(connection, release, settings)
     return 0
 
 
 def stages_of(text: str) -> list[str]:
     """Comma-separated stages, in their order."""
-    named = {part.strip() for part in text.split(",") if part.strip()}
-    unknown = sorted(named - set(STAGES))
-    if unknown or not named:
-        raise AtlasError(f"There is no stage '{', '.join(unknown)}'", f"Choose from {', '.join(STAGES)}")
-    return [stage for stage in STAGES if stage in named]
+    known, names = evaluated(), set(options.parts(text))
+    unknown = sorted(names - set(known))
+    if unknown or not names:
+        raise AtlasError(f"There is no stage '{', '.join(unknown)}'", f"Choose from {', '.join(known)}")
+    return [stage for stage in known if stage in names]

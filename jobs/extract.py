@@ -34,10 +34,12 @@ from backend.fingerprints import describe as size_text
 from backend.progress import ReadingBar
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import DEFAULT_PROXY, Proxy, blocks_of, describe, load_reader, proxy_hash
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
+from backend.store.result_queries import matching_rows
 from backend.store.writers import replace_rows, write_proxies
 from backend.traces import View
 from jobs import options
+from jobs.pipeline import ranges
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,25 +49,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="registered name, hub id or folder (see: proxies)")
     parser.add_argument("--view", default="ur", help="ur (prompt and response), r (response alone), or ur,r")
     parser.add_argument("--layers", default="all", help="blocks: all, 15, 3,9,15 or 1-12 (default: all)")
-    parser.add_argument(
-        "--lengths", help="response lengths in proxy tokens (default: full,128,64,32; for bench-a, full)"
-    )
-    parser.add_argument(
-        "--temporal", default="", help="blocks of which eight modes, maximum and final state are kept too, e.g. 9-18"
-    )
-    parser.add_argument(
-        "--positions", default="", help="blocks of which states at sampled positions are kept too (ten times the room)"
-    )
+    text = "response lengths in proxy tokens (default: full,128,64,32; for bench-a, full)"
+    parser.add_argument("--lengths", help=text)
+    text = "blocks of which eight modes, maximum and final state are kept too, e.g. 9-18"
+    parser.add_argument("--temporal", default="", help=text)
+    text = "blocks of which states at sampled positions are kept too (ten times the room)"
+    parser.add_argument("--positions", default="", help=text)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--span",
-        choices=("offsets", "prefix-count"),
-        default="offsets",
-        help="where the response begins: by the tokens' place in the text, or by counting tokens as the release does",
-    )
-    options.add_limit(parser)
-    options.add_release(parser)
-    options.add_work(parser)
+    text = "where the response begins: by the tokens' place in the text, or by counting tokens as the release does"
+    parser.add_argument("--span", choices=("offsets", "prefix-count"), default="offsets", help=text)
+    options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -144,29 +137,12 @@ def records_of(release: Release, benchmark: Benchmark | Literal["bench-a"]) -> R
 
 
 def lengths_of(text: str) -> tuple[int | None, ...]:
-    """Response lengths from 'full,128,64,32', the whole response first, then descending.
-
-    Raises
-    ------
-    AtlasError
-        If a part is neither 'full' nor a positive number.
-    """
-    parts = [p.strip() for p in text.split(",") if p.strip()]
+    """Response lengths from 'full,128,64,32', the whole response first, then descending."""
+    parts = options.parts(text)
     if not parts or any(p != "full" and not re.fullmatch(r"[1-9]\d*", p) for p in parts):
         raise AtlasError(f"'{text}' does not name response lengths", "Write full, 64 or full,128,64,32")
     numbers = sorted({int(p) for p in parts if p != "full"}, reverse=True)
     return (*([None] if "full" in parts else []), *numbers)
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers as '1-12,15'."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def _records(shards: Sequence[Shard]) -> int:
@@ -195,18 +171,10 @@ def _record(
     """Write the row of ``extractions``; speed and time are those of all runs that together read these records."""
     identity = store.identity()
     assert identity is not None
-    key: dict[str, object] = {
-        "benchmark": arguments.benchmark,
-        "proxy": proxy.key,
-        "input_view": store.key.view,
-        "layers": ranges(layers),
-    }
+    key: dict[str, object] = {"benchmark": arguments.benchmark, "proxy": proxy.key, "input_view": store.key.view}
+    key["layers"] = ranges(layers)
     with contextlib.closing(options.work_of(arguments)) as connection:
-        ((known,),) = connection.execute(
-            "SELECT count(*) FROM extractions WHERE benchmark = ? AND proxy = ? AND input_view = ? AND layers = ?",
-            list(key.values()),
-        ).fetchall()
-        if not done.records and known:
+        if not done.records and matching_rows(connection, "extractions", key):
             return
         details = {
             "lengths": list(readout.variants(layers[0])),
@@ -227,18 +195,12 @@ def _record(
         with recorded(
             connection,
             stage="extract",
-            command=command_line(),
             data_hash=release.manifest_hash,
             proxy_hash=identity.proxy_hash,
             details=details,
             took_s=took,
         ) as build:
-            write_proxies(connection, pd.DataFrame([_row(proxy)]))
+            names = ("name", "hub_id", "package", "licence", "depth", "hidden_size", "causal")
+            about = {"proxy": proxy.key} | {name: getattr(proxy, name) for name in names}
+            write_proxies(connection, pd.DataFrame([about]))
             replace_rows(connection, "extractions", pd.DataFrame([row]), key, build)
-
-
-def _row(proxy: Proxy) -> dict[str, object]:
-    """What table ``proxies`` says of a proxy."""
-    known = {"hub_id": proxy.hub_id, "package": proxy.package, "licence": proxy.licence}
-    shape = {"depth": proxy.depth, "hidden_size": proxy.hidden_size, "causal": proxy.causal}
-    return {"proxy": proxy.key, "name": proxy.name, **known, **shape}

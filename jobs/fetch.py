@@ -16,15 +16,10 @@ from backend.corpus.release import Release, default_release
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.add_argument(
-        "--from",
-        dest="source",
-        metavar="PATH|URL",
-        help=f"folder, .tar.gz or .zip archive, or address of one (default: {PUBLIC_RELEASE})",
-    )
-    parser.add_argument(
-        "--to", type=Path, metavar="FOLDER", help="where the release goes (default: ATLAS_RELEASE, else in the cache)"
-    )
+    text = f"folder, .tar.gz or .zip archive, or address of one (default: {PUBLIC_RELEASE})"
+    parser.add_argument("--from", dest="source", metavar="PATH|URL", help=text)
+    text = "where the release goes (default: ATLAS_RELEASE, else in the cache)"
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help=text)
     parser.add_argument("--recheck", action="store_true", help="read every file again, also those checked before")
 
 

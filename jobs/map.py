@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from functools import partial
 
 from backend.corpus.release import BENCHMARKS, Benchmark
 from backend.errors import AtlasError
@@ -24,47 +25,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", default=READER_PAPER, help=f"readers, comma separated ({', '.join(METHODS)})")
     parser.add_argument("--proxy", default=None, help="proxy or encoder (default: smollm2-135m; minilm-l6 for dna)")
     parser.add_argument("--view", default="r", help="input views, comma separated (ur, r)")
-    parser.add_argument("--roster", default="100-way,165-way", help="rosters, comma separated")
+    options.add(parser, "roster")
     parser.add_argument("--benchmark", default="agent500", help="benchmarks, comma separated (agent500, math100)")
     parser.add_argument("--layer", default=MODAL, help="READER's block, a number or 'modal' (default)")
     parser.add_argument("--sweep", action="store_true", help="also 20 t-SNE maps over seeds and perplexities")
-    parser.add_argument(
-        "--shuffle",
-        choices=("eligible", "all"),
-        default="eligible",
-        help="labels that the purity test permutes: of the averaged families (the paper) or all (its released code)",
-    )
+    text = "labels that the purity test permutes: of the averaged families (the paper) or all (its released code)"
+    parser.add_argument("--shuffle", choices=("eligible", "all"), default="eligible", help=text)
     parser.add_argument("--compare", action="store_true", help="only compare the readers that have a map already")
-    parser.add_argument(
-        "--pair", action="append", default=[], metavar="A,B", help="two sources to rank for each other (repeatable)"
-    )
-    options.add_limit(parser)
-    options.add_release(parser)
-    options.add_work(parser)
+    text = "two sources to rank for each other (repeatable)"
+    parser.add_argument("--pair", action="append", default=[], metavar="A,B", help=text)
+    options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Map every asked reader, roster and benchmark, and write the results to the work database."""
+    """Map every reader, roster and benchmark that is named, and write the results to the work database."""
     release = options.release_of(arguments)
     rosters, benchmarks = options.rosters_of(arguments.roster), benchmarks_of(arguments.benchmark)
     pairs = [pair_of(text) for text in arguments.pair]
     with contextlib.closing(options.work_of(arguments)) as connection:
         if not arguments.compare:
-            texts = Texts(release, arguments.limit)
+            texts, layer, limit = Texts(release, arguments.limit), arguments.layer, arguments.limit
             # All are looked up before the first is made, so that a missing one speaks at once.
             charts = [
                 [
-                    chart_of(
-                        connection,
-                        texts,
-                        method,
-                        arguments.proxy,
-                        view,
-                        roster,
-                        benchmark,
-                        arguments.layer,
-                        arguments.limit,
-                    )
+                    chart_of(connection, texts, method, arguments.proxy, view, roster, benchmark, layer, limit)
                     for benchmark in benchmarks
                 ]
                 for method in methods_of(arguments.method)
@@ -73,10 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             ]
             settings = PuritySettings(shuffle=arguments.shuffle)
             for domains in charts:
-                made = [
-                    (chart, make(connection, release, chart, with_sweep=arguments.sweep, purity_settings=settings))
-                    for chart in domains
-                ]
+                done = partial(make, connection, release, with_sweep=arguments.sweep, purity_settings=settings)
+                made = [(chart, done(chart)) for chart in domains]
                 if len(made) == len(BENCHMARKS):
                     relate_domains(connection, release, *made)
         for roster in rosters:
@@ -87,20 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def benchmarks_of(text: str) -> list[Benchmark]:
     """Comma-separated benchmarks."""
-    asked = [name.strip() for name in text.split(",") if name.strip()]
-    known: list[Benchmark] = [name for name in BENCHMARKS if name in asked]
-    if len(known) != len(asked) or not known:
-        raise AtlasError(f"'{text}' names a benchmark that does not exist", f"Choose from {', '.join(BENCHMARKS)}")
-    return known
+    return options.chosen(text, BENCHMARKS, "a benchmark that does not exist")
 
 
 def methods_of(text: str) -> list[str]:
     """Comma-separated methods of reading."""
-    asked = [name.strip() for name in text.split(",") if name.strip()]
-    known = [name for name in METHODS if name in asked]
-    if len(known) != len(asked) or not known:
-        raise AtlasError(f"'{text}' names a method that makes no map", f"Choose from {', '.join(METHODS)}")
-    return known
+    return options.chosen(text, METHODS, "a method that makes no map")
 
 
 def pair_of(text: str) -> Pair:

@@ -1,10 +1,12 @@
-"""Options that the verbs share, and what they mean: the release, the work database, rosters and views."""
+"""What the shared options mean: the release, the work database, rosters and views."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 
@@ -14,33 +16,25 @@ from backend.fingerprints import cache_folder
 from backend.store.continuation import begin_work
 from backend.store.database import WORK_FILE, InUseError, default_data_folder, open_work
 from backend.traces import VIEWS, View
+from jobs.trace_options import add, aligned, parts
+
+__all__ = [
+    "add",
+    "aligned",
+    "chosen",
+    "data_of",
+    "parts",
+    "release_of",
+    "rosters_of",
+    "views_of",
+    "work_of",
+    "work_path",
+]
 
 PATIENCE = 6 * 3600.0
 """Seconds that a job waits for another one to let go of the work database; evaluations hold it for an hour or more."""
 LOOK_AGAIN = 2.0
-
-
-def add_release(parser: argparse.ArgumentParser) -> None:
-    """``--release FOLDER``."""
-    parser.add_argument(
-        "--release", type=Path, default=None, help="folder of the public release (default: where fetch put it)"
-    )
-
-
-def add_work(parser: argparse.ArgumentParser) -> None:
-    """``--work FILE``."""
-    parser.add_argument("--work", type=Path, default=None, help="work database (default: in the cache folder)")
-
-
-def add_limit(parser: argparse.ArgumentParser) -> None:
-    """``--limit N``."""
-    parser.add_argument(
-        "--limit",
-        type=int,
-        default=None,
-        metavar="N",
-        help="only the first N prompts: a look, in a work database and a data folder of its own",
-    )
+Name = TypeVar("Name", bound=str)
 
 
 def release_of(arguments: argparse.Namespace) -> Release:
@@ -67,12 +61,7 @@ def work_of(arguments: argparse.Namespace) -> duckdb.DuckDBPyConnection:
     """The work database that the arguments name, migrated; while another job holds it, this one waits.
 
     The one in the cache folder begins with what is served, so that what is measured next stands beside it. One that is
-    named, and that of a look, begins empty.
-
-    Raises
-    ------
-    InUseError
-        If it is still held after :data:`PATIENCE`.
+    named, and that of a look, begins empty. Raises InUseError if it is still held after :data:`PATIENCE`.
     """
     path = work_path(arguments)
     if arguments.work is None and home(arguments) == cache_folder():
@@ -92,9 +81,18 @@ def work_of(arguments: argparse.Namespace) -> duckdb.DuckDBPyConnection:
             time.sleep(LOOK_AGAIN)
 
 
+def chosen(text: str, known: Sequence[Name], unknown: str) -> list[Name]:
+    """Comma-separated names in their usual order; ``unknown`` describes any other one."""
+    names = parts(text)
+    found = [name for name in known if name in names]
+    if len(found) != len(names) or not found:
+        raise AtlasError(f"'{text}' names {unknown}", f"Choose from {', '.join(known)}")
+    return found
+
+
 def rosters_of(text: str) -> list[str]:
     """Comma-separated roster names."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = parts(text)
     unknown = [name for name in names if name not in ROSTERS]
     if unknown or not names:
         raise AtlasError(f"There is no roster '{', '.join(unknown)}'", f"Choose from {', '.join(ROSTERS)}")
@@ -103,8 +101,4 @@ def rosters_of(text: str) -> list[str]:
 
 def views_of(text: str) -> list[View]:
     """Comma-separated input views."""
-    asked = [name.strip() for name in text.split(",") if name.strip()]
-    views: list[View] = [view for view in VIEWS if view in asked]
-    if len(views) != len(asked) or not views:
-        raise AtlasError(f"'{text}' names an input view that does not exist", f"Choose from {', '.join(VIEWS)}")
-    return views
+    return chosen(text, VIEWS, "an input view that does not exist")

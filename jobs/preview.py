@@ -19,10 +19,8 @@ from backend.intake.preview import Preview, preview
 from jobs.trace_options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
 
 STOPPED = NOTHING_KEPT
-FIRST = 5
-"""Traces of which a line is printed."""
-WIDTH = 60
-"""Characters of a prompt or a response in it."""
+FIRST = 5  # Traces of which a line is printed.
+WIDTH = 60  # Characters of a prompt or a response in it.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,26 +30,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for all of it")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
-    """Look, print what is there and write it.
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be read, or holds no trace.
-    """
+    """Look, print what is there and write it. Raises AtlasError if the file cannot be read, or holds no trace."""
     written = [arguments.json] if arguments.json else []
-    with plain_errors():
-        _files.spare(written, [arguments.traces])
-        _files.writable(written)
-        with opened(arguments.traces) as stream:
-            found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
-        describe(found)
-        for line in _lines(found):
-            say(line)
-        for path in written:
-            _files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
-            say(f"Written: {path}.")
+    _files.spare(written, [arguments.traces])
+    _files.writable(written)
+    with opened(arguments.traces) as stream:
+        found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
+    describe(found)
+    for line in _lines(found):
+        say(line)
+    for path in written:
+        _files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
+        say(f"Written: {path}.")
     return 0
 
 

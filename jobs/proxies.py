@@ -6,6 +6,7 @@ import argparse
 
 from backend.fingerprints import describe as size_text
 from backend.proxies import registry
+from jobs.trace_options import aligned
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
                 str(folder) if folder else ", ".join(w.package for w in proxy.wheels[:1]) or f"hub: {proxy.hub_id}",
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned(rows):
+        print(line)
     print(
         f"* default. Weights are kept in {registry.weights_folder()}; any hub id or folder with a safetensors "
         "model works too."

@@ -14,14 +14,13 @@ from backend.store.continuation import missing_results
 from backend.store.database import default_data_folder, publish
 from jobs import options
 
-SHOWN = 3
-"""Readers that a refusal names."""
+SHOWN = 3  # Readers that a refusal names.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    options.add_work(parser)
-    parser.add_argument("--to", type=Path, metavar="FOLDER", help="data folder (default: ATLAS_DATA, else data/)")
+    options.add(parser, "work")
+    options.add(parser, "to")
     parser.add_argument("--prune", action="store_true", help="remove the older generations")
     parser.add_argument("--replace", action="store_true", help="publish even where that takes measured readers out")
 

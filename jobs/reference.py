@@ -6,15 +6,17 @@ import argparse
 import contextlib
 from collections import Counter
 from dataclasses import replace
+from typing import Any, get_args
 
 import duckdb
+import numpy as np
 import pandas as pd
 
-from backend.corpus.release import Release
+from backend.corpus.release import PairSet, Release
 from backend.corpus.stored import describe_proxy, write_release_sources
 from backend.proxies.registry import registered
 from backend.reference import LEFT, UNREAD, Collected, Ledger, PublishedReader, Results, collect
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
 from backend.store.result_queries import count_rows, forget_published, reader_rows
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import options
@@ -25,8 +27,7 @@ UNKEYED = {"comparisons": "hypotheses", "paper_values": "place"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    options.add_release(parser)
-    options.add_work(parser)
+    options.add(parser, "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,19 +59,8 @@ def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: C
     files = sorted({file for frame in frames.values() for file in frame["source_file"]})
     written: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
-        builds = {
-            file: stack.enter_context(
-                recorded(
-                    connection,
-                    stage="reference",
-                    command=command_line(),
-                    data_hash=release.manifest_hash,
-                    origin="published",
-                    source_file=file,
-                )
-            )
-            for file in files
-        }
+        about: dict[str, Any] = {"stage": "reference", "data_hash": release.manifest_hash, "origin": "published"}
+        builds = {file: stack.enter_context(recorded(connection, **about, source_file=file)) for file in files}
         forget_published(connection, frames)
         for reader in collected.readers.values():
             method = f"published-{reader.method}" if reader.reader in renamed else reader.method
@@ -82,13 +72,9 @@ def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: C
                     rows[column] = rows[column].replace(renamed)
             name = UNKEYED.get(table, "reader")
             for value, part in rows.groupby(name, sort=False):
-                written[table] += _replace(connection, table, part, {name: value})
+                key, build = {name: value}, str(part["build_id"].iloc[0])
+                written[table] += replace_rows(connection, table, part.reset_index(drop=True), key, build)
     return dict(written)
-
-
-def _replace(connection: duckdb.DuckDBPyConnection, table: str, rows: pd.DataFrame, key: dict[str, object]) -> int:
-    """Write rows that carry their builds."""
-    return replace_rows(connection, table, rows.reset_index(drop=True), key, str(rows["build_id"].iloc[0]))
 
 
 def _write_reader(connection: duckdb.DuckDBPyConnection, reader: PublishedReader) -> None:
@@ -106,28 +92,16 @@ def _write_bench(connection: duckdb.DuckDBPyConnection, release: Release) -> Non
     """Write the models and pairs of Bench-A that published scores are about, unless they are there."""
     if count_rows(connection, "relationship_pairs") or not (release.data / "bench_a").is_dir():
         return
-    models = release.bench_models()
-    empty = Counter[str]()
-    records = release.bench_records()
-    per_model = len(records.prompt_ids)
-    for number, model in enumerate(records.sources):
-        traces = records.traces[number * per_model : (number + 1) * per_model]
-        empty[model] = sum(not trace.response for trace in traces)
-    with recorded(connection, stage="sources", command=command_line(), data_hash=release.manifest_hash) as build:
-        held = pd.DataFrame(
-            {
-                "model": models["model"],
-                "parent_family": models["parent_family"],
-                "is_parent": models["is_parent"],
-                "empty_responses": [empty[model] for model in models["model"]],
-            }
-        )
-        for family, part in held.groupby("parent_family", sort=False):
+    records, models = release.bench_records(), release.bench_models()[["model", "parent_family", "is_parent"]]
+    responses = np.array([bool(trace.response) for trace in records.traces]).reshape(len(records.sources), -1)
+    empty = dict(zip(records.sources, (~responses).sum(axis=1), strict=True))
+    with recorded(connection, stage="sources", data_hash=release.manifest_hash) as build:
+        rows = models.assign(empty_responses=[empty.get(model, 0) for model in models["model"]])
+        for family, part in rows.groupby("parent_family", sort=False):
             replace_rows(connection, "relationship_models", part, {"parent_family": family}, build)
-        for name in ("pair_disjoint", "disjoint_union"):
-            pairs = release.pairs("pair_disjoint" if name == "pair_disjoint" else "disjoint_union")
-            rows = pairs[["pair_id", "model_a", "model_b", "related"]]
-            replace_rows(connection, "relationship_pairs", rows, {"pair_set": name}, build)
+        for name in get_args(PairSet):
+            pairs = release.pairs(name)[["pair_id", "model_a", "model_b", "related"]]
+            replace_rows(connection, "relationship_pairs", pairs, {"pair_set": name}, build)
 
 
 def _report(ledger: Ledger) -> None:

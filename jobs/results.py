@@ -13,20 +13,15 @@ from pathlib import Path
 
 import duckdb
 
+from backend import output_files
 from backend.errors import AtlasError
-from backend.evaluations.stages import STAGES
-from backend.reference.marks import MARKED, changed_marks, fill
-from backend.reference.results_audit import audit_sections
-from backend.reference.results_blocks import block_section
+from backend.reference.paper import TABLES
 from backend.reference.results_book import Book, Uncited
-from backend.reference.results_comparisons import comparisons
-from backend.reference.results_costs import cost_sections
-from backend.reference.results_excerpts import Excerpts
+from backend.reference.results_comparisons import audit_sections, comparisons
+from backend.reference.results_excerpts import MARKED, Excerpts, changed_marks, fill
 from backend.reference.results_findings import findings
-from backend.reference.results_readouts import readout_sections
-from backend.reference.results_tables import sections
-from backend.reference.results_without import without_results
-from backend.reference.tables import TABLES
+from backend.reference.results_readouts import cost_sections, readout_sections
+from backend.reference.results_tables import block_section, sections, without_results
 from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import open_reading, summary_rows
 
@@ -47,18 +42,12 @@ PAGES = "README.md, docs/*.md"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument(
-        "--to",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help=f"write the report there, and no page (default: {REPORT}, and the marks of {PAGES})",
-    )
+    text = f"write the report there, and no page (default: {REPORT}, and the marks of {PAGES})"
+    parser.add_argument("--to", type=Path, metavar="FILE", help=text)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name what differs")
-    parser.add_argument(
-        "--data", type=Path, default=None, metavar="FOLDER", help="published generation (default: ATLAS_DATA or data)"
-    )
-    parser.add_argument("--work", type=Path, default=None, metavar="FILE", help="a work database in its place")
+    text = "published generation (default: ATLAS_DATA or data)"
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help=text)
+    parser.add_argument("--work", type=Path, metavar="FILE", help="a work database in its place")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(different) or f"{len(texts)} files agree with {path.name}")
         return 1 if different else 0
     for file, text in texts.items():
-        _write(file, text)
+        output_files.write(file, text)
     text = texts[target]
     print(f"{target}: {text.count(chr(10))} lines, {text.count('<sup>')} numbers with their builds")
     return 0
@@ -89,13 +78,7 @@ def all_texts(cursor: duckdb.DuckDBPyConnection) -> dict[Path, str]:
 
 
 def differences(texts: Mapping[Path, str]) -> Iterator[str]:
-    """One line for every table or section that a file has otherwise.
-
-    Parameters
-    ----------
-    texts : mapping of Path to str
-        Files as the database has them.
-    """
+    """One line for every table or section of ``texts``, as the database has them, that a file has otherwise."""
     for file, text in texts.items():
         before = file.read_text("utf-8") if file.exists() else ""
         if before == text:
@@ -117,26 +100,13 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         yield title, body
 
 
-def _write(file: Path, text: str) -> None:
-    """Replace a file in one step."""
-    scratch = file.with_name(f".{file.name}.partial")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, "utf-8")
-        scratch.replace(file)
-    except OSError as error:
-        raise AtlasError(
-            f"{file} cannot be written ({error.strerror})", "Give a file with --to that you may write"
-        ) from error
-
-
 def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """Lines of the report."""
     book = Book.read(cursor)
     yield INTRODUCTION
     yield from sections(book, TABLES, cursor)
     yield from block_section(book, cursor)
-    yield from readout_sections(book, wanted="readouts" in STAGES)
+    yield from readout_sections(book)
     yield from cost_sections(book)
     yield from comparisons(book, summary_rows(cursor, "comparisons"))
     yield from audit_sections(book, summary_rows(cursor, "audit_validation"))
@@ -146,16 +116,12 @@ def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
 
 
 def _builds(book: Book) -> Iterator[str]:
-    yield "## Builds"
-    yield ""
-    yield "| | build | origin | command | code | data | proxy | date (UTC) |"
+    yield from ("## Builds", "", "| | build | origin | command | code | data | proxy | date (UTC) |")
     yield "| ---: | --- | --- | --- | --- | --- | --- | --- |"
     for build_id, number in book.cited.items():
         build = book.builds.get(build_id, {})
         origin = f"published, `{build.get('source_file')}`" if build.get("origin") == "published" else "measured"
-        hashes = [
-            f"`{str(build.get(name) or '')[:12]}`" if build.get(name) else "" for name in ("data_hash", "proxy_hash")
-        ]
+        hashes = [f"`{build[name][:12]}`" if build.get(name) else "" for name in ("data_hash", "proxy_hash")]
         made = f"{build['started_at']:%Y-%m-%d %H:%M}" if build else "not recorded"
         command, code = f"`{build.get('command', '')}`", f"`{build.get('code_version', '')}`"
         yield f"| {number} | `{build_id}` | {origin} | {command} | {code} | {' | '.join(hashes)} | {made} |"

@@ -9,33 +9,46 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from backend.errors import AtlasError
-from jobs.server_process import chromium, served
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
 
 ROOT = Path(__file__).resolve().parents[1]
+START_S = 180.0  # Seconds that a server may take to start on a busy machine; an idle one needs a few.
+
+COMMAND_S = 600.0  # Seconds that a browser may take for one command there.
 SIZE = (1280, 800)
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-swiftshader", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
+)
+AT_5 = {"roster": "100-way", "k": "5"}
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "map": ("/", {}),
     "map-source": ("/", {"source": "claude_sonnet46", "other": "claude_opus46"}),
     "map-domains": ("/", {"space": "centred"}),
     "neighbourhoods": ("/neighbourhoods", {"roster": "100-way", "source": "claude_sonnet46"}),
-    "attribution": (
-        "/attribution",
-        {"roster": "100-way", "truth": "claude_sonnet46", "answer": "claude_opus46", "k": "5"},
-    ),
+    "attribution": ("/attribution", {**AT_5, "truth": "claude_sonnet46", "answer": "claude_opus46"}),
     "compare": ("/compare", {"roster": "100-way"}),
-    "source": ("/source/claude_sonnet46", {"roster": "100-way", "k": "5"}),
-    "family": ("/family/Claude", {"roster": "100-way", "k": "5"}),
+    "source": ("/source/claude_sonnet46", AT_5),
+    "family": ("/family/Claude", AT_5),
     "relationships": ("/relationships", {"protocol": "family"}),
     "attribute": ("/attribute", {}),
     "brief": ("/brief", {"roster": "100-way"}),
@@ -47,12 +60,67 @@ PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
 ANSWER_S = 180.0
-SETTLE_S = 1.5
-"""What fonts, the WebGL scene and a new size need."""
+SETTLE_S = 1.5  # What fonts, the WebGL scene and a new size need.
 DRAWN = (
     "return document.querySelectorAll('.js-plotly-plot .main-svg, .prose').length > 0"
     " && !document.querySelector('[data-dash-is-loading=true]')"
 )
+
+
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """The address of an atlas that ``python app.py`` serves on a free port of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    environment = {**os.environ, "ATLAS_HOST": "127.0.0.1", "ATLAS_PORT": str(port)}
+    server = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/health", timeout=5):
+                    break
+            except (urllib.error.URLError, OSError):
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise AtlasError("The atlas did not start", "Run python app.py and read what it says") from None
+                time.sleep(0.3)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextlib.contextmanager
+def chromium(downloads: Path | None = None, *flags: str) -> Iterator[WebDriver]:
+    """A browser with an empty profile that keeps what its console says, and downloads into a folder if there is one."""
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError as error:
+        raise AtlasError("selenium is not installed", "Run: pip install -e .[dev]") from error
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromedriver = shutil.which("chromedriver")
+    if not browser or not chromedriver:
+        raise AtlasError("Chromium is not installed", "On Debian run: apt-get install chromium chromium-driver")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = webdriver.ChromeOptions()
+        options.binary_location = browser
+        for flag in (*FLAGS, f"--user-data-dir={profile}", *flags):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        driver = webdriver.Chrome(options=options, service=Service(chromedriver))
+        try:
+            assert not isinstance(driver.command_executor, str)
+            driver.command_executor.client_config.timeout = COMMAND_S
+            driver.set_page_load_timeout(COMMAND_S)
+            if downloads is not None:
+                allowed = {"behavior": "allow", "downloadPath": str(downloads)}
+                driver.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+            yield driver
+        finally:
+            driver.quit()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

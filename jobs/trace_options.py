@@ -1,11 +1,13 @@
-"""What the verbs share that read traces: their options, what is said of a file, errors in plain words, Ctrl-C."""
+"""Options that the verbs share, what verbs that read traces print, and Ctrl-C; it needs neither store nor models."""
 
 from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,26 +16,44 @@ from backend.intake import Columns, Layout
 from backend.intake.preview import Preview
 from backend.intake.traces import visible
 
+SHARED: dict[str, dict[str, Any]] = {
+    "release": {"type": Path, "help": "folder of the public release (default: where fetch put it)"},
+    "work": {"type": Path, "help": "work database (default: in the cache folder)"},
+    "limit": {
+        "type": int,
+        "metavar": "N",
+        "help": "only the first N prompts: a look, in a work database and a data folder of its own",
+    },
+    "to": {"type": Path, "metavar": "FOLDER", "help": "data folder (default: ATLAS_DATA, else data/)"},
+    "roster": {"default": "100-way,165-way", "help": "rosters, comma separated"},
+    "device": {"default": "auto", "help": "auto, cpu or cuda (default: %(default)s)"},
+    "encoding": {"metavar": "NAME", "help": "of the text, such as cp1251 (default: recognised)"},
+}
+ENROLMENT = "a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: {})"
 ROLES = ("response", "prompt", "time", "label", "name")
-LISTED = 10
-"""Places of a file that are named one by one."""
+LISTED = 10  # places of a file that are named one by one
 KEPT = "what is done is kept"
 NOTHING_KEPT = "Stopped. Nothing is kept; the same command starts again."
-"""Said after a second Ctrl-C by verbs that write at their end only."""
+"""What verbs that write at their end only print after a second Ctrl-C."""
+
+
+def add(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Options that several verbs have."""
+    for name in names:
+        parser.add_argument(f"--{name}", **SHARED[name])
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
     """``--response-column`` and the like, and ``--encoding``."""
     for role in ROLES:
-        more = "" if role == "response" else "; none for no column"
-        text = f"column of the {role} (dots reach inside{more})"
+        text = f"column of the {role} (dots reach inside{'' if role == 'response' else '; none for no column'})"
         parser.add_argument(f"--{role}-column", metavar="COLUMN", help=text)
-    add_encoding(parser)
+    add(parser, "encoding")
 
 
-def add_encoding(parser: argparse._ActionsContainer) -> None:
-    """``--encoding``."""
-    parser.add_argument("--encoding", metavar="NAME", help="of the text, such as cp1251 (default: recognised)")
+def parts(text: str | None) -> list[str]:
+    """Comma-separated words."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def columns_of(arguments: argparse.Namespace) -> Columns:
@@ -41,9 +61,11 @@ def columns_of(arguments: argparse.Namespace) -> Columns:
     return Columns(**{role: getattr(arguments, f"{role}_column") for role in ROLES})
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """``--device``."""
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of a table as lines, every column as wide as its longest cell."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 @contextmanager
@@ -68,17 +90,7 @@ def describe(file: Layout | Preview) -> None:
 
 
 def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
-    """Say which places of a file were not scored, and why.
-
-    Parameters
-    ----------
-    file : mapping
-        ``input`` of a report.
-    exclusions : sequence of mapping
-        Of the report.
-    all_in : str
-        What holds those that are not listed.
-    """
+    """Print which places of the ``input`` of a report were not scored, and why; ``all_in`` holds those not listed."""
     entries = [*file["problems"], *exclusions]
     if not entries:
         return
@@ -91,26 +103,18 @@ def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 
 
 @contextmanager
-def stop_on_interrupt(say: Callable[[str], None], kept: str = KEPT) -> Iterator[Callable[[], bool]]:
-    """A first Ctrl-C ends the work after the batch that runs, a second one at once.
-
-    Parameters
-    ----------
-    say : callable
-        Receives a sentence at the first one.
-    kept : str
-        What becomes of the work that is done.
-    """
-    asked: list[int] = []
+def stop_on_interrupt(kept: str = KEPT) -> Iterator[Callable[[], bool]]:
+    """A first Ctrl-C ends the work after the batch that runs, a second one at once."""
+    signals: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
-        say(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.")
+        signals.append(number)
+        print(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(signals)
     finally:
         signal.signal(signal.SIGINT, before)

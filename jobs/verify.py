@@ -20,7 +20,7 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, inspect
 from backend.intake.encoding import opened
-from jobs.trace_options import NOTHING_KEPT, add_device, add_encoding, plain_errors, say
+from jobs.trace_options import NOTHING_KEPT, add, plain_errors, say
 
 STOPPED = NOTHING_KEPT
 
@@ -29,26 +29,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("report", type=Path, metavar="REPORT.json")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
-    parser.add_argument(
-        "--enrolment", metavar="NAME", help="an enrolment's name or file (default: found by its sha256)"
-    )
-    add_encoding(parser)
-    add_device(parser)
+    text = "an enrolment's name or file (default: found by its sha256)"
+    parser.add_argument("--enrolment", metavar="NAME", help=text)
+    add(parser, "encoding")
+    add(parser, "device")
 
 
+@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
-    """Check, compute again, and say equal or not.
-
-    Raises
-    ------
-    AtlasError
-        If the report cannot be read, or not be computed again.
-    """
-    with plain_errors():
-        return _checked(arguments)
-
-
-def _checked(arguments: argparse.Namespace) -> int:
+    """Check, compute again, and say equal or not. Raises AtlasError if the report cannot be read or computed again."""
     try:
         report = read_report(arguments.report.read_text("utf-8"), COMMAND_LINE.values)
     except (OSError, UnicodeDecodeError) as error:
@@ -69,27 +58,9 @@ def _checked(arguments: argparse.Namespace) -> int:
 def recomputed(
     report: Mapping[str, Any], traces: Path, named: str | None = None, device: str = "auto", encoding: str | None = None
 ) -> tuple[Enrolment, Inquiry]:
-    """The same audit once more, from the traces.
+    """The enrolment of a report, and the same audit once more from the traces, whose encoding it states or not.
 
-    Parameters
-    ----------
-    report : mapping
-    traces : Path
-    named : str, optional
-        Name or file of the enrolment.
-    device : str
-    encoding : str, optional
-        Of the traces; by default as the report has it, or recognised in another file.
-
-    Returns
-    -------
-    Enrolment, Inquiry
-        Of the report, and what it gives now.
-
-    Raises
-    ------
-    AtlasError
-        If the enrolment is not here, or none of the traces is in the file.
+    Raises AtlasError if the enrolment is not here, or none of the traces is in the file.
     """
     here: dict[str, Enrolment] = {}
     for path in enrolments().values():

@@ -35,7 +35,8 @@ from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import blocks_of, describe, installed
 from backend.traces import Trace
 from jobs.__main__ import main
-from jobs.extract import lengths_of, ranges
+from jobs.extract import lengths_of
+from jobs.pipeline import ranges
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny, tiny_decoder, tiny_tokenizer
 

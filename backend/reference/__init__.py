@@ -1,12 +1,8 @@
 """Published numbers: what the release's result files say, in the columns that measured numbers have.
 
 They stand for the eight proxies of the paper that need a GPU and a model hub, and for its baselines. Nothing here is
-computed again; every row carries the file that it came from, and what the store keeps of it is marked *published*.
-One module reads one family of results.
-
-Every result is taken: F1 of every source (frozen DNA, 1,800 rows) and the ranks of the four candidate pairs have tables
-of their own. What follows from numbers that were taken stays in the files, and so do settings, sizes and training logs;
-:mod:`backend.reference.left` names them, and ``python -m jobs reference`` counts them.
+computed again, and every row carries its file. One module reads one family of results, and takes all of it; what
+follows from it stays in the files, and so do settings, sizes and training logs, which ``left.toml`` names.
 """
 
 from __future__ import annotations
@@ -19,88 +15,34 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
-from backend.reference import attribution, baselines, controls, cost, geometry, paper, relationships
-from backend.reference.files import AGAIN, Ledger, Results
-from backend.reference.left import LEFT, UNREAD
-from backend.reference.rows import Collected, PublishedReader
+from backend.reference import attribution, baselines, geometry, paper, relationships
+from backend.reference.files import AGAIN, LEFT, UNREAD, Collected, Ledger, PublishedReader, Results
 from backend.traces import View
 
-__all__ = [
-    "LEFT",
-    "READERS_OF_FILES",
-    "UNREAD",
-    "Collected",
-    "Ledger",
-    "PublishedAttribution",
-    "PublishedReader",
-    "Results",
-    "collect",
-    "published_attribution",
-]
+__all__ = ["LEFT", "UNREAD", "Collected", "Ledger", "PublishedReader", "Results", "collect", "published_attribution"]
 
 READERS_OF_FILES: tuple[Callable[[Results, Collected], None], ...] = (
-    attribution.read_clean,
-    attribution.read_scans,
-    attribution.read_stress,
-    controls.read_temporal,
-    controls.read_statistics,
-    controls.read_variance,
-    baselines.read_random,
-    baselines.read_llmmap,
-    baselines.read_deberta,
-    baselines.read_dna,
-    baselines.read_finetuned,
-    relationships.read_pairs,
-    relationships.read_components,
-    relationships.read_baselines,
-    relationships.read_disjoint,
-    relationships.read_tests,
-    geometry.read_original_space,
-    geometry.read_candidates,
-    geometry.read_projections,
-    geometry.read_domains,
-    cost.read_costs,
-    paper.read_paper,
+    *(attribution.read_clean, attribution.read_scans, attribution.read_stress, attribution.read_temporal),
+    *(attribution.read_statistics, attribution.read_variance, baselines.read_random, baselines.read_llmmap),
+    *(baselines.read_deberta, baselines.read_dna, baselines.read_finetuned, relationships.read_pairs),
+    *(relationships.read_components, relationships.read_baselines, relationships.read_disjoint),
+    *(relationships.read_tests, geometry.read_original_space, geometry.read_candidates, geometry.read_projections),
+    *(geometry.read_domains, baselines.read_costs, paper.read_paper),
 )
 
 
 @dataclass(frozen=True)
 class PublishedAttribution:
-    """Clean attribution of one published reader on Agent500, 100-way.
-
-    Attributes
-    ----------
-    proxy : str
-        Tag of the proxy in the release.
-    view : {'ur', 'r'}
-    files : tuple of str
-        Result files under the release's folder.
-    metrics : DataFrame
-        Columns k, reduction, metric, seed, fold, value, std, n; the row without seed and fold is the summary.
-    """
+    """Clean attribution of one published reader on Agent500, 100-way."""
 
     proxy: str
     view: View
-    files: tuple[str, ...]
-    metrics: pd.DataFrame
+    files: tuple[str, ...]  # below the release's folder
+    metrics: pd.DataFrame  # k, reduction, metric, seed, fold, value, std, n; a summary has no seed and fold
 
 
 def collect(results: Results) -> Collected:
-    """Read every result file.
-
-    Parameters
-    ----------
-    results : Results
-
-    Returns
-    -------
-    Collected
-
-    Raises
-    ------
-    AtlasError
-        If there are no result files, or one of them cannot be understood.
-    """
+    """Read every result file. Raises AtlasError if there are no result files, or one of them cannot be understood."""
     into = Collected()
     for read in READERS_OF_FILES:
         try:
@@ -111,22 +53,9 @@ def collect(results: Results) -> Collected:
 
 
 def published_attribution(root: Path) -> Iterator[PublishedAttribution]:
-    """Read the budget curves of every published proxy and view, and the fold-wise end points where there are some.
+    """Budget curves of every published proxy and view, and end points fold by fold where there are some.
 
-    Parameters
-    ----------
-    root : Path
-        The release's folder.
-
-    Yields
-    ------
-    PublishedAttribution
-        Ordered by proxy, then view.
-
-    Raises
-    ------
-    AtlasError
-        If the folder holds no result files, or one of them cannot be understood.
+    Raises AtlasError if the release holds no result files, or one of them cannot be understood.
     """
     into = Collected()
     attribution.read_clean(Results(root), into)

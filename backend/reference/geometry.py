@@ -13,73 +13,40 @@ from typing import Any
 import pandas as pd
 
 from backend.protocol import READER_PAPER
-from backend.reference.files import Node, Results
-from backend.reference.rows import MAIN, ROSTER, Collected
+from backend.reference.files import MAIN, NAMES, ROSTER, Collected, Node, Results
 
 FOLDER = "geometry/agent500"
 CROSS = "geometry/cross_domain"
-PAIRS = {
-    "distilled_qwen_lineage": "R1-Distill-Qwen-32B / QwQ-32B",
-    "claude_deepseek": "Claude-Sonnet-4 / DeepSeek-V4-Pro",
-    "gemma_gemini": "Gemma-4-31B / Gemini-3.1-Flash-Lite",
-    "minimax_claude": "MiniMax-M3 / Claude-Sonnet-4.6",
-}
-SUMMARY = {
-    "same_source_top1_retrieval": "top1",
-    "same_source_top5_retrieval": "top5",
-    "same_source_mrr": "mrr",
-    "same_source_beats_random_source": "wins_other",
-    "same_source_cosine_mean": "cosine_same_mean",
-    "same_source_cosine_median": "cosine_same_median",
-    "different_source_cosine_mean": "cosine_other_mean",
-    "different_source_cosine_median": "cosine_other_median",
-    "nearest_cross_domain_family_match": "nearest_family_match",
-    "agent500_family_nn_purity": "agent500_purity_1",
-    "math100_family_nn_purity": "math100_purity_1",
-}
+PAIRS = NAMES["pairs"]
+PURITY = NAMES["purity"]
+SWEPT = NAMES["swept"]
+SUMMARY = NAMES["summary"]
 
 
 def read_original_space(results: Results, into: Collected) -> None:
     """Family purity, agreement of proxies, stability over prompt subsets, and the blocks that served."""
     for file in results.files(f"{FOLDER}/neighbor_purity.csv"):
         counts = _counts(results)
-        columns = ("proxy", "k", "purity", "ci_low", "ci_high", "analytic_chance", "permutation_null_mean", "p_value")
-        for row in _rows(results.table(file, (*columns, "holm_p_value_main_k1_k5"))):
-            into.add(
-                "family_purity",
-                file,
-                **_at(into, str(row["proxy"])),
-                k=int(row["k"]),
-                purity=row["purity"],
-                expectation=row["analytic_chance"],
-                null_mean=row["permutation_null_mean"],
-                p_value=row["p_value"],
-                low=row["ci_low"],
-                high=row["ci_high"],
-                p_holm=row["holm_p_value_main_k1_k5"],
-                **counts,
-            )
+        for row in _rows(results.table(file, ("proxy", "k", *PURITY))):
+            values = {ours: row[name] for name, ours in PURITY.items()}
+            into.add("family_purity", file, **_at(into, str(row["proxy"])), k=int(row["k"]), **values, **counts)
     for file in results.files(f"{FOLDER}/proxy_agreement.csv"):
         measured = {"distance_spearman": "spearman", "knn_jaccard_at_10": "jaccard_10"}
         for row in _rows(results.table(file, ("proxy_left", "proxy_right", *measured))):
             pair = sorted(into.reader(READER_PAPER, str(row[side]), "r") for side in ("proxy_left", "proxy_right"))
+            about = {"reader": pair[0], "other": pair[1], "roster": ROSTER, "domain": "agent500"}
             for name, metric in measured.items():
-                about = {"reader": pair[0], "other": pair[1], "roster": ROSTER, "domain": "agent500"}
                 into.add("reader_agreement", file, **about, metric=metric, value=row[name])
     for file in results.files(f"{FOLDER}/prompt_split_stability.csv"):
         measured = {"distance_spearman_with_full500": "spearman", "family_purity_at_5": "purity_5"}
         for row in _rows(results.table(file, ("proxy", "split", *measured))):
+            about = _at(into, str(row["proxy"])) | {"fold": int(row["split"])}
             for name, metric in measured.items():
-                where = {**_at(into, str(row["proxy"])), "fold": int(row["split"]), "metric": metric}
-                into.add("prompt_stability", file, **where, value=row[name])
+                into.add("prompt_stability", file, **about, metric=metric, value=row[name])
     for file in results.files(f"{FOLDER}/validation_summary.json"):
         for proxy, part in results.json(file)["proxy_metadata"].items():
-            served: dict[str, Any] = {
-                "reader": into.reader(READER_PAPER, proxy, "r"),
-                "roster": ROSTER,
-                "outer_fold": None,
-            }
-            into.add("layer_selection", file, **served, layer=int(part.required("layer")))
+            reader, layer = into.reader(READER_PAPER, proxy, "r"), int(part.required("layer"))
+            into.add("layer_selection", file, reader=reader, roster=ROSTER, outer_fold=None, layer=layer)
 
 
 def read_candidates(results: Results, into: Collected) -> None:
@@ -87,47 +54,31 @@ def read_candidates(results: Results, into: Collected) -> None:
     columns = ("proxy", "left_label", "right_label", "left_to_right_rank", "right_to_left_rank", "cosine_distance")
     for file in results.files(f"{FOLDER}/cross_provider_ranks.csv"):
         for row in _rows(results.table(file, columns)):
-            into.add(
-                "pair_ranks",
-                file,
-                **_at(into, str(row["proxy"])),
-                source=row["left_label"],
-                neighbor=row["right_label"],
-                rank=int(row["left_to_right_rank"]),
-                back=int(row["right_to_left_rank"]),
-                cosine=1 - row["cosine_distance"],
-            )
+            about = _at(into, str(row["proxy"])) | {"source": row["left_label"], "neighbor": row["right_label"]}
+            ranks = {"rank": int(row["left_to_right_rank"]), "back": int(row["right_to_left_rank"])}
+            into.add("pair_ranks", file, **about, **ranks, cosine=1 - row["cosine_distance"])
 
 
 def read_projections(results: Results, into: Collected) -> None:
     """The displayed t-SNE maps, those of both domains together, and the sweep over seeds and perplexities."""
-    for name, domain in (
-        (f"{FOLDER}/canonical_embedding.csv", "agent500"),
-        (f"{CROSS}/*_math100_model_*.csv", "math100"),
-    ):
+    flat: dict[str, Any] = {"method": "tsne", "dimensions": 2}
+    maps = {f"{FOLDER}/canonical_embedding.csv": "agent500", f"{CROSS}/*_math100_model_*.csv": "math100"}
+    for name, domain in maps.items():
         for file in results.files(name):
-            proxy = _proxy(file, results)
+            about = _at(into, _proxy(file, results), domain) | flat
             for row in _rows(results.table(file, ("label", "tsne_x", "tsne_y"))):
-                about = {**_at(into, proxy, domain), "method": "tsne", "dimensions": 2, "source": row["label"]}
-                into.add("projections", file, **about, x=row["tsne_x"], y=row["tsne_y"], z=None)
+                into.add("projections", file, **about, source=row["label"], x=row["tsne_x"], y=row["tsne_y"], z=None)
     for file in results.files(f"{CROSS}/*_joint_*.csv"):
         variant = "centred" if "domain_centered" in file else "raw"
         reader = into.reader(READER_PAPER, _proxy(file, results), "r")
         for row in _rows(results.table(file, ("label", "domain", "tsne_x", "tsne_y"))):
-            about = {"reader": reader, "roster": ROSTER, "variant": variant, "method": "tsne", "dimensions": 2}
-            place = {"domain": row["domain"], "source": row["label"], "x": row["tsne_x"], "y": row["tsne_y"]}
-            into.add("joint_projections", file, **about, **place, z=None)
+            about = {"reader": reader, "roster": ROSTER, "variant": variant, "domain": row["domain"], **flat}
+            into.add("joint_projections", file, **about, source=row["label"], x=row["tsne_x"], y=row["tsne_y"], z=None)
     for file in results.files(f"{FOLDER}/tsne_stability.csv"):
-        measured = {
-            "trustworthiness_at_5": "trustworthiness_5",
-            "trustworthiness_at_10": "trustworthiness_10",
-            "knn_jaccard_at_10": "knn_jaccard_10",
-            "family_purity_at_5": "family_purity_5",
-        }
-        for row in _rows(results.table(file, ("seed", "perplexity", *measured))):
+        for row in _rows(results.table(file, ("seed", "perplexity", *SWEPT))):
             settings = json.dumps({"perplexity": row["perplexity"], "seed": int(row["seed"])}, sort_keys=True)
-            about = {**_at(into, "qwen35_9b"), "method": "tsne-sweep", "dimensions": 2, "settings": settings}
-            for name, metric in measured.items():
+            about = _at(into, "qwen35_9b") | {"method": "tsne-sweep", "dimensions": 2, "settings": settings}
+            for name, metric in SWEPT.items():
                 into.add("projection_quality", file, **about, metric=metric, value=row[name])
 
 
@@ -153,10 +104,7 @@ def read_domains(results: Results, into: Collected) -> None:
 def candidate_pairs(results: Results) -> dict[tuple[str, str], float]:
     """How many main proxies put each candidate pair among their ten nearest, and the median mutual rank.
 
-    Returns
-    -------
-    dict
-        Values by name of the pair as the paper prints it, and 'Top-10' or 'Med. rank'.
+    Values by name of the pair as the paper prints it, and 'Top-10' or 'Med. rank'.
     """
     found: dict[tuple[str, str], float] = {}
     for file in results.files(f"{FOLDER}/cross_provider_ranks.csv"):

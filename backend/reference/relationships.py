@@ -7,36 +7,18 @@ of 2), which the paper's table prints, so that its readouts are marked ``@best``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from backend.protocol import READER_PAPER
-from backend.reference.attribution import COMPONENTS
-from backend.reference.files import Node, Results
-from backend.reference.rows import ENCODERS, Collected
+from backend.reference.attribution import BLOCKS, COMPONENTS
+from backend.reference.files import ENCODERS, NAMES, Collected, Node, Results
 
 METRICS = ("accuracy", "precision", "recall", "f1", "auc")
-READOUTS: Mapping[str, str] = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
 DISTANCES = {"cosine": "", "euclidean": "-euclidean"}
 PROFILES = {"full500_best_layer": "@best", "last_layer": "@last"}
-FEATURES = {
-    "fullrank_dc": "dc",
-    "fullrank_ac": "ac",
-    "fullrank_dc_ac_score_fusion": "dc-ac",
-    "fullrank_dc_ac_concat": "concat",
-    "grp128_dc": "grp128-dc",
-    "grp128_ac": "grp128",
-    "grp128_dc_ac_score_fusion": "grp128-dc-ac",
-}
-PROTOCOLS = {"model_disjoint_family_visible": "model", "family_disjoint_leave_two_out": "family"}
+FEATURES = NAMES["features"]
+PROTOCOLS = NAMES["protocols"]
 TEXT = {"MPT": "published-mpt", "PhyloLM": "published-phylolm"}
-STATISTICS = {
-    "bench_a/disjoint/statistics.json": "published/relationships/components",
-    "bench_a/disjoint/statistics_primary.json": "published/relationships/primary",
-    "bench_a/disjoint/statistics_with_baselines.json": "published/relationships/baselines",
-    "ablations/temporal/statistics.json": "published/relationships/temporal",
-}
-MEAN = "reader-mean4"
-"""The release's macro average over the four main proxies."""
+STATISTICS = NAMES["statistics"]
+MEAN = "reader-mean4"  # The release's macro average over the four main proxies.
 
 
 def read_pairs(results: Results, into: Collected) -> None:
@@ -47,20 +29,13 @@ def read_pairs(results: Results, into: Collected) -> None:
         reader = into.reader(READER_PAPER, held.text("proxy_tag"), view)
         for distance, ending in DISTANCES.items():
             for config, part in held["pair_metrics"][distance]["configs"].items():
-                readout = READOUTS[COMPONENTS[config]] + ending
+                readout = BLOCKS[COMPONENTS[config]] + ending
                 _summary(part["summary"], into, reader, "pair", readout)
                 _splits(part["splits"], into, reader, "pair", readout)
                 for pair in part["pair_scores"].parts():
+                    about = {"reader": reader, "pair_set": "pair_disjoint", "pair_id": pair.text("pair_id")}
                     for feature, value in _scores(pair, readout).items():
-                        where = {"pair_set": "pair_disjoint", "pair_id": pair.text("pair_id")}
-                        into.add(
-                            "relationship_features",
-                            file,
-                            reader=reader,
-                            **where,
-                            feature=f"{feature}{ending}",
-                            value=value,
-                        )
+                        into.add("relationship_features", file, **about, feature=f"{feature}{ending}", value=value)
 
 
 def read_components(results: Results, into: Collected) -> None:
@@ -100,7 +75,7 @@ def read_disjoint(results: Results, into: Collected) -> None:
         protocol = PROTOCOLS[held.text("split_type")]
         reader = into.reader(READER_PAPER, held.text("proxy_tag"), "ur")
         for config, part in held["configs"].items():
-            readout = READOUTS[COMPONENTS[config]]
+            readout = BLOCKS[COMPONENTS[config]]
             _summary(part["summary"], into, reader, protocol, readout, n=held.required("n_splits"))
             _splits(part["splits"], into, reader, protocol, readout)
 
@@ -139,7 +114,7 @@ def _tests(pair: Node, into: Collected, group: Node, hypotheses: str) -> None:
 def compared(name: str, proxy: str) -> str:
     """Reader and readout that a name in the statistics means."""
     if name in COMPONENTS:
-        return f"{READER_PAPER}/{proxy}/ur:{READOUTS[COMPONENTS[name]]}"
+        return f"{READER_PAPER}/{proxy}/ur:{BLOCKS[COMPONENTS[name]]}"
     if name.startswith("llm_dna_"):
         return f"dna/{ENCODERS[name.removeprefix('llm_dna_')][0]}/r:distance"
     return f"published-{name}:match"
@@ -150,16 +125,9 @@ def _summary(summary: Node, into: Collected, reader: str, protocol: str, readout
         interval = f"{metric}_bootstrap_95ci"
         low, high = (summary[interval].number(0), summary[interval].number(1)) if interval in summary else (None, None)
         about = {"reader": reader, "protocol": protocol, "readout": readout, "metric": metric, "split": None}
-        into.add(
-            "relationship_metrics",
-            summary.file,
-            **about,
-            value=summary.required(f"{metric}_mean"),
-            std=summary.required(f"{metric}_std"),
-            low=low,
-            high=high,
-            n=int(n if n is not None else summary.required("n_splits")),
-        )
+        mean, std = (summary.required(f"{metric}_{name}") for name in ("mean", "std"))
+        count = int(n if n is not None else summary.required("n_splits"))
+        into.add("relationship_metrics", summary.file, **about, value=mean, std=std, low=low, high=high, n=count)
 
 
 def _splits(splits: Node, into: Collected, reader: str, protocol: str, readout: str) -> None:

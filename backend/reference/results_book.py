@@ -1,18 +1,19 @@
-"""What a report draws on: every summary row with its build, and numbers as they are printed."""
+"""What a report draws on: every summary row with its build, numbers as they are printed, and Markdown."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 
-from backend.reference.layout import Cell
-from backend.reference.paper import Held, Printed, printed
+from backend.reference.paper import Cell, Held, Printed, printed
 from backend.store.result_queries import SUMMARIES, build_rows, reader_rows, summary_rows
 
 LETTERS = {3: "K", 6: "M", 9: "B"}
 ABSENT = "–"
+ROSTERS = ("100-way", "165-way")
 
 
 @dataclass(frozen=True)
@@ -25,30 +26,15 @@ class Number:
 
 @dataclass
 class Book:
-    """Everything that the tables and findings ask for.
+    """Everything that the tables and findings ask for."""
 
-    Attributes
-    ----------
-    held : Held
-        Summary rows of all result tables.
-    readers : list of dict
-    paper : list of Printed
-    kept : dict of (place, row, column) to dict
-        What the store keeps of a printed number: file_value, note, build_id.
-    builds : dict of str to dict
-    blocks : dict of (reader, roster) to int
-        Block of readers that stand at one, or the modal one.
-    cited : dict of str to int
-        Builds by number, in the order in which they are cited.
-    """
-
-    held: Held
+    held: Held  # summary rows of all result tables
     readers: list[dict[str, Any]]
     paper: list[Printed]
-    kept: dict[tuple[str, str, str], dict[str, Any]]
+    kept: dict[tuple[str, str, str], dict[str, Any]]  # what the store has of a printed number, by place, row, column
     builds: dict[str, dict[str, Any]]
-    blocks: dict[tuple[str, str], int]
-    cited: dict[str, int] = field(default_factory=dict)
+    blocks: dict[tuple[str, str], int]  # block of a reader on a roster: the one that it stands at, or the modal one
+    cited: dict[str, int] = field(default_factory=dict)  # builds in the order in which they are cited
 
     @classmethod
     def read(cls, cursor: duckdb.DuckDBPyConnection) -> Book:
@@ -58,6 +44,10 @@ class Book:
         blocks = {(row["reader"], row["roster"]): row["layer"] for row in rows["layer_selection"]}
         return cls(Held(rows), reader_rows(cursor), printed(), kept, build_rows(cursor), blocks)
 
+    def origin(self, origin: str, methods: Iterable[str]) -> list[str]:
+        """Readers that were measured here or published, of some methods."""
+        return [row["reader"] for row in self.readers if row["origin"] == origin and row["method"] in methods]
+
     def measured(self, pattern: str) -> list[dict[str, Any]]:
         """Our readers that a pattern means, e.g. ``reader-paper/{proxy}/ur``."""
         return [
@@ -65,10 +55,6 @@ class Book:
             for row in self.readers
             if row["origin"] == "measured" and pattern.format(proxy=row["proxy"], view=row["view"]) == row["reader"]
         ]
-
-    def proxies(self, pattern: str) -> list[str]:
-        """Our proxies for which a pattern names a reader that exists."""
-        return [row["proxy"] for row in self.measured(pattern) if row["proxy"] is not None]
 
     def number(self, cell: Cell, reader: str) -> Number | None:
         """What a reader holds for a question."""
@@ -83,6 +69,10 @@ class Book:
         """Superscript numbers of builds."""
         numbers = [self.cited.setdefault(build, len(self.cited) + 1) for build in dict.fromkeys(builds)]
         return f"<sup>{' '.join(str(number) for number in numbers)}</sup>" if numbers else ""
+
+    def cited_number(self, number: Number) -> str:
+        """A number with its builds."""
+        return plain(number.value) + self.cite(number.builds)
 
 
 class Uncited(Book):
@@ -104,9 +94,7 @@ def plain(value: float, digits: int = 3) -> str:
 def as_printed(text: str) -> str:
     """A number of the transcript as the paper prints it: 435.2M for 435.2e6."""
     digits, sign, power = text.partition("e")
-    if sign:
-        return f"{digits}{LETTERS[int(power)]}"
-    return plain(float(digits), len(digits.partition(".")[2]))
+    return f"{digits}{LETTERS[int(power)]}" if sign else plain(float(digits), len(digits.partition(".")[2]))
 
 
 def like(value: float, text: str) -> str:
@@ -116,6 +104,22 @@ def like(value: float, text: str) -> str:
         power = next((power for power in (9, 6, 3) if abs(value) >= 10.0**power), 0)
         return f"{value / 10.0**power:.3g}{LETTERS.get(power, '')}"
     shown = len(digits.partition(".")[2])
-    if abs(float(digits)) >= 100 and shown == 0:
-        return f"{value:.0f}"
-    return plain(value, max(shown, 1))
+    return f"{value:.0f}" if abs(float(digits)) >= 100 and shown == 0 else plain(value, max(shown, 1))
+
+
+def line(cells: Sequence[str]) -> str:
+    """One row of a table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def header(names: Sequence[str], numbers: int | None = None) -> Iterator[str]:
+    """Names and the rule below them; from column ``numbers`` on cells are set to the right."""
+    yield line(names)
+    yield line(["---:" if numbers is not None and column >= numbers else "---" for column in range(len(names))])
+
+
+def paragraphs(*parts: str | Iterable[str]) -> Iterator[str]:
+    """Texts and tables with an empty line after each."""
+    for part in parts:
+        yield from [part] if isinstance(part, str) else part
+        yield ""

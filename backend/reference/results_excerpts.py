@@ -3,6 +3,8 @@
 A *question* names a table of the store, a column (by default ``value``) and conditions on other columns. A condition
 with several values asks one question for each. Conditions of the file, its entry, a row, a column and a value add up;
 the later one wins. Text with ``*`` matches any text of that shape; ``pick`` then takes the largest, smallest or mean.
+In a page ``<!-- results: NAME -->`` and ``<!-- /results -->`` stand on lines of their own; several names of sentences
+make a paragraph. ``<!-- by hand: REASON -->`` stands before a table whose numbers are in no database.
 """
 
 from __future__ import annotations
@@ -21,20 +23,22 @@ from typing import Any
 import duckdb
 
 from backend.errors import AtlasError
-from backend.reference.markdown import header, line
-from backend.reference.results_blocks import block_section
-from backend.reference.results_book import Book, like, plain
-from backend.reference.results_costs import cost_sections, extraction_table
-from backend.reference.results_readouts import ROSTERS, goal_table, measured_readouts
+from backend.reference.results_book import ROSTERS, Book, header, like, line, plain
+from backend.reference.results_readouts import cost_sections, extraction_table, goal_table, measured_readouts
+from backend.reference.results_tables import block_section
 from backend.store.result_queries import matching_rows
 
+MARKED = re.compile(
+    r"^<!-- results: (?P<names>\S[^\n]*) -->\n(?P<body>.*?)^<!-- /results -->$", re.DOTALL | re.MULTILINE
+)
+MARK = re.compile(r"^<!-- (?:results: .*|/results) -->$", re.MULTILINE)
+BY_HAND = "<!-- by hand: "
 DECLARED = Path(__file__).with_name("excerpts.toml")
 NO_CONDITION = frozenset({"table", "column", "title", "form", "command", "pick", "origin"})
 QUERIED = ("reader", "metric", "seed", "fold")
 ATTRIBUTION = "attribution_metrics"
 WIDTH = 130
-FIRM = "\u00a0"
-"""A space at which no line ends."""
+FIRM = "\u00a0"  # A space at which no line ends.
 Question = dict[str, Any]
 
 
@@ -87,16 +91,7 @@ COMBINED: Mapping[str, Callable[[Value, Value], float]] = {
 
 
 class Excerpts:
-    """What the pages show of a database.
-
-    Parameters
-    ----------
-    cursor
-    book : Book
-        That of the same database; one that cites no builds.
-    declared : Path
-        Entries ``[tables.NAME]`` and ``[sentences.NAME]``; ``[defaults.TABLE]`` has conditions on a table of the store.
-    """
+    """What the pages show of a database, whose ``book`` cites no builds."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, book: Book, declared: Path = DECLARED) -> None:
         self._cursor, self._book, self._path = cursor, book, declared
@@ -120,15 +115,7 @@ class Excerpts:
         return [*self._tables, *self._sentences, *self._sections]
 
     def text(self, names: str) -> str:
-        """Generate a table or a section, or a paragraph of sentences.
-
-        Raises
-        ------
-        KeyError
-            If one of the names is not declared.
-        AtlasError
-            If a declaration cannot be understood.
-        """
+        """Generate a table or a section, or a paragraph of sentences. Raises KeyError for a name without an entry."""
         if names in self._sections:
             made = [text for text in self._sections[names]() if not text.startswith("## ")]
             return "\n".join(made).strip() or "Not measured: `python -m jobs all`."
@@ -247,3 +234,52 @@ def _command(question: Question) -> str:
     """Command of an entry, its ``{condition}`` filled in."""
     asked = {name: value[0] if isinstance(value, list) else value for name, value in question.items()}
     return re.sub(r"\{(\w+)\}", lambda found: str(asked[found[1]]), question["command"])
+
+
+def fill(page: Path, text: str, generate: Callable[[str], str]) -> str:
+    """Replace what stands between the marks of a page by what ``generate`` makes of their names.
+
+    Raises AtlasError if a mark names nothing, is not closed or was never opened.
+    """
+    remains = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
+    if stray := MARK.search(remains):
+        raise AtlasError(
+            f"{page}, line {_line(remains, stray.start())}: {stray[0]} has no counterpart",
+            "Put <!-- results: NAME --> before the text and <!-- /results --> after it, each on a line of its own",
+        )
+
+    def filled(found: re.Match[str]) -> str:
+        try:
+            body = generate(found["names"])
+        except KeyError as error:
+            raise AtlasError(
+                f"{page}, line {_line(text, found.start())}: nothing is called {error}",
+                "Declare it in backend/reference/excerpts.toml, or remove the mark",
+            ) from None
+        return f"<!-- results: {found['names']} -->\n{body}\n<!-- /results -->"
+
+    return MARKED.sub(filled, text)
+
+
+def changed_marks(before: str, after: str) -> list[str]:
+    """Names whose text differs between two states of a page."""
+    pairs = zip(MARKED.finditer(before), MARKED.finditer(after), strict=True)
+    return [old["names"] for old, new in pairs if old["body"] != new["body"]]
+
+
+def unmarked_tables(text: str) -> Iterator[tuple[int, str]]:
+    """Line and header of every table with decimals outside marks that no reason stands before."""
+    lines = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text).splitlines()
+    tabular = [row.lstrip().startswith("|") for row in lines]
+    for number, row in enumerate(lines):
+        if not tabular[number] or (number and tabular[number - 1]):
+            continue
+        end = next((i for i in range(number, len(lines)) if not tabular[i]), len(lines))
+        above = next((text for text in reversed(lines[:number]) if text.strip()), "")
+        decimals = any(re.search(r"(?<![\w.])\d*\.\d", cell) for cell in lines[number:end])
+        if decimals and not above.lstrip().startswith(BY_HAND):
+            yield number + 1, row.lstrip()
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1

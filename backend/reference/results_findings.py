@@ -7,301 +7,218 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from backend.protocol import READER_PAPER
-from backend.reference.layout import Cell, attribution, relationship
-from backend.reference.markdown import header, line
-from backend.reference.paper import DIFFERS
-from backend.reference.results_book import Book, Number, as_printed, like
-from backend.reference.results_simple import STATIC, cited, pooled, purity, retrieval, simple_methods
-from backend.reference.rows import ROSTER
+from backend.reference.paper import DECLARED, DIFFERS, Cell, attribution, question, relationship
+from backend.reference.results_book import ABSENT, Book, Number, as_printed, header, like, line, paragraphs
 
-ROUNDING = 1e-9
-"""Shares of a few hundred groups that differ by a margin do so up to the last digits."""
+ROUNDING = 1e-9  # shares of a few hundred groups that differ by a margin do so up to the last digits
 PAIR = {"accuracy": "Acc.", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
+DYNAMIC = ("published-llmmap", "dna", "published-deberta", "dna-finetuned", "llmmap", "deberta", "encoder")
+SIMPLE = ("ngram-word", "ngram-char")
+STATIC = {"mpt": "MPT", "phylolm": "PhyloLM"}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A direction that the paper claims: left above right, for every reader of a view.
-
-    Attributes
-    ----------
-    sentence, place : str
-        The claim, and where the paper makes it.
-    left, right : tuple of (method, Cell)
-    view : str
-        Of both sides, unless the right one has ``other_view``.
-    factor : float
-        What the right side is multiplied by.
-    margin : float
-        For claims of a tie: how far the two may be apart, whichever is ahead. 0 for none.
-    other_view : str
-        View of the right side where it is another one; empty where it is not.
-    """
+    """A direction that the paper claims: left above right, for every reader of a view."""
 
     sentence: str
-    place: str
-    left: tuple[str, Cell]
+    place: str  # where the paper makes it
+    left: tuple[str, Cell]  # method and question
     right: tuple[str, Cell]
-    view: str = "ur"
-    factor: float = 1.0
-    margin: float = 0.0
+    view: str = "ur"  # of both sides, unless the right one has ``other_view``
+    factor: float = 1.0  # what the right side is multiplied by
+    margin: float = 0.0  # for claims of a tie: how far the two may be apart, whichever is ahead
     other_view: str = ""
 
 
-def _variance(block: str) -> Cell:
-    return Cell("variance_ratios", "ratio", (("roster", ROSTER), ("block", block), ("fold", None)))
+def pooled(k: int, **where: Any) -> Cell:
+    """Accuracy pooled over the folds."""
+    return attribution("accuracy", k, "pooled", "value", **where)
 
 
-CLAIMS = (
-    *(
-        Claim(
-            f"K = {more} beats K = {less}",
-            "tab:agent500_allk",
-            (READER_PAPER, pooled(more)),
-            (READER_PAPER, pooled(less)),
-        )
-        for less, more in ((1, 5), (5, 10), (10, 20), (20, 50), (50, 100))
-    ),
-    Claim(
-        "DC beats first AC at K = 1", "tab:representation_ablation", ("reader-dc", pooled(1)), ("reader-ac", pooled(1))
-    ),
-    Claim(
-        "DC–AC is within one point of DC at K = 100",
-        "tab:representation_ablation",
-        (READER_PAPER, pooled(100)),
-        ("reader-dc", pooled(100)),
-        margin=0.01,
-    ),
-    Claim(
-        "first AC beats DC on pairs",
-        "tab:component_static_detail",
-        (READER_PAPER, relationship("pair", "accuracy", readout="ac")),
-        (READER_PAPER, relationship("pair", "accuracy", readout="dc")),
-    ),
-    Claim(
-        "first AC beats DC–AC where families are held out",
-        "Appendix, Transfer to Unseen Models and Families",
-        (READER_PAPER, relationship("family", "accuracy", readout="ac")),
-        (READER_PAPER, relationship("family", "accuracy")),
-    ),
-    *(
-        Claim(
-            f"two modes beat {name} at K = 1",
-            "tab:matched_temporal_controls",
-            ("dct-q2", pooled(1)),
-            (method, pooled(1)),
-        )
-        for name, method in (
-            ("four", "dct-q4"),
-            ("eight", "dct-q8"),
-            ("the final state", "temporal-final"),
-            ("the maximum", "temporal-max"),
-        )
-    ),
-    Claim(
-        "two modes are within one point of the mean at K = 1",
-        "tab:matched_temporal_controls",
-        ("dct-q2", pooled(1)),
-        ("temporal-mean", pooled(1)),
-        margin=0.01,
-    ),
-    Claim(
-        "two modes beat eight at K = 100",
-        "tab:matched_temporal_controls",
-        ("dct-q2", pooled(100)),
-        ("dct-q8", pooled(100)),
-    ),
-    Claim(
-        "the response alone beats prompt and response at K = 1",
-        "Proxy input",
-        (READER_PAPER, pooled(1)),
-        (READER_PAPER, pooled(1)),
-        view="r",
-        other_view="ur",
-    ),
-    Claim(
-        "prompt and response beat the response alone at K = 100",
-        "Proxy input",
-        (READER_PAPER, pooled(100)),
-        (READER_PAPER, pooled(100)),
-        other_view="r",
-    ),
-    *(
-        Claim(
-            f"{words} at K = {k}", "tab:aggregation_design_pilot", (left, pooled(k)), (right, pooled(k)), margin=margin
-        )
-        for words, left, right, margin in (
-            ("64 uniform positions beat 16", "positions-64", "positions-16", 0.0),
-            ("every fourth token is within one point of 32 positions", "positions-stride4", "positions-32", 0.01),
-            ("equal weights beat Fisher weights", "positions-16", "positions-fisher", 0.0),
-            ("25 % Fisher weights are within one point of equal ones", "positions-fisher25", "positions-16", 0.01),
-        )
-        for k in (1, 50, 100)
-    ),
-    Claim(
-        "a supervised projection to 64 dimensions beats the full fingerprint at K = 100",
-        "Appendix, Projection Pilot",
-        ("centroid-svd", pooled(100)),
-        (READER_PAPER, pooled(100)),
-    ),
-    Claim(
-        "two modes are within one point of two learned mixtures at K = 1",
-        "tab:matched_temporal_controls",
-        ("dct-q2", pooled(1)),
-        ("mixture-2", pooled(1)),
-        margin=0.01,
-    ),
-    Claim(
-        "every error at K = 100 stays in the family",
-        "Where do the remaining errors concentrate?",
-        (READER_PAPER, attribution("errors_within_family", 100, "pooled")),
-        (READER_PAPER, attribution("errors", 100, "pooled")),
-        margin=0.5,
-    ),
-    Claim(
-        "64 tokens beat 32",
-        "tab:stress_tests_full",
-        (READER_PAPER, pooled(100, condition="t64-global")),
-        (READER_PAPER, pooled(100, condition="t32-global")),
-    ),
-    Claim(
-        "clean traces beat Math100",
-        "tab:stress_tests_full",
-        (READER_PAPER, attribution("accuracy", 100, "fold")),
-        (READER_PAPER, attribution("accuracy", 100, "fold", benchmark="math100")),
-    ),
-    Claim(
-        "family purity@5 is more than twice chance",
-        "tab:signature_family_purity",
-        (READER_PAPER, purity("purity")),
-        (READER_PAPER, purity("expectation")),
-        view="r",
-        factor=2.0,
-    ),
-    Claim(
-        "centring the domains raises Top-1",
-        "tab:cross_domain_signature_retrieval",
-        (READER_PAPER, retrieval("centred")),
-        (READER_PAPER, retrieval("raw")),
-        view="r",
-    ),
-    Claim(
-        "first AC varies more with the source, against the prompt, than DC",
-        "Appendix, Source-to-Prompt Variance",
-        (READER_PAPER, _variance("ac")),
-        (READER_PAPER, _variance("dc")),
-    ),
+def _side(method: str = READER_PAPER, **asked: Any) -> tuple[str, Cell]:
+    return method, question(**asked)
+
+
+CLAIMS = tuple(
+    Claim(**claim | {side: _side(**claim[side]) for side in ("left", "right")}) for claim in DECLARED["claims"]
 )
+QUESTIONS = (
+    ("K = 1", attribution("accuracy", 1, "fold")),
+    ("K = 100", attribution("accuracy", 100, "fold")),
+    ("64 tokens, K = 100", pooled(100, condition="t64-global")),
+    ("32 tokens, K = 100", pooled(100, condition="t32-global")),
+    ("Math100, K = 100", attribution("accuracy", 100, "fold", benchmark="math100")),
+    ("family purity@5", question("family_purity", "purity", k=5)),
+    ("Math100 by signature, top 1", question("cross_domain", metric="top1", variant="raw")),
+    ("the same, centred", question("cross_domain", metric="top1", variant="centred")),
+)
+"""What n-grams are asked as well as the method."""
 
 
 def findings(book: Book) -> Iterator[str]:
     """The section, line by line."""
-    yield "## Where they disagree"
-    yield ""
-    yield "Every line compares two stored numbers; the superscripts are their builds."
-    yield ""
+    intro = "Every line compares two stored numbers; the superscripts are their builds."
+    yield from paragraphs("## Where they disagree", intro)
     yield from _files(book)
-    yield from simple_methods(book)
+    yield from _simple_methods(book)
     yield from _static(book)
-    yield from _claims(book)
+    yield from paragraphs(
+        "### The paper's directions, reader by reader",
+        "*published*: how many of the release's readers show it. *measured*: left and right number of each of ours.",
+        _claims(book),
+    )
 
 
 def _files(book: Book) -> Iterator[str]:
+    yield from paragraphs("### The paper and its released files")
     kept = [(p, book.kept[p.place, p.row, p.column]) for p in book.paper if (p.place, p.row, p.column) in book.kept]
-    yield "### The paper and its released files"
-    yield ""
     if not kept:
-        yield "Published numbers are not imported: `python -m jobs reference`."
-        yield ""
+        yield from paragraphs("Published numbers are not imported: `python -m jobs reference`.")
         return
-    held = [(p, row) for p, row in kept if row["file_value"] is not None]
-    other = [(p, row) for p, row in held if not p.agrees(row["file_value"])]
-    noted = [(p, row) for p, row in held if p.agrees(row["file_value"]) and " says " in (row["note"] or "")]
-    yield (
-        f"Of {len(kept)} printed numbers {len(held)} have a counterpart in the files, and {len(held) - len(other)} of "
-        f"these agree as printed. {len(kept) - len(held)} stand in no file."
+    filed = [(p, row) for p, row in kept if row["file_value"] is not None]
+    other = [(p, row) for p, row in filed if not p.agrees(row["file_value"])]
+    noted = [(p, row) for p, row in filed if p.agrees(row["file_value"]) and " says " in (row["note"] or "")]
+    yield from paragraphs(
+        f"Of {len(kept)} printed numbers {len(filed)} have a counterpart in the files, and {len(filed) - len(other)} "
+        f"of these agree as printed. {len(kept) - len(filed)} stand in no file."
     )
+    for pairs, last in ((other, "files"), (noted, "the other file")):
+        if pairs and pairs is noted:
+            yield from paragraphs("Two files of the release hold the same quantity, and the paper prints one of them:")
+        if pairs:
+            yield from header(["place", "row", "column", "paper", last])
+            for p, row in pairs:
+                note = (row["note"] or "").replace(f"{DIFFERS}; ", "")
+                text = (like(row["file_value"], p.text) if pairs is other else note) + book.cite([row["build_id"]])
+                yield line([f"`{p.place}`", p.row, p.column, as_printed(p.text), text])
+            yield ""
+
+
+def _simple_methods(book: Book) -> Iterator[str]:
+    """Where simple methods beat the paper's baselines, or the method: n-grams, one component, matched beginnings."""
+    yield from paragraphs("### Simple methods that beat the paper's baselines, or the method")
+    yield from _ngrams(book)
+    if lines := _parts(book):
+        yield from paragraphs(
+            "One block of the spectrum against both, and matched beginnings against the method:",
+            [*header(["where", "simple", "accuracy", "beats", "accuracy"]), *lines],
+        )
+
+
+def _ngrams(book: Book) -> Iterator[str]:
+    simple = [row["reader"] for row in book.readers if row["method"] in SIMPLE]
+    if not simple:
+        command = "python -m jobs evaluate --stage baselines --roster 100-way"
+        yield from paragraphs(f"N-grams are not measured: `{command}`.")
+        return
+    groups = {
+        "published READERs": book.origin("published", (READER_PAPER,)),
+        "published baselines": book.origin("published", DYNAMIC),
+        "READERs here": book.origin("measured", (READER_PAPER,)),
+        "baselines here": book.origin("measured", DYNAMIC),
+    }
+    yield from paragraphs(
+        "N-grams need no model. How many readers they beat, and the best of those readers, beaten or not:"
+    )
+    yield from header(["where", "simple", "reaches", *groups])
+    for where, cell in QUESTIONS:
+        for reader in simple:
+            if (reached := book.number(cell, reader)) is not None:
+                cells = [_rivals(book, cell, reached, names) for names in groups.values()]
+                yield line([where, f"`{reader}`", book.cited_number(reached), *cells])
     yield ""
-    if other:
-        yield from header(["place", "row", "column", "paper", "files"])
-        for p, row in other:
-            value = like(row["file_value"], p.text) + book.cite([row["build_id"]])
-            yield line([f"`{p.place}`", p.row, p.column, as_printed(p.text), value])
-        yield ""
-    if noted:
-        yield "Two files of the release hold the same quantity, and the paper prints one of them:"
-        yield ""
-        yield from header(["place", "row", "column", "paper", "the other file"])
-        for p, row in noted:
-            note = (row["note"] or "").replace(f"{DIFFERS}; ", "") + book.cite([row["build_id"]])
-            yield line([f"`{p.place}`", p.row, p.column, as_printed(p.text), note])
-        yield ""
+
+
+def _rivals(book: Book, cell: Cell, reached: Number, rivals: list[str]) -> str:
+    """'3 of 8; `reader` .581': how many fall short of a number, and the best of all."""
+    known = [(number, rival) for rival in rivals if (number := book.number(cell, rival)) is not None]
+    if not known:
+        return ABSENT
+    beaten = sum(number.value < reached.value for number, _ in known)
+    best, name = max(known, key=lambda pair: pair[0].value)
+    count = f"**{beaten} of {len(known)}**" if beaten else f"0 of {len(known)}"
+    return f"{count}; `{name}` {book.cited_number(best)}"
+
+
+def _parts(book: Book) -> list[str]:
+    """The mean state against both blocks; first AC, MPT and PhyloLM against the joint readout of pairs."""
+    lines = []
+    readers = [row for row in book.readers if row["method"] == READER_PAPER and row["proxy"] is not None]
+    for k in (1, 100):
+        for row in readers:
+            mean = row["reader"].replace(READER_PAPER, "reader-dc", 1)
+            lines += _beaten(book, f"K = {k}, pooled", (mean, pooled(k)), (row["reader"], pooled(k)))
+    for protocol in ("pair", "model", "family"):
+        cells = {name: relationship(protocol, "accuracy", readout=name) for name in ("ac", "dc-ac", "match")}
+        for reader in (row["reader"] for row in readers if row["view"] == "ur"):
+            joint = (reader, cells["dc-ac"])
+            lines += _beaten(book, f"{protocol} splits", (reader, cells["ac"]), joint, "first AC alone")
+            for baseline in STATIC:
+                known = baseline if book.number(cells["match"], baseline) is not None else f"published-{baseline}"
+                lines += _beaten(book, f"{protocol} splits", (known, cells["match"]), joint)
+    return lines
+
+
+def _beaten(book: Book, where: str, first: tuple[str, Cell], second: tuple[str, Cell], part: str = "") -> list[str]:
+    low, high = book.number(second[1], second[0]), book.number(first[1], first[0])
+    if low is None or high is None or high.value <= low.value:
+        return []
+    name = f"`{first[0]}`{f' ({part})' if part else ''}"
+    return [line([where, name, book.cited_number(high), f"`{second[0]}`", book.cited_number(low)])]
 
 
 def _static(book: Book) -> Iterator[str]:
-    yield "### Numbers that need no proxy, ours against the paper's"
-    yield ""
+    yield from paragraphs("### Numbers that need no proxy, ours against the paper's")
     lines, agreeing = [], 0
-    titles = {"mpt": "MPT", "phylolm": "PhyloLM"}
-    for reader, readout in STATIC.items():
+    for reader, title in STATIC.items():
         for place, protocol, prefix in (
             ("tab:bench_a_full_std", "pair", ""),
             ("tab:bench_a_disjoint", "model", "Model "),
             ("tab:bench_a_disjoint", "family", "Family "),
         ):
             for metric, column in PAIR.items():
-                number = book.number(relationship(protocol, metric, readout=readout), reader)
-                asked = (place, titles[reader], prefix + column)
-                printed = next((p for p in book.paper if (p.place, p.row, p.column) == asked), None)
-                if number is None or printed is None:
-                    continue
-                if printed.agrees(number.value):
+                number = book.number(relationship(protocol, metric, readout="match"), reader)
+                cell = (place, title, prefix + column)
+                printed = next((p for p in book.paper if (p.place, p.row, p.column) == cell), None)
+                if number is not None and printed is not None and printed.agrees(number.value):
                     agreeing += 1
-                else:
-                    cells = [titles[reader], f"{prefix}{column}", as_printed(printed.text), cited(book, number)]
+                elif number is not None and printed is not None:
+                    cells = [title, prefix + column, as_printed(printed.text), book.cited_number(number)]
                     lines.append(line([f"`{place}`", *cells]))
-    if not agreeing and not lines:
-        yield "MPT and PhyloLM are not measured: `python -m jobs relate --method mpt,phylolm`."
+    if agreeing or lines:
+        yield from paragraphs(f"MPT and PhyloLM: {agreeing} of {agreeing + len(lines)} numbers agree as printed.")
     else:
-        yield f"MPT and PhyloLM: {agreeing} of {agreeing + len(lines)} numbers agree as printed."
+        yield from paragraphs("MPT and PhyloLM are not measured: `python -m jobs relate --method mpt,phylolm`.")
     if lines:
-        yield ""
-        yield from header(["place", "method", "column", "paper", "measured"])
-        yield from lines
-    yield ""
+        yield from paragraphs([*header(["place", "method", "column", "paper", "measured"]), *lines])
 
 
 def _claims(book: Book) -> Iterator[str]:
-    yield "### The paper's directions, reader by reader"
-    yield ""
-    yield "*published*: how many of the release's readers show it. *measured*: left and right number of each of ours."
-    yield ""
     yield from header(["claim", "place", "published", "measured", "holds here"])
     for claim in CLAIMS:
-        known = {"published": list[tuple[str, Number, Number]](), "measured": list[tuple[str, Number, Number]]()}
+        found = {"published": list[tuple[str, Number, Number]](), "measured": list[tuple[str, Number, Number]]()}
         for row in book.readers:
-            if row["method"] != READER_PAPER or row["view"] != claim.view or row["proxy"] is None:
-                continue
-            right_view = claim.other_view or claim.view
-            sides = [
-                book.number(cell, f"{method}/{row['proxy']}/{view}")
-                for (method, cell), view in ((claim.left, claim.view), (claim.right, right_view))
-            ]
-            if sides[0] is not None and sides[1] is not None:
-                known[row["origin"]].append((row["proxy"], sides[0], sides[1]))
-        held = [holds(claim, left, right) for _, left, right in known["published"]]
-        ours = [(proxy, left, right, holds(claim, left, right)) for proxy, left, right in known["measured"]]
-        shown = "; ".join(f"{p}: {cited(book, left)} / {cited(book, right)}" for p, left, right, _ in ours)
-        verdict = {True: "yes", False: "**no**"}
-        if ours:
-            said = ", ".join(verdict[holds] for *_, holds in ours)
-        else:
-            shown, said = "not measured", ""
-        counted = f"{sum(held)} of {len(held)}" if held else "in no file"
-        yield line([claim.sentence, claim.place if " " in claim.place else f"`{claim.place}`", counted, shown, said])
-    yield ""
+            if row["method"] == READER_PAPER and row["view"] == claim.view and row["proxy"] is not None:
+                left, right = (
+                    book.number(cell, f"{method}/{row['proxy']}/{view}")
+                    for (method, cell), view in (
+                        (claim.left, claim.view),
+                        (claim.right, claim.other_view or claim.view),
+                    )
+                )
+                if left is not None and right is not None:
+                    found[row["origin"]].append((row["proxy"], left, right))
+        published = [holds(claim, left, right) for _, left, right in found["published"]]
+        counted = f"{sum(published)} of {len(published)}" if published else "in no file"
+        ours = found["measured"]
+        shown = "; ".join(f"{p}: {book.cited_number(left)} / {book.cited_number(right)}" for p, left, right in ours)
+        verdicts = ", ".join("yes" if holds(claim, left, right) else "**no**" for _, left, right in ours)
+        place = claim.place if " " in claim.place else f"`{claim.place}`"
+        yield line([claim.sentence, place, counted, shown or "not measured", verdicts])
 
 
 def holds(claim: Claim, left: Number, right: Number) -> bool:

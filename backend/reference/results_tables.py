@@ -1,4 +1,4 @@
-"""The paper's tables with our numbers: our readers follow the paper's rows, or stand beside its conditions."""
+"""The paper's tables with our numbers: our readers follow the paper's rows, or stand next to its conditions."""
 
 from __future__ import annotations
 
@@ -8,30 +8,69 @@ import duckdb
 
 from backend.methods.registry import STATES
 from backend.protocol import READER_PAPER
-from backend.reference.layout import Cell, Row, Table
-from backend.reference.markdown import header, line
-from backend.reference.paper import Printed
-from backend.reference.results_book import ABSENT, Book, Number, as_printed, like, plain
-from backend.reference.tables import CANDIDATES, EVALUATE, MAP, RELATE
-from backend.store.result_queries import mutual_ranks
+from backend.reference.files import ROSTER
+from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Cell, Printed, Row, Table
+from backend.reference.results_book import ABSENT, Book, Number, as_printed, header, like, line, paragraphs, plain
+from backend.store.result_queries import chosen_blocks, mutual_ranks, roster_families
 
-ROSTER = "100-way"
-ENDINGS = (" std", " low", " high", " p")
-"""Columns that qualify the one before them."""
+ENDINGS = (" std", " low", " high", " p")  # columns that qualify the one before them
+WITHOUT = (
+    "* `tab:agent500_prompt_examples`, `tab:math100_prompt_examples`: Examples of prompts. They are text of the public "
+    "release, which is read from there (`python -m jobs fetch`) and of which nothing is copied.",
+    "* `tab:reproduction_map`: What every experiment takes. Here every table names its command and every number its "
+    "build, and experiments.md says what a stage does.",
+    "* `tab:target_roster`: the sources, by family and by how they were reached. Those of 100-way here:",
+)
+"""Tables of the paper that hold no result: what each says, and where the same stands here."""
 
 
 def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """One section a table."""
     for table in tables:
-        yield f"## {table.title}"
-        yield ""
-        yield f"Paper: `{table.place}`. Ours: `{table.command}`.{f' {table.note}' if table.note else ''}"
-        yield ""
         if table.place == "tab:cross_provider_neighborhoods":
-            yield from _candidates(book, table, cursor)
+            lines = _candidates(book, table, cursor)
         else:
-            yield from _beside(book, table) if table.beside else _following(book, table)
-        yield ""
+            lines = _beside(book, table) if table.beside else _following(book, table)
+        source = f"Paper: `{table.place}`. Ours: `{table.command}`.{f' {table.note}' if table.note else ''}"
+        yield from paragraphs(f"## {table.title}", source, lines)
+
+
+def block_section(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Blocks that every outer fold of the paper's readout chose, and among how many; nothing where none was chosen."""
+    rows = chosen_blocks(cursor)
+    if not rows:
+        return
+    yield from paragraphs(
+        "## Blocks of READER",
+        "Paper: nested selection over all blocks, on inner folds. Where there was one candidate nothing was chosen: "
+        "the block was given beforehand, here that of the other view, and differences between the views are between a "
+        "chosen block and a given one.",
+    )
+    yield from header(["", "", "candidates", "blocks of the outer folds"], 2)
+    for row in rows:
+        folds = ", ".join(map(str, row["layers"])) + (" (given)" if row["candidates"] == 1 else "")
+        cells = [f"`{row['reader']}`", row["roster"], str(row["candidates"]), folds + book.cite([row["build_id"]])]
+        yield line(cells)
+    yield ""
+
+
+def without_results(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Tables of the paper that hold no result, with the sources of the roster."""
+    yield from paragraphs("## Tables of the paper that hold no result", WITHOUT)
+    rows = roster_families(cursor, ROSTER)
+    if not rows:
+        yield from paragraphs("Not imported: `python -m jobs reference`.")
+        return
+    ways = sorted({row["access"] for row in rows})
+    yield from header(["family", *ways], 1)
+    for family in dict.fromkeys(row["family"] for row in rows):
+        found = {row["access"]: row for row in rows if row["family"] == family}
+        counts = [
+            f"{found[way]['sources']}{book.cite([found[way]['build_id']])}" if way in found else ABSENT for way in ways
+        ]
+        yield line([family, *counts])
+    yield line(["**all**", *(str(sum(row["sources"] for row in rows if row["access"] == way)) for way in ways)])
+    yield ""
 
 
 def _following(book: Book, table: Table) -> Iterator[str]:
@@ -44,8 +83,9 @@ def _following(book: Book, table: Table) -> Iterator[str]:
             cells = [_paper_cell(book, table, row, column, printed) for column in columns]
             yield line([row.name, "paper", *cells])
         elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
-            cells = [_file_cell(book, table, row, column) for column in columns]
-            yield line([row.name, "files", *cells])
+            asked = (_question(table, row, column, ours=False) for column in columns)
+            numbers = (book.number(cell, row.published[0]) if cell is not None else None for cell in asked)
+            yield line([row.name, "files", *(_shown(book, number, ".000") for number in numbers)])
     forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
     seen: set[str] = set()
     for row in table.rows:
@@ -68,7 +108,7 @@ def _beside(book: Book, table: Table) -> Iterator[str]:
     columns = _base(dict.fromkeys(names))
     patterns = dict.fromkeys(row.ours for row in table.rows if row.ours not in ("", "*"))
     ours = [None] if any(row.ours == "*" for row in table.rows) else []
-    proxies = sorted({proxy for pattern in patterns for proxy in book.proxies(pattern)})
+    proxies = sorted({row["proxy"] for pattern in patterns for row in book.measured(pattern) if row["proxy"]})
     answering: list[str | None] = [*ours, *(proxy for proxy in proxies if _answers(book, table, proxy))]
     heads = [f"{column} {kind}" for column in columns for kind in ("paper", *(a or "ours" for a in answering))]
     yield from header(["", *heads], 1)
@@ -193,11 +233,6 @@ def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[t
     if value is not None and not number.agrees(value):
         return f"{text} (file {like(value, number.text)}{book.cite(builds)})"
     return text + book.cite(builds)
-
-
-def _file_cell(book: Book, table: Table, row: Row, column: str) -> str:
-    cell = _question(table, row, column, ours=False)
-    return _shown(book, book.number(cell, row.published[0]) if cell is not None else None, ".000")
 
 
 def command_for(table: Table, ours: str) -> str:

@@ -6,9 +6,9 @@ import duckdb
 import pandas as pd
 
 COLUMNS = (
-    "condition", "part", "k", "metric", "scenario", "statistic", "rule", "level", "space", "value", "std", "n",
-    "build_id",
-)  # fmt: skip
+    *("condition", "part", "k", "metric", "scenario", "statistic", "rule", "level", "space"),
+    *("value", "std", "n", "build_id"),
+)
 
 
 def validation(
@@ -21,22 +21,8 @@ def validation(
 ) -> pd.DataFrame:
     """Validation of a reader's audit on a roster.
 
-    Parameters
-    ----------
-    cursor : DuckDBPyConnection
-    reader, roster : str
-    condition : str, optional
-        clean, t128, t64, t32; all when absent.
-    k : int, optional
-        Traces; of every part and condition the rows of the nearest measured number are given, in its logarithm. All
-        when absent.
-    part : str, optional
-        calibration, unknown, refit, stop, drift; all when absent.
-
-    Returns
-    -------
-    DataFrame
-        :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
+    k : Traces; of every part and condition the rows of the nearest measured number are given, in its logarithm.
+    Columns :data:`COLUMNS`, in a fixed order; what a part does not need is missing (None or NaN).
     """
     needed, values = ["reader = ?", "roster = ?"], [reader, roster]
     for name, value in (("condition", condition), ("part", part)):
@@ -45,11 +31,8 @@ def validation(
             values.append(value)
     near = "" if k is None else " QUALIFY abs(ln(k / ?)) = min(abs(ln(k / ?))) OVER (PARTITION BY condition, part)"
     order = ", ".join(name for name in COLUMNS if name not in ("value", "std", "n", "build_id"))
-    frame = cursor.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {' AND '.join(needed)}{near} ORDER BY {order}",
-        [*values, *([] if k is None else [k, k])],
-    ).df()
-    return frame
+    sql = f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {' AND '.join(needed)}{near} ORDER BY {order}"
+    return cursor.execute(sql, [*values, *([] if k is None else [k, k])]).df()
 
 
 def validated(cursor: duckdb.DuckDBPyConnection) -> pd.DataFrame:
@@ -58,3 +41,18 @@ def validated(cursor: duckdb.DuckDBPyConnection) -> pd.DataFrame:
         "SELECT reader, roster, condition, part, min(k) AS smallest, max(k) AS largest, count(*) AS rows "
         "FROM audit_validation GROUP BY ALL ORDER BY ALL"
     ).df()
+
+
+def drift(cursor: duckdb.DuckDBPyConnection, reader: str) -> pd.DataFrame:
+    """Alarms of the drift test at 5 % on real pairs.
+
+    Columns roster, condition, k (traces a window), scenario (same, sibling, family), statistic (energy, mmd, and both
+    -paired), space, level, value (share of pairs called different), std, n (pairs), of undamaged responses; the longest
+    roster first. Empty where nothing was measured.
+    """
+    sql = """
+        SELECT roster, condition, k, scenario, statistic, space, level, value, std, v.n
+        FROM audit_validation v WHERE part = 'drift' AND condition = 'clean' AND reader = ?
+        ORDER BY (SELECT count(*) FROM roster_members m WHERE m.roster = v.roster) DESC, roster, scenario,
+            statistic, k"""
+    return cursor.execute(sql, [reader]).df()

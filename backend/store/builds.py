@@ -31,7 +31,7 @@ def recorded(
     connection: duckdb.DuckDBPyConnection,
     *,
     stage: str,
-    command: str,
+    command: str | None = None,
     data_hash: str | None = None,
     proxy_hash: str | None = None,
     seed: int | None = None,
@@ -40,68 +40,42 @@ def recorded(
     details: Mapping[str, Any] | None = None,
     took_s: float = 0.0,
 ) -> Iterator[str]:
-    """Record a build around the work that makes its rows.
+    """Record a build around the work that makes its rows, and give their build_id.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-        Work database.
-    stage : str
-        sources, evaluate, map, ...
-    command : str
-        Command line; absolute paths are cut to their last part, because they say something about the machine only.
-    data_hash, proxy_hash : str, optional
-        sha256 of the release's manifest and of the proxy's weight file.
-    seed : int, optional
-    origin : str
-        'measured', or 'published' for numbers that somebody else computed.
-    source_file : str, optional
-        File of published numbers.
-    details : mapping, optional
-        Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
-    took_s : float
-        Seconds of work before the block, when hours of it should not hold the database.
-
-    Yields
-    ------
-    str
-        The build_id for the rows. The build is written when the block ends; when it raises there is none, and a
-        database that holds rows of it cannot be published.
+    command : Command line, by default the running one; its absolute paths are cut to their last part.
+    data_hash, proxy_hash : sha256 of the release's manifest and of the proxy's weight file.
+    origin : 'measured', or 'published' for numbers that somebody else computed, with their ``source_file``.
+    details : Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
+    took_s : Seconds of work before the block, when hours of it should not hold the database.
+    The build is written when the block ends; when it raises there is none, and a database that holds rows of it cannot
+    be published.
     """
     started, clock = datetime.now(UTC) - timedelta(seconds=took_s), time.perf_counter() - took_s
     version = _running_version()
     build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     yield build_id
     with transaction(connection):
-        connection.execute(
-            "INSERT INTO builds (build_id, stage, command, code_version, data_hash, proxy_hash, seed, host, "
-            "started_at, duration_s, origin, source_file, details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                build_id,
-                stage,
-                portable(command),
-                version,
-                data_hash,
-                proxy_hash,
-                seed,
-                host(),
-                started.replace(tzinfo=None),
-                time.perf_counter() - clock,
-                origin,
-                source_file,
-                json.dumps(dict(details or {}), sort_keys=True, ensure_ascii=False),
-            ],
-        )
+        row = {
+            "build_id": build_id,
+            "stage": stage,
+            "command": portable(command or command_line()),
+            "code_version": version,
+            "data_hash": data_hash,
+            "proxy_hash": proxy_hash,
+            "seed": seed,
+            "host": host(),
+            "started_at": started.replace(tzinfo=None),
+            "duration_s": time.perf_counter() - clock,
+            "origin": origin,
+            "source_file": source_file,
+            "details": json.dumps(dict(details or {}), sort_keys=True, ensure_ascii=False),
+        }
+        marks = ", ".join(f"${name}" for name in row)
+        connection.execute(f"INSERT INTO builds ({', '.join(row)}) VALUES ({marks})", row)
 
 
 def code_version(root: Path | None = None) -> str:
-    """Short commit of the checkout, with '+changes' when tracked files differ from it; else the package's version.
-
-    Parameters
-    ----------
-    root : Path, optional
-        Root of the checkout, by default that of this code.
-    """
+    """Short commit of a checkout, with '+changes' when tracked files differ from it; else the package's version."""
     root = root or Path(__file__).resolve().parents[2]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         # An enclosing checkout of something else says nothing about this code.

@@ -25,24 +25,10 @@ def served(data_folder: Path) -> tuple[str, Path] | None:
 
 
 def begin_work(path: Path, data_folder: Path) -> str | None:
-    """Copy the current generation to where there is no work database yet.
+    """Copy the current generation to where there is no work database yet, and name it.
 
-    Parameters
-    ----------
-    path : Path
-        Work database; missing folders above it are made. Nothing happens where it is there already.
-    data_folder : Path
-        Folder of the generations.
-
-    Returns
-    -------
-    str or None
-        Name of the generation; None when nothing was copied, because the file is there or nothing is published.
-
-    Raises
-    ------
-    AtlasError
-        If the file cannot be written.
+    Nothing is copied, and the name is None, where the file is there or nothing is published. Raises AtlasError if the
+    file cannot be written.
     """
     found = served(data_folder)
     if path.exists() or found is None:

@@ -27,11 +27,9 @@ from backend.store.lists import PACKED, has_lost_labels, view_of
 WORK_FILE = "atlas-work.duckdb"
 POINTER = "current.json"
 MIGRATIONS = Path(__file__).with_name("migrations")
-STORAGE_VERSION = "v1.5.0"
-"""Storage format of published files: the oldest DuckDB that can read them."""
+STORAGE_VERSION = "v1.5.0"  # Storage format of published files: the oldest DuckDB that can read them.
 HASH_DIGITS = 8
-GENERATION = re.compile(r"atlas-\d{8}T\d{6}Z-[0-9a-f]{8}\.duckdb")
-"""Names of published files."""
+GENERATION = re.compile(r"atlas-\d{8}T\d{6}Z-[0-9a-f]{8}\.duckdb")  # Names of published files.
 _FILE = re.compile(r"[\w.+-]{1,200}", re.ASCII)
 BLOCK_SIZE = 32_768
 """Bytes a block of a published file: most columns here are short, and smaller blocks cannot hold packed integers."""
@@ -63,29 +61,17 @@ def default_data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Migration:
-    """One numbered step of the schema.
+    """One numbered step of the schema."""
 
-    Attributes
-    ----------
-    version : int
-        1, 2, ... without gaps.
-    name : str
-        File name without the ending.
-    sql : str
-    """
-
-    version: int
-    name: str
+    version: int  # 1, 2, ... without gaps
+    name: str  # file name without the ending
     sql: str
 
 
 def migrations(folder: Path = MIGRATIONS) -> list[Migration]:
     """Steps of the schema in order (files ``0001_name.sql``, ``0002_...``).
 
-    Raises
-    ------
-    ValueError
-        If the numbers do not run from 1 without gaps.
+    Raises ValueError if the numbers do not run from 1 without gaps.
     """
     steps = [Migration(int(p.stem[:4]), p.stem, p.read_text("utf-8")) for p in sorted(folder.glob("[0-9]*.sql"))]
     if [step.version for step in steps] != list(range(1, len(steps) + 1)):
@@ -109,10 +95,7 @@ def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Everything in the block happens, or nothing; transactions do not nest.
 
-    Raises
-    ------
-    AtlasError
-        If the file cannot be written, as on a full disk.
+    Raises AtlasError if the file cannot be written, as on a full disk.
     """
     connection.execute("BEGIN TRANSACTION")
     try:
@@ -132,23 +115,9 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None = None) -> int:
-    """Bring a database to the newest schema, one transaction a step.
+    """Bring a database to the newest schema, one transaction a step, and count the steps.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    steps : list of Migration, optional
-        By default all of :func:`migrations`.
-
-    Returns
-    -------
-    int
-        Steps taken.
-
-    Raises
-    ------
-    AtlasError
-        If the database has a newer schema than this code knows, or belongs to another program.
+    Raises AtlasError if the database has a newer schema than this code knows, or belongs to another program.
     """
     steps = migrations() if steps is None else steps
     present = schema_version(connection)
@@ -174,23 +143,10 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
 
 
 def open_work(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open the work database for writing; make it, and bring its schema up to date, where needed.
+    """Open the work database for writing; make it, its folders and its schema where needed.
 
-    Parameters
-    ----------
-    path : Path
-        File; missing folders above it are made.
-
-    Returns
-    -------
-    duckdb.DuckDBPyConnection
-        The caller closes it; as long as it is open no other process can read the file.
-
-    Raises
-    ------
-    AtlasError
-        If the folder or file cannot be written, another process holds the file, it is no DuckDB database, or its
-        schema is newer than this code.
+    As long as it is open no other process can read the file. Raises AtlasError if it cannot be written, another process
+    holds it, it is no DuckDB database, or its schema is newer than this code.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,27 +201,11 @@ def _only_publisher(folder: Path) -> Iterator[None]:
 
 
 def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
-    """Copy the work database into a new immutable generation and point readers to it.
+    """Copy the work database into a new file ``atlas-<UTC time>-<hash of its bytes>.duckdb`` and point readers to it.
 
-    Parameters
-    ----------
-    work_path : Path
-        Work database.
-    data_folder : Path
-        Folder of the generations.
-    prune : bool
-        Remove the older generations. A process that still reads one keeps reading it.
-
-    Returns
-    -------
-    Path
-        The published file, ``atlas-<UTC time>-<hash of its bytes>.duckdb``.
-
-    Raises
-    ------
-    AtlasError
-        If there is no work database, a row names a build, reader, proxy, source or family that is not recorded, or
-        the folder cannot be written. Readers then still see the old generation.
+    prune : Remove the older generations. A process that still reads one keeps reading it.
+    Raises AtlasError if there is no work database, a row names a build, reader, proxy, source or family that is not
+    recorded, or the folder cannot be written. Readers then still see the old generation.
     """
     if not work_path.exists():
         raise AtlasError(f"There is no work database {work_path}", "Run: python -m jobs all")
@@ -304,10 +244,7 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
 def check(connection: duckdb.DuckDBPyConnection) -> None:
     """Refuse a database whose rows name something that is not recorded, a build above all.
 
-    Raises
-    ------
-    AtlasError
-        Names the table and one build, reader, proxy, source, family or roster.
+    Raises AtlasError names the table and one build, reader, proxy, source, family or roster.
     """
     columns = connection.execute(
         "SELECT table_name, column_name FROM duckdb_columns() "
@@ -339,13 +276,8 @@ class Generation:
     Every thread takes a :meth:`cursor` of its own. A cursor keeps the file open, so a generation may be dropped
     while questions are still running: the file is closed with the last of them.
 
-    Attributes
-    ----------
-    name : str
-        Belongs into every cache key.
-    path : Path
-    size : int
-        Bytes of the file when it was opened.
+    name : Belongs into every cache key.
+    size : Bytes of the file when it was opened.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -377,10 +309,7 @@ class Generation:
     def open(cls, folder: Path) -> Generation:
         """Open the generation that the folder's pointer names.
 
-        Raises
-        ------
-        AtlasError
-            If there is no pointer, or what it names cannot be read by this code.
+        Raises AtlasError if there is no pointer, or what it names cannot be read by this code.
         """
         name, path = read_pointer(folder)
         if not path.exists():
@@ -396,14 +325,7 @@ class Generation:
 class Generations:
     """Follow the pointer of a data folder from one generation to the next.
 
-    Parameters
-    ----------
-    folder : Path
-
-    Attributes
-    ----------
-    problem : AtlasError or None
-        Why the newest generation cannot be served; the one before it is served instead.
+    problem : Why the newest generation cannot be served; the one before it is served instead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -435,13 +357,7 @@ class Generations:
 
 
 def read_pointer(folder: Path) -> tuple[str, Path]:
-    """Name and file of the current generation.
-
-    Raises
-    ------
-    AtlasError
-        If there is no pointer or it cannot be understood.
-    """
+    """Name and file of the current generation. Raises AtlasError if there is no pointer or it cannot be understood."""
     pointer = folder / POINTER
     try:
         entry = json.loads(pointer.read_text("utf-8"))

@@ -18,8 +18,7 @@ PACKED: Mapping[str, tuple[str, ...]] = {
 """Views, and their columns that are numbers of labels in the lists."""
 KEY = frozenset({"reader", "roster", "benchmark", "condition", "domain", "k", "build_id"})
 """Columns of tables of lists that hold a value a row."""
-NULLABLE = frozenset({"confused_with"})
-"""Columns of the views that may be NULL; DuckDB says of a view that all may."""
+NULLABLE = frozenset({"confused_with"})  # Columns of the views that may be NULL; DuckDB says of a view that all may.
 
 
 def storage(table: str) -> str:
@@ -41,13 +40,8 @@ def view_of(table: str) -> str:
 def insert_lists(connection: duckdb.DuckDBPyConnection, table: str, rows: str) -> None:
     """Add the rows of a relation to a table of lists.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    table : str
-        One of :data:`PACKED`.
-    rows : str
-        Relation with all columns of the view; sources without a number get one in the order of its rows.
+    table : One of :data:`PACKED`.
+    rows : Relation with all columns of the view; sources without a number get one in the order of its rows.
     """
     for column in PACKED[table]:
         connection.execute(

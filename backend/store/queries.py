@@ -15,6 +15,7 @@ import duckdb
 import pandas as pd
 
 from backend.protocol import BUDGETS
+from backend.store.frames import frame_of, with_lists
 from backend.store.lists import key_table
 from backend.store.writers import columns_of, matching
 
@@ -26,15 +27,10 @@ Cursor = duckdb.DuckDBPyConnection
 def readers(cursor: Cursor) -> pd.DataFrame:
     """Readers of which something is stored.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, method, proxy, proxy_name, view, origin, and as lists rosters (shortest first),
-        benchmarks, conditions, domains (with a map).
+    Columns reader, name, method, proxy, proxy_name, view, origin, and as lists rosters (shortest first), benchmarks,
+    conditions, domains (with a map).
     """
-    frame = _frame(
-        cursor,
-        """
+    sql = """
         WITH seen AS (
             SELECT DISTINCT reader, roster, benchmark, condition, NULL::VARCHAR AS domain FROM attribution_metrics
             UNION SELECT DISTINCT reader, roster, benchmark, condition, NULL FROM source_accuracy_lists
@@ -52,51 +48,36 @@ def readers(cursor: Cursor) -> pd.DataFrame:
             coalesce(list(DISTINCT condition ORDER BY condition) FILTER (condition IS NOT NULL), []) AS conditions,
             coalesce(list(DISTINCT domain ORDER BY domain) FILTER (domain IS NOT NULL), []) AS domains
         FROM readers r JOIN seen USING (reader) JOIN rosters o USING (reader) LEFT JOIN proxies p ON r.proxy = p.proxy
-        GROUP BY ALL ORDER BY origin, method, r.proxy, view
-        """,
-    )
-    for column in ("rosters", "benchmarks", "conditions", "domains"):
-        frame[column] = pd.Series([list(value) for value in frame[column]], index=frame.index, dtype=object)
-    return frame
+        GROUP BY ALL ORDER BY origin, method, r.proxy, view"""
+    frame = frame_of(cursor, sql)
+    return with_lists(frame, "rosters", "benchmarks", "conditions", "domains")
 
 
 def rosters(cursor: Cursor) -> pd.DataFrame:
     """Rosters, shortest first (columns roster, sources, families, local, api, responses)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT roster, count(*)::INTEGER AS sources, count(DISTINCT family)::INTEGER AS families,
             count(*) FILTER (access = 'local')::INTEGER AS local, count(*) FILTER (access = 'api')::INTEGER AS api,
             sum(responses)::BIGINT AS responses
-        FROM roster_members JOIN sources USING (source) GROUP BY roster ORDER BY sources, roster
-        """,
-    )
+        FROM roster_members JOIN sources USING (source) GROUP BY roster ORDER BY sources, roster"""
+    return frame_of(cursor, sql)
 
 
 def sources(cursor: Cursor, roster: str) -> pd.DataFrame:
     """Sources of a roster (columns position, source, name, family, subfamily, access, responses, family_position)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT m.position, source, name, family, subfamily, access, responses, f.position AS family_position
         FROM roster_members m JOIN sources USING (source) JOIN families f USING (family)
-        WHERE roster = ? ORDER BY m.position
-        """,
-        [roster],
-    )
+        WHERE roster = ? ORDER BY m.position"""
+    return frame_of(cursor, sql, [roster])
 
 
 def measurements(cursor: Cursor) -> pd.DataFrame:
     """What attribution numbers exist (columns reader, roster, benchmark, condition, reduction, metric, budgets)."""
-    frame = _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, roster, benchmark, condition, reduction, metric, list(DISTINCT k ORDER BY k) AS budgets
-        FROM attribution_metrics GROUP BY ALL ORDER BY ALL
-        """,
-    )
-    frame["budgets"] = pd.Series([[int(k) for k in ks] for ks in frame["budgets"]], index=frame.index, dtype=object)
-    return frame
+        FROM attribution_metrics GROUP BY ALL ORDER BY ALL"""
+    return with_lists(frame_of(cursor, sql), "budgets")
 
 
 # ---- the map --------------------------------------------------------------------------------------------------------
@@ -104,41 +85,29 @@ def measurements(cursor: Cursor) -> pd.DataFrame:
 
 def maps(cursor: Cursor, reader: str | None = None, roster: str | None = None) -> pd.DataFrame:
     """Maps that exist (columns reader, roster, domain, method, dimensions, sources), all or of one reader or roster."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, roster, domain, method, dimensions, count(*)::INTEGER AS sources FROM projections
-        WHERE reader = coalesce(?, reader) AND roster = coalesce(?, roster) GROUP BY ALL ORDER BY ALL
-        """,
-        [reader, roster],
-    )
+        WHERE reader = coalesce(?, reader) AND roster = coalesce(?, roster) GROUP BY ALL ORDER BY ALL"""
+    return frame_of(cursor, sql, [reader, roster])
 
 
 def projection(
     cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
 ) -> pd.DataFrame:
     """Where the sources lie on a map (columns position, source, name, family, access, x, y, z; z NaN in 2-D)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT m.position, source, name, family, access, x, y, z
         FROM projections p JOIN roster_members m USING (roster, source) JOIN sources USING (source)
-        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? ORDER BY m.position
-        """,
-        [reader, roster, domain, method, dimensions],
-    )
+        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? ORDER BY m.position"""
+    return frame_of(cursor, sql, [reader, roster, domain, method, dimensions])
 
 
 def projection_quality(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
     """How far maps can be trusted (columns method, dimensions, metric, value, settings as JSON, build_id)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT method, dimensions, metric, value, settings, build_id FROM projection_quality
-        WHERE reader = ? AND roster = ? AND domain = ? AND method NOT LIKE '%-sweep' ORDER BY ALL
-        """,
-        [reader, roster, domain],
-    )
+        WHERE reader = ? AND roster = ? AND domain = ? AND method NOT LIKE '%-sweep' ORDER BY ALL"""
+    return frame_of(cursor, sql, [reader, roster, domain])
 
 
 def neighbors(
@@ -146,32 +115,19 @@ def neighbors(
 ) -> pd.DataFrame:
     """Neighbours in the original space, nearest first.
 
-    Parameters
-    ----------
-    cursor, reader, roster, domain
-    source : str, optional
-        By default those of every source, in roster order.
-    top : int, optional
-        Neighbours a source, by default all.
-
-    Returns
-    -------
-    DataFrame
-        Columns source, neighbor, name and family of the neighbour, rank, rank_back (of the source as seen from the
-        neighbour), cosine, percentile (share of all pairs that are less similar).
+    source : By default those of every source, in roster order.
+    top : Neighbours a source, by default all.
+    Columns source, neighbor, name and family of the neighbour, rank, rank_back (of the source as seen from the
+    neighbour), cosine, percentile (share of all pairs that are less similar).
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT h.source, h.neighbor, s.name, s.family, h.rank, h.back AS rank_back, h.cosine, h.percentile
         FROM ranked_pairs() h JOIN sources s ON s.source = h.neighbor
         JOIN roster_members m ON m.source = h.source AND m.roster = $roster
         WHERE h.reader = $reader AND h.roster = $roster AND h.domain = $domain
             AND h.source = coalesce($source, h.source) AND h.rank <= coalesce($top, h.rank)
-        ORDER BY m.position, h.rank, h.neighbor
-        """,
-        {"reader": reader, "roster": roster, "domain": domain, "source": source, "top": top},
-    )
+        ORDER BY m.position, h.rank, h.neighbor"""
+    return frame_of(cursor, sql, {"reader": reader, "roster": roster, "domain": domain, "source": source, "top": top})
 
 
 # ---- one source -----------------------------------------------------------------------------------------------------
@@ -179,20 +135,7 @@ def neighbors(
 
 @dataclass(frozen=True)
 class SourceProfile:
-    """What is known about a source.
-
-    Attributes
-    ----------
-    source, name, family, subfamily, access : str
-    responses : int
-    rosters : list of str
-        Shortest first.
-    accuracy : DataFrame
-        Columns k, accuracy, n, confused_with, confused_name, confused_count.
-    confusions : DataFrame
-        Wrong answers at the smallest budget, most frequent first; columns predicted, name, family, count, share (of
-        all answers for the source).
-    """
+    """What is known about a source."""
 
     source: str
     name: str
@@ -200,37 +143,27 @@ class SourceProfile:
     subfamily: str | None
     access: str
     responses: int
-    rosters: list[str]
-    accuracy: pd.DataFrame
-    confusions: pd.DataFrame
+    rosters: list[str]  # shortest first
+    accuracy: pd.DataFrame  # k, accuracy, n, confused_with, confused_name, confused_count
+    confusions: pd.DataFrame  # at the smallest budget, most frequent first: predicted, name, family, count, share
 
 
 def source_profile(
     cursor: Cursor, source: str, reader: str, roster: str, benchmark: str = "agent500", condition: str = "clean"
 ) -> SourceProfile | None:
     """Profile of a source as one reader sees it; None for a source that is not in the atlas."""
-    row = cursor.execute(
-        "SELECT name, family, subfamily, access, responses FROM sources WHERE source = ?", [source]
-    ).fetchone()
+    sql = "SELECT name, family, subfamily, access, responses FROM sources WHERE source = ?"
+    row = cursor.execute(sql, [source]).fetchone()
     if row is None:
         return None
-    name, family, subfamily, access, responses = row
-    held = cursor.execute(
-        "SELECT roster FROM roster_members GROUP BY roster HAVING bool_or(source = ?) ORDER BY count(*), roster",
-        [source],
-    ).fetchall()
-    accuracy = _frame(
-        cursor,
-        """
+    sql = "SELECT roster FROM roster_members GROUP BY roster HAVING bool_or(source = ?) ORDER BY count(*), roster"
+    rosters = cursor.execute(sql, [source]).fetchall()
+    sql = """
         SELECT k, accuracy, n, confused_with, s.name AS confused_name, confused_count
         FROM source_accuracy a LEFT JOIN sources s ON s.source = a.confused_with
-        WHERE a.source = ? AND reader = ? AND roster = ? AND benchmark = ? AND condition = ? ORDER BY k
-        """,
-        [source, reader, roster, benchmark, condition],
-    )
-    confusions = _frame(
-        cursor,
-        """
+        WHERE a.source = ? AND reader = ? AND roster = ? AND benchmark = ? AND condition = ? ORDER BY k"""
+    accuracy = frame_of(cursor, sql, [source, reader, roster, benchmark, condition])
+    sql = """
         WITH answers AS (
             SELECT predicted, count, count / sum(count) OVER () AS share FROM confusion
             WHERE truth = $source AND reader = $reader AND roster = $roster AND benchmark = $benchmark
@@ -239,21 +172,15 @@ def source_profile(
                     AND benchmark = $benchmark AND condition = $condition)
         )
         SELECT predicted, name, family, count, share FROM answers JOIN sources ON source = predicted
-        WHERE predicted <> $source ORDER BY count DESC, predicted
-        """,
+        WHERE predicted <> $source ORDER BY count DESC, predicted"""
+    confusions = frame_of(
+        cursor,
+        sql,
         {"source": source, "reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition},
     )
-    return SourceProfile(
-        source=source,
-        name=name,
-        family=family,
-        subfamily=subfamily,
-        access=access,
-        responses=responses,
-        rosters=[roster for (roster,) in held],
-        accuracy=accuracy,
-        confusions=confusions,
-    )
+    name, family, subfamily, access, responses = row
+    member_of = [held for (held,) in rosters]
+    return SourceProfile(source, name, family, subfamily, access, responses, member_of, accuracy, confusions)
 
 
 def source_table(
@@ -266,17 +193,11 @@ def source_table(
 ) -> pd.DataFrame:
     """All sources of a roster, their accuracy at every budget, and what each is taken for most often.
 
-    Returns
-    -------
-    DataFrame
-        Columns position, source, name, family, access, responses, accuracy_1 ... (one a budget, NaN where it was
-        not measured), confused_with, confused_name, confused_count (at the smallest budget). Empty when nothing was
-        measured.
+    Columns position, source, name, family, access, responses, accuracy_1 ... (one a budget, NaN where it was not
+    measured), confused_with, confused_name, confused_count (at the smallest budget). Empty when nothing was measured.
     """
     wide = ", ".join(f"max(accuracy) FILTER (k = {int(k)}) AS accuracy_{int(k)}" for k in budgets)
-    return _frame(
-        cursor,
-        f"""
+    sql = f"""
         WITH here AS (
             SELECT * FROM source_accuracy WHERE reader = ? AND roster = ? AND benchmark = ? AND condition = ?
         ), wide AS (
@@ -287,10 +208,8 @@ def source_table(
         SELECT position, source, s.name, s.family, s.access, s.responses, wide.* EXCLUDE (source, confused_with,
             confused_count), confused_with, c.name AS confused_name, confused_count
         FROM wide JOIN roster_members m USING (source) JOIN sources s USING (source)
-        LEFT JOIN sources c ON c.source = confused_with WHERE m.roster = ? ORDER BY position
-        """,
-        [reader, roster, benchmark, condition, roster],
-    )
+        LEFT JOIN sources c ON c.source = confused_with WHERE m.roster = ? ORDER BY position"""
+    return frame_of(cursor, sql, [reader, roster, benchmark, condition, roster])
 
 
 # ---- attribution ----------------------------------------------------------------------------------------------------
@@ -307,31 +226,18 @@ def metric_curve(
 ) -> pd.DataFrame:
     """A metric against the budget, one row a reader and budget.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the
-        order asked for.
+    Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the order
+    asked for.
     """
     needed = [readers] if isinstance(readers, str) else list(readers)
-    return _frame(
-        cursor,
-        """
+    about = {"roster": roster, "benchmark": benchmark, "condition": condition}
+    sql = """
         SELECT reader, name, origin, k, value, std, n, build_id
         FROM attribution_metrics a JOIN readers r USING (reader)
         WHERE list_contains($wanted::VARCHAR[], reader) AND roster = $roster AND benchmark = $benchmark
             AND condition = $condition AND metric = $metric AND reduction = $reduction AND seed IS NULL AND fold IS NULL
-        ORDER BY list_position($wanted::VARCHAR[], reader), k
-        """,
-        {
-            "wanted": needed,
-            "roster": roster,
-            "benchmark": benchmark,
-            "condition": condition,
-            "metric": metric,
-            "reduction": reduction,
-        },
-    )
+        ORDER BY list_position($wanted::VARCHAR[], reader), k"""
+    return frame_of(cursor, sql, {"wanted": needed, **about, "metric": metric, "reduction": reduction})
 
 
 def fold_spread(
@@ -343,17 +249,13 @@ def fold_spread(
     metric: str = "accuracy",
 ) -> pd.DataFrame:
     """A metric fold by fold (columns k, fold, value as the mean over the seeds, n groups a seed)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT k, fold, coalesce(max(value) FILTER (seed IS NULL), avg(value)) AS value, max(n)::INTEGER AS n
         FROM attribution_metrics
         WHERE reader = ? AND roster = ? AND benchmark = ? AND condition = ? AND metric = ? AND reduction = 'fold'
             AND fold IS NOT NULL
-        GROUP BY k, fold ORDER BY k, fold
-        """,
-        [reader, roster, benchmark, condition, metric],
-    )
+        GROUP BY k, fold ORDER BY k, fold"""
+    return frame_of(cursor, sql, [reader, roster, benchmark, condition, metric])
 
 
 def confusion(
@@ -361,23 +263,16 @@ def confusion(
 ) -> pd.DataFrame:
     """Confusion counts at a budget, cells without a count absent.
 
-    Returns
-    -------
-    DataFrame
-        Columns truth, predicted, count (summed over the seeds), share (of all answers for the truth); in roster
-        order of the truth, then of the prediction.
+    Columns truth, predicted, count (summed over the seeds), share (of all answers for the truth); in roster order of
+    the truth, then of the prediction.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT truth, predicted, count, count / sum(count) OVER (PARTITION BY truth) AS share
         FROM confusion c JOIN roster_members t ON t.source = truth AND t.roster = c.roster
         JOIN roster_members p ON p.source = predicted AND p.roster = c.roster
         WHERE reader = ? AND c.roster = ? AND k = ? AND benchmark = ? AND condition = ?
-        ORDER BY t.position, p.position
-        """,
-        [reader, roster, k, benchmark, condition],
-    )
+        ORDER BY t.position, p.position"""
+    return frame_of(cursor, sql, [reader, roster, k, benchmark, condition])
 
 
 def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
@@ -385,28 +280,20 @@ def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
 
     The mean is over all outer and inner folds; std (population), low and high are over the outer folds' means.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT layer, avg(accuracy) AS accuracy, stddev_pop(accuracy) AS std, min(accuracy) AS low,
             max(accuracy) AS high, sum(fits)::INTEGER AS fits
         FROM (
             SELECT layer, outer_fold, avg(accuracy) AS accuracy, count(*) AS fits FROM layer_scores
             WHERE reader = ? AND roster = ? GROUP BY layer, outer_fold
-        ) GROUP BY layer ORDER BY layer
-        """,
-        [reader, roster],
-    )
+        ) GROUP BY layer ORDER BY layer"""
+    return frame_of(cursor, sql, [reader, roster])
 
 
 def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
     """Selected blocks (columns outer_fold, layer); the modal one comes last and has no outer fold (NA)."""
-    frame = _frame(
-        cursor,
-        "SELECT outer_fold, layer FROM layer_selection WHERE reader = ? AND roster = ? ORDER BY outer_fold NULLS LAST",
-        [reader, roster],
-    )
-    return frame.astype({"outer_fold": "Int64"})
+    sql = "SELECT outer_fold, layer FROM layer_selection WHERE reader = ? AND roster = ? ORDER BY outer_fold NULLS LAST"
+    return frame_of(cursor, sql, [reader, roster]).astype({"outer_fold": "Int64"})
 
 
 # ---- neighbourhoods -------------------------------------------------------------------------------------------------
@@ -415,21 +302,14 @@ def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
 def family_purity(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
     """Share of same-family neighbours.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id;
-        of all readers or of one.
+    Columns reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id; of
+    all readers or of one.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id
         FROM family_purity JOIN readers USING (reader)
-        WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY reader, k
-        """,
-        [roster, domain, reader],
-    )
+        WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY reader, k"""
+    return frame_of(cursor, sql, [roster, domain, reader])
 
 
 def neighbor_table(
@@ -437,16 +317,11 @@ def neighbor_table(
 ) -> pd.DataFrame:
     """Every source of a roster with its nearest one, and how many of its nearest are of its family.
 
-    Returns
-    -------
-    DataFrame
-        Columns position, source, name, family, access, nearest, nearest_name, nearest_family, cosine, percentile,
-        rank_back, kin (other sources of the family in the roster), same_1 ... (how many of the k nearest are kin).
+    Columns position, source, name, family, access, nearest, nearest_name, nearest_family, cosine, percentile,
+    rank_back, kin (other sources of the family in the roster), same_1 ... (how many of the k nearest are kin).
     """
     wide = ", ".join(f"count(*) FILTER (h.rank <= {int(k)} AND n.family = s.family) AS same_{int(k)}" for k in tops)
-    return _frame(
-        cursor,
-        f"""
+    sql = f"""
         WITH counted AS (
             SELECT h.source, max(h.neighbor) FILTER (h.rank = 1) AS nearest,
                 max(h.cosine) FILTER (h.rank = 1) AS cosine, max(h.percentile) FILTER (h.rank = 1) AS percentile,
@@ -457,31 +332,22 @@ def neighbor_table(
         SELECT m.position, s.source, s.name, s.family, s.access, nearest, n.name AS nearest_name,
             n.family AS nearest_family, counted.* EXCLUDE (source, nearest)
         FROM counted JOIN sources s ON s.source = counted.source JOIN sources n ON n.source = nearest
-        JOIN roster_members m ON m.source = s.source AND m.roster = $roster ORDER BY m.position
-        """,
-        {"reader": reader, "roster": roster, "domain": domain},
-    )
+        JOIN roster_members m ON m.source = s.source AND m.roster = $roster ORDER BY m.position"""
+    return frame_of(cursor, sql, {"reader": reader, "roster": roster, "domain": domain})
 
 
 def pair_ranks(cursor: Cursor, roster: str, domain: str, left: str, right: str) -> pd.DataFrame:
     """How every reader sees a pair of sources.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, rank (of the right one as seen from the left), rank_back, mutual_rank (the worse
-        of the two), cosine, percentile.
+    Columns reader, name, origin, rank (of the right one as seen from the left), rank_back, mutual_rank (the worse of
+    the two), cosine, percentile.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, r.name, r.origin, a.rank, a.back AS rank_back, greatest(a.rank, a.back) AS mutual_rank, a.cosine,
             a.percentile
         FROM ranked_pairs() a JOIN readers r USING (reader)
-        WHERE a.roster = ? AND a.domain = ? AND a.source = ? AND a.neighbor = ? ORDER BY reader
-        """,
-        [roster, domain, left, right],
-    )
+        WHERE a.roster = ? AND a.domain = ? AND a.source = ? AND a.neighbor = ? ORDER BY reader"""
+    return frame_of(cursor, sql, [roster, domain, left, right])
 
 
 def cross_family_pairs(
@@ -489,26 +355,13 @@ def cross_family_pairs(
 ) -> pd.DataFrame:
     """Pairs of sources of two families that several readers put next to each other.
 
-    Parameters
-    ----------
-    cursor
-    readers : sequence of str
-        Readers that vote.
-    roster, domain : str
-    within : int
-        Largest mutual rank (the worse of both directions) that counts as near.
-    top : int
-        Pairs to return, those that most readers call near first.
-
-    Returns
-    -------
-    DataFrame
-        Columns source, name, family, other, other_name, other_family, readers, near (of these readers), median_rank,
-        cosine (mean).
+    readers : Readers that vote.
+    within : Largest mutual rank (the worse of both directions) that counts as near.
+    top : Pairs to return, those that most readers call near first.
+    Columns source, name, family, other, other_name, other_family, readers, near (of these readers), median_rank, cosine
+    (mean).
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         WITH ranked AS (
             SELECT reader, source, neighbor AS other, greatest(rank, back) AS mutual_rank, cosine FROM ranked_pairs()
             WHERE list_contains($readers::VARCHAR[], reader) AND roster = $roster AND domain = $domain
@@ -520,34 +373,26 @@ def cross_family_pairs(
         FROM ranked JOIN sources s ON s.source = ranked.source JOIN sources o ON o.source = ranked.other
         WHERE s.family <> o.family AND ranked.source < ranked.other
         GROUP BY ALL HAVING count(*) FILTER (mutual_rank <= $within) > 0
-        ORDER BY near DESC, median_rank, cosine DESC, ranked.source, ranked.other LIMIT $top
-        """,
-        {"readers": list(readers), "roster": roster, "domain": domain, "within": within, "top": top},
+        ORDER BY near DESC, median_rank, cosine DESC, ranked.source, ranked.other LIMIT $top"""
+    return frame_of(
+        cursor, sql, {"readers": list(readers), "roster": roster, "domain": domain, "within": within, "top": top}
     )
 
 
 def reader_agreement(cursor: Cursor, roster: str, domain: str) -> pd.DataFrame:
     """How far readers see the same geometry (columns reader, other, metric, value, build_id; a pair stands once)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, other, metric, value, build_id FROM reader_agreement
-        WHERE roster = ? AND domain = ? ORDER BY metric, reader, other
-        """,
-        [roster, domain],
-    )
+        WHERE roster = ? AND domain = ? ORDER BY metric, reader, other"""
+    return frame_of(cursor, sql, [roster, domain])
 
 
 def prompt_stability(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
     """The geometry of every fold's prompts beside that of all (columns reader, name, fold, metric, value, build_id)."""
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, name, fold, metric, value, build_id FROM prompt_stability JOIN readers USING (reader)
-        WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY metric, reader, fold
-        """,
-        [roster, domain, reader],
-    )
+        WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY metric, reader, fold"""
+    return frame_of(cursor, sql, [roster, domain, reader])
 
 
 def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
@@ -555,34 +400,24 @@ def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.Data
 
     Nodes below the number of sources are sources in roster order; that number plus i is the node made in step i.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT step, left_node, right_node, height, size FROM dendrogram
-        WHERE reader = ? AND roster = ? AND domain = ? ORDER BY step
-        """,
-        [reader, roster, domain],
-    )
+        WHERE reader = ? AND roster = ? AND domain = ? ORDER BY step"""
+    return frame_of(cursor, sql, [reader, roster, domain])
 
 
 def cross_domain(cursor: Cursor, reader: str, roster: str, source: str | None = None) -> pd.DataFrame:
     """A source's signature of one domain sought among those of another: of one source, or the summary over all.
 
-    Returns
-    -------
-    DataFrame
-        Columns variant (raw, centred), query_domain, gallery_domain, metric, value, best_other, best_other_name (the
-        nearest source that is not the same one), build_id.
+    Columns variant (raw, centred), query_domain, gallery_domain, metric, value, best_other, best_other_name (the
+    nearest source that is not the same one), build_id.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT variant, query_domain, gallery_domain, metric, value, best_other, s.name AS best_other_name, c.build_id
         FROM cross_domain c LEFT JOIN sources s ON s.source = best_other
-        WHERE reader = ? AND roster = ? AND c.source IS NOT DISTINCT FROM ? ORDER BY variant DESC, query_domain, metric
-        """,
-        [reader, roster, source],
-    )
+        WHERE reader = ? AND roster = ? AND c.source IS NOT DISTINCT FROM ?
+        ORDER BY variant DESC, query_domain, metric"""
+    return frame_of(cursor, sql, [reader, roster, source])
 
 
 # ---- readers side by side -------------------------------------------------------------------------------------------
@@ -593,38 +428,26 @@ def summaries(
 ) -> pd.DataFrame:
     """Summaries over seeds and folds of several readers, under every benchmark and condition.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id; readers in
-        the order asked for.
+    Columns reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id; readers in the
+    order asked for.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         SELECT reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id
         FROM attribution_metrics a JOIN readers r USING (reader)
         WHERE list_contains($readers::VARCHAR[], reader) AND roster = $roster
             AND list_contains($metrics::VARCHAR[], metric) AND seed IS NULL AND fold IS NULL
-        ORDER BY list_position($readers::VARCHAR[], reader), benchmark, condition, metric, k, reduction
-        """,
-        {"readers": list(readers), "roster": roster, "metrics": list(metrics)},
-    )
+        ORDER BY list_position($readers::VARCHAR[], reader), benchmark, condition, metric, k, reduction"""
+    return frame_of(cursor, sql, {"readers": list(readers), "roster": roster, "metrics": list(metrics)})
 
 
 def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: str) -> pd.DataFrame:
     """Paired tests of other readers against one, whichever of the two the test called its subject.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value,
-        p_holm, n, method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set
-        of hypotheses names another roster are left out, and of one pair that of the largest set comes first.
+    Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value, p_holm, n,
+    method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set of hypotheses
+    names another roster are left out, and of one pair that of the largest set comes first.
     """
-    return _frame(
-        cursor,
-        """
+    sql = """
         WITH sets AS (SELECT *, count(*) OVER (PARTITION BY hypotheses) AS together FROM comparisons), told AS (
             SELECT subject AS reader, measure, difference, low, high, p_value, p_holm, n, method, hypotheses, together,
                 build_id
@@ -636,15 +459,13 @@ def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: st
         )
         SELECT * FROM told WHERE list_contains($readers::VARCHAR[], reader)
             AND (contains(hypotheses, $roster) OR NOT regexp_matches(hypotheses, '[0-9]-way'))
-        ORDER BY list_position($readers::VARCHAR[], reader), measure, together DESC, hypotheses
-        """,
-        {"reader": reader, "readers": list(readers), "roster": roster},
-    )
+        ORDER BY list_position($readers::VARCHAR[], reader), measure, together DESC, hypotheses"""
+    return frame_of(cursor, sql, {"reader": reader, "readers": list(readers), "roster": roster})
 
 
 def proxies(cursor: Cursor) -> pd.DataFrame:
     """Proxy models (columns proxy, name, depth in blocks, hidden_size)."""
-    return _frame(cursor, "SELECT proxy, name, depth, hidden_size FROM proxies ORDER BY proxy")
+    return frame_of(cursor, "SELECT proxy, name, depth, hidden_size FROM proxies ORDER BY proxy")
 
 
 # ---- how it was made ------------------------------------------------------------------------------------------------
@@ -652,50 +473,21 @@ def proxies(cursor: Cursor) -> pd.DataFrame:
 
 def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
     """Builds, newest first, or the one asked for (columns of table ``builds``; times are UTC)."""
-    frame = _frame(
-        cursor,
-        "SELECT * FROM builds WHERE build_id = coalesce(?, build_id) ORDER BY started_at DESC, build_id",
-        [build_id],
-    )
-    return frame.astype({"seed": "Int64"})
+    sql = "SELECT * FROM builds WHERE build_id = coalesce(?, build_id) ORDER BY started_at DESC, build_id"
+    return frame_of(cursor, sql, [build_id]).astype({"seed": "Int64"})
 
 
 def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
     """Builds that made the rows of a table that match a key.
 
-    Parameters
-    ----------
-    cursor
-    table : str
-        A table with a ``build_id``.
-    key : mapping of column to value
-        E.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
-
-    Returns
-    -------
-    DataFrame
-        Columns of table ``builds``, newest first.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table or column.
+    table : A table with a ``build_id``.
+    key : E.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
+    Columns of table ``builds``, newest first. Raises ValueError if there is no such table or column.
     """
     columns = columns_of(cursor, table)
     if "build_id" not in columns:
         raise ValueError(f"table {table!r} has no builds")
     condition, values = matching(columns, table, key)
-    frame = _frame(
-        cursor,
-        f'SELECT * FROM builds WHERE build_id IN (SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}) '
-        "ORDER BY started_at DESC, build_id",
-        values,
-    )
-    return frame.astype({"seed": "Int64"})
-
-
-def _frame(cursor: Cursor, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> pd.DataFrame:
-    """Run a question; text columns have one type whether or not there are rows or values."""
-    answer = cursor.execute(sql, parameters)
-    text = [column[0] for column in answer.description or [] if str(column[1]) == "VARCHAR"]
-    return answer.df().astype(dict.fromkeys(text, "str"))
+    made = f'SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}'
+    sql = f"SELECT * FROM builds WHERE build_id IN ({made}) ORDER BY started_at DESC, build_id"
+    return frame_of(cursor, sql, values).astype({"seed": "Int64"})

@@ -30,15 +30,9 @@ SUMMARIES = {
             (SELECT max(s.layer) FROM layer_selection s WHERE s.outer_fold IS NULL AND s.roster = variance_ratios.roster
                 AND s.reader = regexp_replace(variance_ratios.reader, '/r$', '/ur')),
             layer)""",
-    "comparisons": "true",
-    "correlations": "true",
-    "costs": "true",
-    "family_purity": "true",
-    "reader_agreement": "true",
-    "prompt_stability": "true",
-    "paper_values": "true",
     "layer_selection": "outer_fold IS NULL",
-    "audit_validation": "true",
+    **dict.fromkeys(("comparisons", "correlations", "costs", "family_purity", "reader_agreement"), "true"),
+    **dict.fromkeys(("prompt_stability", "paper_values", "audit_validation"), "true"),
 }
 """Tables behind the paper's tables, and which of their rows are summaries."""
 
@@ -46,10 +40,8 @@ SUMMARIES = {
 def open_reading(path: Path) -> Cursor:
     """Open a work database or a generation for reading, as it is: nothing is migrated.
 
-    Raises
-    ------
-    AtlasError
-        If it is missing, another process holds it, it cannot be read, or its schema is not that of this code.
+    Raises AtlasError if it is missing, another process holds it, it cannot be read, or its schema is not that of this
+    code.
     """
     if not path.exists():
         raise AtlasError(f"There is no database {path}", "Run: python -m jobs all")
@@ -81,10 +73,7 @@ def open_reading(path: Path) -> Cursor:
 def summary_rows(cursor: Cursor, table: str) -> list[dict[str, Any]]:
     """Summary rows of a result table by column, missing values as None, in a fixed order.
 
-    Raises
-    ------
-    ValueError
-        If the table is none of :data:`SUMMARIES`.
+    Raises ValueError if the table is none of :data:`SUMMARIES`.
     """
     if table not in SUMMARIES:
         raise ValueError(f"table {table!r} holds no summaries")
@@ -100,17 +89,8 @@ UNIT_COLUMNS = ("seed", "fold", "split", "outer_fold")
 def matching_rows(cursor: Cursor, table: str, where: Mapping[str, object]) -> list[dict[str, Any]]:
     """Rows of a table in a fixed order; summaries, unless a seed, fold or split is asked for.
 
-    Parameters
-    ----------
-    cursor
-    table : str
-    where : mapping of column to value
-        None matches missing values, a text with ``*`` every text of that shape.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table or column.
+    where : None matches missing values, a text with ``*`` every text of that shape.
+    Raises ValueError if there is no such table or column.
     """
     names = columns_of(cursor, table)
     asked = {name: None for name in UNIT_COLUMNS if name in names} | dict(where)
@@ -131,15 +111,11 @@ def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:
 
 def roster_families(cursor: Cursor, roster: str) -> list[dict[str, Any]]:
     """Sources of a roster by family and access, large families first: family, access, sources, build_id."""
-    return _dicts(
-        cursor,
-        """
+    sql = """
         SELECT family, access, count(*) AS sources, min(sources.build_id) AS build_id
         FROM roster_members JOIN sources USING (source) WHERE roster = ?
-        GROUP BY family, access ORDER BY sum(count(*)) OVER (PARTITION BY family) DESC, family, access
-        """,
-        [roster],
-    )
+        GROUP BY family, access ORDER BY sum(count(*)) OVER (PARTITION BY family) DESC, family, access"""
+    return _dicts(cursor, sql, [roster])
 
 
 def build_rows(cursor: Cursor) -> dict[str, dict[str, Any]]:
@@ -165,13 +141,10 @@ def mutual_ranks(cursor: Cursor, pairs: Iterable[tuple[str, str]], roster: str, 
 
 def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
     """What every build made: columns stage, command, started_at, duration_s, origin, details, source_file, build_id."""
-    return _dicts(
-        cursor,
-        """
+    sql = """
         SELECT stage, command, started_at, duration_s, origin, details, source_file, build_id FROM builds
-        ORDER BY started_at, build_id
-        """,
-    )
+        ORDER BY started_at, build_id"""
+    return _dicts(cursor, sql)
 
 
 def holdings(cursor: Cursor) -> list[dict[str, Any]]:
@@ -180,9 +153,7 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
     ``family`` is attribution, relationships, maps, variance, cost, audit or statistics; ``about`` is the benchmark and
     condition, the protocol, the domain, the part of the validation, or the set of hypotheses a reader is compared in.
     """
-    return _dicts(
-        cursor,
-        """
+    sql = """
         WITH held AS (
             SELECT 'attribution' AS family, reader, roster, benchmark || ' ' || condition AS about, build_id
             FROM attribution_metrics
@@ -194,9 +165,8 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
             UNION ALL SELECT 'statistics', unnest([subject, reference]), '', hypotheses, build_id FROM comparisons
         )
         SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
-        FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL
-        """,
-    )
+        FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL"""
+    return _dicts(cursor, sql)
 
 
 def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
@@ -204,18 +174,15 @@ def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
 
     Columns reader, roster, candidates (blocks that were compared), layers (fold by fold), build_id.
     """
-    return _dicts(
-        cursor,
-        """
+    sql = """
         WITH compared AS (
             SELECT reader, roster, count(DISTINCT layer) AS candidates FROM layer_scores GROUP BY ALL
         )
         SELECT reader, roster, candidates, list(layer ORDER BY outer_fold) AS layers, any_value(build_id) AS build_id
         FROM layer_selection JOIN compared USING (reader, roster) JOIN builds USING (build_id)
         WHERE outer_fold IS NOT NULL AND origin = 'measured'
-        GROUP BY ALL ORDER BY reader, roster
-        """,
-    )
+        GROUP BY ALL ORDER BY reader, roster"""
+    return _dicts(cursor, sql)
 
 
 def comparison_sets(cursor: Cursor) -> list[str]:
@@ -256,12 +223,9 @@ def seed_accuracy(
     cursor: Cursor, reader: str, roster: str, k: int, seed: int, benchmark: str = "agent500"
 ) -> tuple[float, int] | None:
     """Accuracy over all groups of one grouping seed, and how many groups these are; None where it is not measured."""
-    row = cursor.execute(
-        """
+    sql = """
         SELECT value, n FROM attribution_metrics
         WHERE reader = ? AND roster = ? AND k = ? AND seed = ? AND benchmark = ? AND condition = 'clean'
-            AND metric = 'accuracy' AND reduction = 'pooled'
-        """,
-        [reader, roster, k, seed, benchmark],
-    ).fetchone()
+            AND metric = 'accuracy' AND reduction = 'pooled'"""
+    row = cursor.execute(sql, [reader, roster, k, seed, benchmark]).fetchone()
     return None if row is None else (float(row[0]), int(row[1]))

@@ -32,10 +32,7 @@ class Column:
 def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, Column]:
     """Columns of a table, in order.
 
-    Raises
-    ------
-    ValueError
-        If the schema has no such table. Names that have passed here are safe in SQL.
+    Raises ValueError if the schema has no such table. Names that have passed here are safe in SQL.
     """
     tables = connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
@@ -46,57 +43,32 @@ def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, C
         f"""SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info('{table}') ORDER BY cid"""
     ).fetchall()
     packed = table in PACKED
-    return {
-        name: Column(name, kind, name not in NULLABLE if packed else bool(required)) for name, kind, required in rows
-    }
+    return {name: Column(name, kind, name not in NULLABLE if packed else bool(filled)) for name, kind, filled in rows}
 
 
 def matching(columns: Mapping[str, Column], table: str, key: Mapping[str, object]) -> tuple[str, list[object]]:
     """SQL condition and values for rows whose columns equal those of ``key``; None is NULL, a tuple any of its parts.
 
-    Raises
-    ------
-    ValueError
-        If the key is empty or names a column that the table does not have.
+    Raises ValueError if the key is empty or names a column that the table does not have.
     """
     unknown = sorted(set(key) - set(columns))
     if unknown or not key:
         raise ValueError(f"the key of table {table!r} must name its columns, got {sorted(key)}")
     parts = {name: value.item() if isinstance(value, np.generic) else value for name, value in key.items()}
-    asked = {name: "IN (SELECT unnest(?))" if isinstance(value, tuple) else "IS NOT DISTINCT FROM ?"
-             for name, value in parts.items()}  # fmt: skip
+    signs = {True: "IN (SELECT unnest(?))", False: "IS NOT DISTINCT FROM ?"}
     values: list[object] = [list(value) if isinstance(value, tuple) else value for value in parts.values()]
-    return " AND ".join(f'"{name}" {how}' for name, how in asked.items()), values
+    return " AND ".join(f'"{name}" {signs[isinstance(value, tuple)]}' for name, value in parts.items()), values
 
 
 def replace_rows(
     connection: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame, key: Mapping[str, object], build_id: str
 ) -> int:
-    """Replace the rows that match a key, in one transaction.
+    """Replace the rows that match a key, in one transaction, and count the new ones.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-        Work database.
-    table : str
-        A table with a ``build_id`` column.
-    frame : DataFrame
-        New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
+    frame : New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
         values become NULL.
-    key : mapping of column to value
-        What the rows are about; rows that match it are deleted first.
-    build_id : str
-
-    Returns
-    -------
-    int
-        Rows written.
-
-    Raises
-    ------
-    ValueError
-        If the table or a column does not exist, a required column is missing or has missing values, or a row does
-        not match the key.
+    Raises ValueError if the table or a column does not exist, a required column is missing or has missing values, or a
+    row does not match the key.
     """
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
@@ -134,22 +106,11 @@ def write_sources(
 ) -> None:
     """Write the sources of a roster, their families, and the rosters that are prefixes of it.
 
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    roster : DataFrame
-        The longest roster in its order; columns label, repo_id, family, plot_family, source (collection route).
+    roster : The longest roster in its order; columns label, repo_id, family, plot_family, source (collection route).
         ``plot_family`` becomes the family, ``family`` the subfamily.
-    counts : mapping of label to int
-        Responses that a source gave, over all benchmarks.
-    build_id : str
-    rosters : mapping of name to int
-        Prefix lengths; those that the roster is too short for are left out.
-
-    Raises
-    ------
-    AtlasError
-        If a label occurs twice, or a collection route is neither local nor an API.
+    counts : Responses that a source gave, over all benchmarks.
+    rosters : Prefix lengths; those that the roster is too short for are left out.
+    Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
     """
     twice = roster["label"][roster["label"].duplicated()]
     if len(twice):
@@ -178,9 +139,8 @@ def write_sources(
     with _seen(connection, families_in=families, sources_in=sources, members_in=members), transaction(connection):
         # Families that other rosters brought keep their place, so that their colours stay.
         connection.execute(
-            "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) "
-            "+ row_number() OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN "
-            "(SELECT family FROM families)"
+            "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) + row_number() "
+            "OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN (SELECT family FROM families)"
         )
         connection.execute(_upsert("sources", sources, "source", "sources_in"))
         connection.execute("DELETE FROM roster_members WHERE roster IN (SELECT unnest(?))", [list(rosters)])
@@ -190,11 +150,7 @@ def write_sources(
 
 
 def access(label: str, route: str) -> str:
-    """How responses were collected: 'local' or 'api'.
-
-    The release writes the route as 'original50' and 'local_expansion_...' (checkpoints run locally) or 'api50_...' and
-    'api_catalog_...' (served endpoints).
-    """
+    """How responses were collected: 'local' or 'api'; the release writes 'local_...', 'original50' or 'api...'."""
     if route.startswith("api"):
         return "api"
     if route.startswith(("local", "original")):
@@ -205,14 +161,7 @@ def access(label: str, route: str) -> str:
 
 
 def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) -> None:
-    """Add or correct proxies.
-
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    frame : DataFrame
-        Columns proxy and name, and any others of table ``proxies``.
-    """
+    """Add or correct proxies, of columns proxy and name, and any others of table ``proxies``."""
     _check_rows(frame, columns_of(connection, "proxies"), "proxies")
     with _seen(connection, incoming=frame), transaction(connection):
         connection.execute(_upsert("proxies", frame, "proxy", "incoming"))
@@ -227,25 +176,7 @@ def write_reader(
     view: str | None = None,
     origin: str = "measured",
 ) -> str:
-    """Add or correct a reader.
-
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-    method : str
-        'reader-paper', ...
-    name : str
-        For people.
-    proxy, view : str, optional
-        Absent for methods that read text without a proxy.
-    origin : str
-        'measured' or 'published'.
-
-    Returns
-    -------
-    str
-        The reader's id, ``method/proxy/view`` without the absent parts.
-    """
+    """Add or correct a reader ('measured' or 'published'); its id is ``method/proxy/view`` without absent parts."""
     reader = "/".join(part for part in (method, proxy, view) if part is not None)
     row = {"reader": reader, "method": method, "proxy": proxy, "input_view": view, "name": name, "origin": origin}
     frame = pd.DataFrame([row])

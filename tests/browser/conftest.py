@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from atlas.application import create_application
 from backend.errors import AtlasError
-from jobs.server_process import chromium
+from jobs.screenshots import chromium
 from tests.invented_atlas import publish_invented
 
 PATIENCE = 300

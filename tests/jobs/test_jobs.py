@@ -21,7 +21,8 @@ from backend.store.database import WORK_FILE, Generation
 from backend.store.queries import metric_curve, neighbors, projection, sources
 from jobs import all as everything
 from jobs import enroll
-from jobs.__main__ import main
+from jobs.__main__ import main, verbs
+from jobs.pipeline import STAGES
 from tests.commands import check
 from tests.fake_release import fake_release
 
@@ -51,6 +52,13 @@ def test_help_lists_every_verb_with_a_summary(capsys):
     listed = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.split()}
     for verb in ("all", "collect", "evaluate", "extract", "fetch", "map", "proxies", "publish"):
         assert len(listed[verb]) > 2, verb
+
+
+def test_every_stage_comes_after_what_it_needs():
+    names = list(STAGES)
+    for name, stage in STAGES.items():
+        assert all(names.index(needed) < names.index(name) for needed in stage.needs), name
+        assert stage.verb in verbs() and stage.cost in ("seconds", "minutes", "hours", "days")
 
 
 @pytest.mark.parametrize(

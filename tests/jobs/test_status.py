@@ -24,7 +24,8 @@ from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_proxies, write_reader
 from jobs import __main__ as verbs
 from jobs import options
-from jobs.status import VALIDATED, Item, span, table
+from jobs.pipeline import VALIDATED, Item
+from jobs.status import span, table
 from tests.commands import check
 from tests.fake_release import fake_release
 

@@ -6,13 +6,12 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.reference import Results, collect
-from backend.reference.baselines import read_dna, read_random
-from backend.reference.controls import read_variance
-from backend.reference.cost import read_costs
+from backend.reference.attribution import read_variance
+from backend.reference.baselines import read_costs, read_dna, read_random
+from backend.reference.files import Collected
 from backend.reference.geometry import read_domains, read_original_space
 from backend.reference.paper import Printed, printed
 from backend.reference.relationships import read_baselines, read_disjoint
-from backend.reference.rows import Collected
 from tests.fake_release import fake_release
 
 NAN = float("nan")

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from backend.reference import LEFT, UNREAD, Results, collect
-from backend.reference.layout import Cell, attribution, relationship
-from backend.reference.paper import DIFFERS, Held, printed
+from backend.reference.paper import DIFFERS, Cell, Held, attribution, printed, relationship
 
 pytestmark = pytest.mark.release
 LLAMA, GEMMA, MINISTRAL, QWEN = MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")

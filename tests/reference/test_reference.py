@@ -6,8 +6,8 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.reference import published_attribution
+from backend.reference.paper import TABLES
 from backend.reference.results_tables import command_for
-from backend.reference.tables import TABLES
 from tests.commands import check
 
 # Paper, table "Agent500 accuracy across all query budgets and proxies".

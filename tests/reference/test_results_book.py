@@ -9,8 +9,7 @@ import pytest
 from backend.evaluations.cost import cost_frame
 from backend.reference.paper import printed
 from backend.reference.results_book import Number, as_printed, like, plain
-from backend.reference.results_findings import Claim, holds
-from backend.reference.results_simple import pooled
+from backend.reference.results_findings import Claim, holds, pooled
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.result_queries import open_reading

@@ -22,7 +22,7 @@ from backend.errors import AtlasError
 from backend.inference.drift import DIFFERENT, LEVEL, named
 from backend.service.job import ENDED
 from backend.service.uploads import MissingError
-from backend.store import drift_queries
+from backend.store import audit_queries
 
 POLL_MS = 700
 REFUSED = {"refused": True}
@@ -123,7 +123,7 @@ def power(cache: QueryCache, reader: str, roster: str, brought: Sequence[Mapping
     """
     rows = pd.DataFrame(columns=POWER)
     if cache.problem() is None:
-        held = cache.ask(drift_queries.drift, reader)
+        held = cache.ask(audit_queries.drift, reader)
         rows = held[held["space"] == "fingerprints"]
     if len(here := rows[rows["roster"] == roster]):
         return here
