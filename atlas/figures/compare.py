@@ -20,15 +20,9 @@ def layer_curves(
 ) -> go.Figure:
     """Inner validation accuracy along the depth of every proxy, its modal block marked.
 
-    Parameters
-    ----------
-    curves : mapping of line key to DataFrame
-        Columns layer, depth (share of the proxy's blocks, 0..1), accuracy, low, high.
-    chosen : mapping of line key to int
-        Modal block.
-    lines : sequence of Line
-        Front line last.
-    theme : {'dark', 'light'}
+    curves : Columns layer, depth (share of the proxy's blocks, 0..1), accuracy, low, high.
+    chosen : Modal block.
+    lines : Front line last.
     """
     token = TOKENS[theme]
     figure = go.Figure()
@@ -104,14 +98,8 @@ def condition_dots(
 ) -> go.Figure:
     """Every reader under every domain and condition: one column each, one mark a reader.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns reader, origin, benchmark, condition, value, std.
-    columns : mapping of (benchmark, condition) to words
-        In the order from left to right.
-    lines : sequence of Line
-    theme : {'dark', 'light'}
+    frame : Columns reader, origin, benchmark, condition, value, std.
+    columns : In the order from left to right.
     """
     token = TOKENS[theme]
     place = {key: number for number, key in enumerate(columns)}

@@ -74,24 +74,13 @@ def dot_rows(
 ) -> Plot:
     """One line a row, one mark a series with its interval; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, series, origin, value, std, low, high (NaN without an interval), n.
-    names : mapping of row to name
-        From the top down.
-    series : mapping of series to Series
-        In the order of the legend.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the horizontal axis.
-    usual : sequence of str
-        Series whose number stands at the end of a line: the first of them that the line has.
-    level : Level, optional
-    top : float or None
-        Right end of the axis; None for what the numbers need.
-    unit : str
-        What ``n`` counts, in words; nothing is said of it where empty.
+    frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n.
+    names : From the top down.
+    series : In the order of the legend.
+    axis : Title of the horizontal axis.
+    usual : Series whose number stands at the end of a line: the first of them that the line has.
+    top : Right end of the axis; None for what the numbers need.
+    unit : What ``n`` counts, in words; nothing is said of it where empty.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
@@ -167,19 +156,11 @@ def difference_rows(
 ) -> Plot:
     """Differences around nothing with their intervals, one line a row; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, series, origin, difference, low, high, p_text (what stands at the end of the line), p_raw (p before
-        the correction, as text), clear (whether it is more than chance).
-    names : mapping of row to name
-    series : mapping of series to Series
-        ``place`` says where in a line its marks stand.
-    theme : {'dark', 'light'}
-    axis : str
-        What the difference is of.
-    told : str
-        What is compared with the series, for the hover text.
+    frame : Columns row, series, origin, difference, low, high, p_text (what stands at the end of the line), p_raw
+        (p before the correction, as text), clear (whether it is more than chance).
+    series : ``place`` says where in a line its marks stand.
+    axis : What the difference is of.
+    told : What is compared with the series, for the hover text.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
@@ -237,13 +218,7 @@ def name_lines(
 ) -> dict[str, object]:
     """Layout of one line a row, from the top down, with its name on the left, and the legend above.
 
-    Parameters
-    ----------
-    names : mapping of row to name
-    theme : {'dark', 'light'}
-    across : mapping
-        Horizontal axis.
-    shapes, annotations : sequence of mapping
+    across : Horizontal axis.
     """
     return {
         "template": dress(theme),

@@ -22,14 +22,9 @@ ANSWERS: Mapping[str, Series] = {
 def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
     """What everybody reaches, and the aim as a bar across.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without an interval), aim; a row without
-        an aim has NaN.
-    names : mapping of row to name
-        From the top down.
-    theme : {'dark', 'light'}
+    frame : Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without an interval), aim; a row
+        without an aim has NaN.
+    names : From the top down.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}

@@ -26,12 +26,7 @@ Places = npt.NDArray[np.float64]
 def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme) -> dict[int, str]:
     """Colour of every cluster: that of the family that most of its sources have, else a neutral one.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns cluster and family.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
+    points : Columns cluster and family.
     """
     colours = {}
     for cluster, part in points.groupby("cluster"):
@@ -44,12 +39,8 @@ def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Them
 def hull_shapes(points: pd.DataFrame, colours: Mapping[int, str]) -> list[Plot]:
     """Filled outlines for a layout, on a flat map.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns cluster, x, y, scaled.
-    colours : mapping of cluster to colour
-        Of those that are drawn.
+    points : Columns cluster, x, y, scaled.
+    colours : Of those that are drawn.
     """
     shapes = []
     for cluster, colour in colours.items():

@@ -35,17 +35,11 @@ def joint_figure(
 ) -> Plot:
     """Sources of two domains as points of one map.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns domain, source, name, family, access, x, y, z; a row a domain and source.
-    marks : mapping of family to Mark
-    domains : mapping of domain to words
-        The first is drawn in full, the others small and faint.
-    theme, dimensions, families, access, size, selected, other, camera
-        As for :func:`atlas.figures.map.map_figure`.
-    links : {'selected', 'all', 'off'}
-        Whose two points are joined.
+    points : Columns domain, source, name, family, access, x, y, z; a row a domain and source.
+    domains : The first is drawn in full, the others small and faint.
+    theme, dimensions, families, access, size, selected, other, camera : As for
+        :func:`atlas.figures.map.map_figure`.
+    links : Whose two points are joined.
     """
     token, solid = TOKENS[theme], dimensions == 3
     axes = ["x", "y", "z"] if solid else ["x", "y"]

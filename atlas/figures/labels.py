@@ -23,14 +23,10 @@ Box = tuple[float, float, float, float]
 def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float) -> list[str]:
     """Plotly's text position of every mark.
 
-    Parameters
-    ----------
-    across, heights : sequence of float
-        Places of the marks in pixels, upwards.
-    names : sequence of str
-        In their order one after another finds the first side that is free; where none is, the least covered one.
-    wide : float
-        Width of the drawing; what hangs over its ends counts as covered.
+    across, heights : Places of the marks in pixels, upwards.
+    names : In their order one after another finds the first side that is free; where none is, the least covered
+        one.
+    wide : Width of the drawing; what hangs over its ends counts as covered.
     """
     taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
     ends: list[Box] = [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
@@ -49,18 +45,11 @@ def free_sides(
 ) -> list[str]:
     """Plotly's text position of labels beside ringed marks, none of which stands on an earlier one.
 
-    Parameters
-    ----------
-    places : ndarray of shape (n, 2)
-        Ringed marks in pixels from the middle of the drawing, upwards.
-    names : sequence of str
-        Their labels, the most important one first.
-    marks : ndarray of shape (m, 2)
-        All marks: a label takes the side on which it covers the fewest.
-    half : float
-        Half the width of the drawing.
-    kept : int
-        So many of the first labels always find a place; of the others, '' stands for one without room.
+    places : (n, 2); Ringed marks in pixels from the middle of the drawing, upwards.
+    names : Their labels, the most important one first.
+    marks : (m, 2); All marks: a label takes the side on which it covers the fewest.
+    half : Half the width of the drawing.
+    kept : So many of the first labels always find a place; of the others, '' stands for one without room.
     """
     dots = np.hstack([marks - REACH, marks + REACH])
     ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])

@@ -33,10 +33,7 @@ LONGEST = 28
 def scaled(points: pd.DataFrame) -> pd.DataFrame:
     """Centre the points and divide by half their widest extent, one factor for all axes.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns x, y and, in three dimensions, z.
+    points : Columns x, y and, in three dimensions, z.
     """
     axes = [axis for axis in ("x", "y", "z") if axis in points and points[axis].notna().all()]
     if not len(points):
@@ -64,11 +61,7 @@ def stated_size(name: str) -> float:
 def of_size(names: pd.Series, size: str) -> pd.Series:
     """Which names state a size of a class.
 
-    Parameters
-    ----------
-    names : Series of str
-    size : {'all', 'small', 'middle', 'large'}
-        Up to 4, up to 20, and more billions of parameters.
+    size : Up to 4, up to 20, and more billions of parameters.
     """
     if size == "all":
         return pd.Series(True, index=names.index)
@@ -80,15 +73,9 @@ def of_size(names: pd.Series, size: str) -> pd.Series:
 def shown(points: pd.DataFrame, families: Collection[str], access: str, size: str = "all") -> pd.Series:
     """Which points pass the filters; the others stay as grey context.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns name, family and access.
-    families : collection of str
-        Isolated families, empty for all.
-    access : {'all', 'local', 'api'}
-    size : str
-        See :func:`of_size`.
+    points : Columns name, family and access.
+    families : Isolated families, empty for all.
+    size : See :func:`of_size`.
     """
     passed = of_size(points["name"], size)
     if families:
@@ -116,25 +103,14 @@ def map_figure(
 ) -> Plot:
     """Sources as points.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns source, name, family, access, x, y, z; one row a source.
-    links : DataFrame
-        Columns source, neighbor, rank: pairs to join, from the original space.
-    marks : mapping of family to Mark
-        Every family of the atlas, in the order of the traces.
-    theme : {'dark', 'light'}
-    dimensions : {2, 3}
-    families, access, size : see :func:`shown`
-    selected, other : str
-        Labels of the selected source and of one beside it, or empty.
-    camera : sequence of float
-        Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
-    regions : DataFrame, optional
-        Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
-    clusters : DataFrame, optional
-        Columns source, cluster: hulls around those with a source in front.
+    points : Columns source, name, family, access, x, y, z; one row a source.
+    links : Columns source, neighbor, rank: pairs to join, from the original space.
+    marks : Every family of the atlas, in the order of the traces.
+    selected, other : Labels of the selected source and of one beside it, or empty.
+    camera : Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or
+        empty.
+    regions : Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
+    clusters : Columns source, cluster: hulls around those with a source in front.
     """
     placed = scaled(points)
     front = shown(points, families, access, size)
@@ -309,19 +285,11 @@ def labels(
 ) -> Plot:
     """The trace of labels, which leaves out what would stand on another one.
 
-    Parameters
-    ----------
-    places : sequence of tuple
-        Where the labelled points lie, in two or three coordinates.
-    texts : sequence of str
-        In the order of their weight.
-    points : sequence of tuple
-        Every point of the map.
-    theme : {'dark', 'light'}
-    camera : sequence of float
-        As for :func:`map_figure`; a scene that is turned later keeps the sides.
-    bold : int
-        So many of the first are names, which always stay.
+    places : Where the labelled points lie, in two or three coordinates.
+    texts : In the order of their weight.
+    points : Every point of the map.
+    camera : As for :func:`map_figure`; a scene that is turned later keeps the sides.
+    bold : So many of the first are names, which always stay.
     """
     solid = bool(points) and len(points[0]) == 3
     plains = [plain(text, LONGEST) for text in texts]

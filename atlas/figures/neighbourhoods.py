@@ -55,13 +55,9 @@ def mark_style(marks: Sequence[Mark], theme: Theme, size: float) -> dict[str, ob
 def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -> go.Figure:
     """Share of the k nearest that are of the source's family, with intervals, beside what blind neighbours would give.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns reader, origin, k, purity, low, high (NaN where there is no interval), expectation, p_value, p_holm.
-    lines : sequence of Line
-        Readers by key; front line last.
-    theme : {'dark', 'light'}
+    frame : Columns reader, origin, k, purity, low, high (NaN where there is no interval), expectation, p_value,
+        p_holm.
+    lines : Readers by key; front line last.
     """
     token = TOKENS[theme]
     figure = go.Figure()
@@ -122,12 +118,7 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
 def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
     """The nearest sources of one, by cosine, with the marks of their families.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns name, family, rank, rank_back, cosine, percentile; nearest first.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
+    frame : Columns name, family, rank, rank_back, cosine, percentile; nearest first.
     """
     token = TOKENS[theme]
     rows = list(range(len(frame)))
@@ -174,13 +165,8 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
 def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
     """Two measures of agreement in one matrix: Spearman above the diagonal, shared nearest ten below it.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns reader, other, metric (spearman, jaccard_10), value.
-    names : mapping of reader to name
-        In the order of the rows.
-    theme : {'dark', 'light'}
+    frame : Columns reader, other, metric (spearman, jaccard_10), value.
+    names : In the order of the rows.
     """
     order = [reader for reader in names if reader in set(frame["reader"]) | set(frame["other"])]
     place = {reader: index for index, reader in enumerate(order)}
@@ -237,13 +223,8 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
 def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
     """Every fold's prompts against all prompts, one row a measure, one point a fold, the mean as a bar.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns fold, metric, value.
-    words : mapping of metric to words
-        In the order of the rows.
-    theme : {'dark', 'light'}
+    frame : Columns fold, metric, value.
+    words : In the order of the rows.
     """
     token = TOKENS[theme]
     shown = [metric for metric in words if metric in set(frame["metric"])]
@@ -293,15 +274,9 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
 def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[str, str], *, theme: Theme) -> go.Figure:
     """How far every map can be trusted: one row a map, one point a measure.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns method, dimensions, metric, value; a sweep gives several rows of one map.
-    names : mapping of method to name
-        In the order of the rows; two and three dimensions stand under each other.
-    metrics : mapping of metric to words
-        In the order of their symbols.
-    theme : {'dark', 'light'}
+    frame : Columns method, dimensions, metric, value; a sweep gives several rows of one map.
+    names : In the order of the rows; two and three dimensions stand under each other.
+    metrics : In the order of their symbols.
     """
     token = TOKENS[theme]
     figure = go.Figure()
@@ -351,13 +326,8 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
 def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
     """How often the same source is found in the other domain: raw signatures filled, centred ones hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns variant (raw, centred), metric, value; one direction.
-    words : mapping of metric to words
-        In the order of the rows.
-    theme : {'dark', 'light'}
+    frame : Columns variant (raw, centred), metric, value; one direction.
+    words : In the order of the rows.
     """
     token = TOKENS[theme]
     shown = [metric for metric in words if metric in set(frame["metric"])]
@@ -413,16 +383,9 @@ def tree(
 
     A branch has the colour of a family as long as all sources under it are of that family.
 
-    Parameters
-    ----------
-    steps : DataFrame
-        Columns step, left_node, right_node, height, size; nodes below the number of sources are sources.
-    sources : DataFrame
-        Columns source, name, family; row i is node i.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
-    selected : str
-        Label of the source whose name is marked.
+    steps : Columns step, left_node, right_node, height, size; nodes below the number of sources are sources.
+    sources : Columns source, name, family; row i is node i.
+    selected : Label of the source whose name is marked.
     """
     token = TOKENS[theme]
     count = len(sources)

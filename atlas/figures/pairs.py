@@ -25,16 +25,9 @@ def leading(frame: pd.DataFrame) -> str:
 def passed_by(frame: pd.DataFrame) -> pd.Series:
     """Share of the pairs of the other kind that a reader orders the wrong way round with each pair.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns related, decision and the reader's scores. Decisions order the pairs where there are some, else the
-        leading score does.
-
-    Returns
-    -------
-    Series
-        0 for a pair beyond all of the other kind, 1 for one that all of them pass; ties count half.
+    frame : Columns related, decision and the reader's scores. Decisions order the pairs where there are some,
+        else the leading score does.
+    Returns 0 for a pair beyond all of the other kind, 1 for one that all of them pass; ties count half.
     """
     score = frame["decision"]
     if score.isna().all():
@@ -59,15 +52,9 @@ def pair_scatter(
 
     Where no decisions are stored, a dotted line parts the two kinds of pairs (:func:`orientation_line`).
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN where none was made).
-    theme : {'dark', 'light'}
-    model : str
-        Model whose pairs are ringed, or empty.
-    chosen : (str, str)
-        The two models of the selected pair, in any order.
+    frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN where none was made).
+    model : Model whose pairs are ringed, or empty.
+    chosen : The two models of the selected pair, in any order.
     """
     figure = go.Figure()
     low_x, high_x = _reach(frame["dc"])
@@ -103,15 +90,9 @@ def score_stacks(
 
     Heights are shares of the pairs of each kind, because a strict split tests far more unrelated pairs.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns model_a, model_b, related, score, decision.
-    theme : {'dark', 'light'}
-    title : str
-        The score in words.
-    model, chosen
-        As in :func:`pair_scatter`.
+    frame : Columns model_a, model_b, related, score, decision.
+    title : The score in words.
+    model, chosen : As in :func:`pair_scatter`.
     """
     figure = go.Figure()
     low, high = _reach(frame["score"])
@@ -173,10 +154,7 @@ def orientation_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
 def turning_point(frame: pd.DataFrame) -> float | None:
     """Score at which the mean decisions of the splits turn; None without enough of them.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns score, decision.
+    frame : Columns score, decision.
     """
     rows = frame[["score", "decision"]].dropna()
     if len(rows) < FEWEST_DECISIONS or rows["score"].nunique() < 2:

@@ -26,21 +26,12 @@ def curve_panels(
 ) -> Plot:
     """One panel a domain and condition, one line a reader; every panel has the same vertical axis.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns reader, origin, benchmark, condition, k, value, std.
-    panels : mapping of (benchmark, condition) to words
-        From left to right.
-    lines : sequence of Line
-        Front line last.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the vertical axis.
-    k : int
-        Budget that is marked.
-    unit : bool
-        Whether values lie in 0..1.
+    frame : Columns reader, origin, benchmark, condition, k, value, std.
+    panels : From left to right.
+    lines : Front line last.
+    axis : Title of the vertical axis.
+    k : Budget that is marked.
+    unit : Whether values lie in 0..1.
     """
     token = TOKENS[theme]
     traces: list[dict[str, object]] = []

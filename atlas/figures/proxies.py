@@ -19,15 +19,9 @@ GAP = 0.06
 def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
     """Accuracy against a capability score, one panel a benchmark, one mark a proxy, with the least-squares line.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns benchmark, name (of the proxy), score (percent), value (accuracy).
-    told : mapping of benchmark to words
-        Correlation and p, drawn at the foot of the panel.
-    theme : {'dark', 'light'}
-    k : int
-        Budget of the accuracies.
+    frame : Columns benchmark, name (of the proxy), score (percent), value (accuracy).
+    told : Correlation and p, drawn at the foot of the panel.
+    k : Budget of the accuracies.
     """
     token = TOKENS[theme]
     ink = READER_COLOURS[theme][0]
@@ -123,16 +117,10 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
 def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns name, label (beside the mark), kind (what the reader is, the legend), origin, cost (positive), told
-        (cost in words), value.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the cost axis, with its unit.
-    k : int
-        Budget of the accuracies.
+    frame : Columns name, label (beside the mark), kind (what the reader is, the legend), origin, cost (positive),
+        told (cost in words), value.
+    axis : Title of the cost axis, with its unit.
+    k : Budget of the accuracies.
     """
     token = TOKENS[theme]
     traces: list[dict[str, object]] = []

@@ -17,13 +17,8 @@ CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("f
 def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, theme: Theme) -> Plot:
     """Share of true and of false claims whose ratio is at least as large.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
-    limits : (float, float), optional
-        What log10 ratios are held within, dotted.
-    theme : {'dark', 'light'}
+    points : Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
+    limits : What log10 ratios are held within, dotted.
     """
     token = TOKENS[theme]
     traces: list[dict[str, object]] = []
@@ -64,11 +59,7 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
 def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
     """What claims show where a ratio was stated, against the diagonal where both are the same.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns level (stated log10 ratio), value (log10 ratio that claims show).
-    theme : {'dark', 'light'}
+    points : Columns level (stated log10 ratio), value (log10 ratio that claims show).
     """
     token = TOKENS[theme]
     curve = points.sort_values("level")

@@ -42,17 +42,10 @@ def readout_dots(
 ) -> Plot:
     """One line a reader, one mark a readout with its interval; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, readout, origin, value, std, low, high (NaN without an interval), n.
-    names : mapping of row to name
-        From the top down.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the horizontal axis.
-    chance : float or None
-        What a coin gets.
+    frame : Columns row, readout, origin, value, std, low, high (NaN without an interval), n.
+    names : From the top down.
+    axis : Title of the horizontal axis.
+    chance : What a coin gets.
     """
     level = None if chance is None else Level(chance, "a coin")
     marks = frame.rename(columns={"readout": "series"})
@@ -62,14 +55,8 @@ def readout_dots(
 def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, measure: str) -> Plot:
     """What the joint readout gains over either block alone, one line a reader; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
-    names : mapping of row to name
-    theme : {'dark', 'light'}
-    measure : str
-        What the difference is of, in words.
+    frame : Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
+    measure : What the difference is of, in words.
     """
     marks = frame.assign(
         series=frame["reference_readout"],

@@ -28,19 +28,11 @@ def accuracy_curves(
 ) -> go.Figure:
     """Accuracy against the budget of some sources, before the spread of all sources of the roster.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns source, name, accuracy_1 ... of every source of the roster.
-    lines : sequence of (Line, mapping of budget to accuracy)
-        Lines with a name; the front line last.
-    theme : {'dark', 'light'}
-    k : int
-        Budget that is marked.
-    thin : sequence of str
-        Labels of sources that are drawn thin and without a name.
-    colour : str
-        Colour of the thin lines.
+    table : Columns source, name, accuracy_1 ... of every source of the roster.
+    lines : Lines with a name; the front line last.
+    k : Budget that is marked.
+    thin : Labels of sources that are drawn thin and without a name.
+    colour : Colour of the thin lines.
     """
     token = TOKENS[theme]
     columns = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
@@ -116,13 +108,8 @@ def accuracy_curves(
 def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
     """Two-sided bars: to the left what the source is answered as, to the right what is answered as it.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns name, family, answered_as, named_for (shares of the truth's groups, 0 where it never happened); in the
-        order of the rows.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
+    frame : Columns name, family, answered_as, named_for (shares of the truth's groups, 0 where it never
+        happened); in the order of the rows.
     """
     token = TOKENS[theme]
     rows = list(range(len(frame)))
@@ -176,14 +163,9 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
 def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, own: str) -> go.Figure:
     """Families that the wrong answers name, the own family marked.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns family, share (of the wrong answers), expected (if errors fell on any other source alike); most first.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
-    own : str
-        Family whose sources are asked.
+    frame : Columns family, share (of the wrong answers), expected (if errors fell on any other source alike);
+        most first.
+    own : Family whose sources are asked.
     """
     token = TOKENS[theme]
     rows = list(range(len(frame)))
@@ -230,12 +212,8 @@ def _percent(share: float) -> str:
 def accuracy_of(table: pd.DataFrame, sources: Sequence[str]) -> dict[int, float]:
     """Mean accuracy of some sources at every budget that was measured.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As in :func:`accuracy_curves`.
-    sources : sequence of str
-        Labels.
+    table : As in :func:`accuracy_curves`.
+    sources : Labels.
     """
     rows = table[table["source"].isin(list(sources))]
     means = {

@@ -43,11 +43,8 @@ def accuracies(
 ) -> pd.DataFrame:
     """Accuracy of readers at a budget with what is known of its spread, one row a reader.
 
-    Returns
-    -------
-    DataFrame
-        Columns reader, origin, reduction (pooled where there is one), value, std (over the folds), low, high (a 95 %
-        interval, NaN where none is stored), n.
+    Returns columns reader, origin, reduction (pooled where there is one), value, std (over the folds), low, high
+        (a 95 % interval, NaN where none is stored), n.
     """
     metrics = ("accuracy", "accuracy_low", "accuracy_high")
     frame = intervals.over_folds(cache.ask(queries.summaries, readers, roster, metrics))
