@@ -15,8 +15,7 @@ from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import attribution
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.dots import signed
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.plots import p_text, signed
 from atlas.pages import intervals
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS

@@ -10,7 +10,6 @@ from atlas import drawing, shell, tables
 from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import compare
-from atlas.figures.panels import curve_panels
 from atlas.pages import intervals
 from atlas.pages.compare_chosen import AXES, PATH, STORED, TESTED, chosen, everyone, lines
 from atlas.state import METRICS, View
@@ -77,7 +76,7 @@ def panels(cache: QueryCache, view: View) -> FigureView:
     where, frame = asked_of(cache, view), panel_rows(cache, view)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
-    figure = curve_panels(
+    figure = compare.curve_panels(
         frame, where, lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
     )
     short = frame[frame["condition"].isin(SHORT)]

@@ -10,9 +10,9 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache, method_group
 from atlas.drawing import FigureView, traces
-from atlas.figures import proxies
+from atlas.figures import compare
 from atlas.figures.attribution import rate_text
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.plots import p_text
 from atlas.pages.compare_chosen import accuracies, everyone
 from atlas.state import View
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
@@ -67,7 +67,7 @@ def capability(cache: QueryCache, view: View) -> FigureView:
             for name, sign in (("pearson", "r"), ("spearman", "ρ"))
             if name in by.index
         )
-    figure = proxies.capability_fit(frame.assign(name=frame["proxy_name"]), told, theme=view.theme, k=view.k)
+    figure = compare.capability_fit(frame.assign(name=frame["proxy_name"]), told, theme=view.theme, k=view.k)
     sentence = [
         "General capability of each proxy as others scored it, against its accuracy here; the dashed line is the least-"
         "squares fit, ",
@@ -121,7 +121,7 @@ def cost(cache: QueryCache, view: View) -> FigureView:
         told=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],
     )
     axis = "Parameters that are run through for a response, log scale"
-    figure = proxies.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k)
+    figure = compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k)
     here = int((frame["origin"] == "measured").sum())
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (

@@ -12,10 +12,10 @@ import pandas as pd
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import dots, goals
+from atlas.figures import dots
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import Series, signed
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.dots import Series
+from atlas.figures.plots import p_text, signed
 from atlas.pages import intervals
 from atlas.pages.compare_chosen import FUSED, PATH, accuracies, corrected
 from atlas.pages.compare_elsewhere import settled
@@ -209,7 +209,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
         "before; thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
         f"it. n = {view.roster.removesuffix('-way')} sources.",
     ]
-    return FigureView(goals.goal_rows(frame, names, theme=view.theme), sentence)
+    return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
 
 
 def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -13,9 +13,7 @@ from dash.development.base_component import Component
 from atlas import answers, drawing, shell
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.figures.attribution import rate_text
-from atlas.figures.hulls import MAJORITY
-from atlas.figures.joint import joint_figure
-from atlas.figures.map import map_figure, shown
+from atlas.figures.map import MAJORITY, joint_figure, map_figure, shown
 from atlas.pages.map_card import NEAREST, card
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import Plot

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures.attribution import rate_text
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.plots import p_text
 from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.protocol import READER_PAPER

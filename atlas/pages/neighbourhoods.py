@@ -15,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.drawing import FigureView, Part
 from atlas.figures import neighbourhoods as figures
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.plots import p_text
 from atlas.pages.map_card import voters
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS

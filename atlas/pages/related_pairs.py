@@ -10,9 +10,9 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import pairs
+from atlas.figures import relationships as pairs
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import signed
+from atlas.figures.plots import signed
 from atlas.state import PROTOCOLS, View
 from backend.protocol import READER_PAPER
 from backend.store import relationships as store

@@ -14,7 +14,8 @@ from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import relationships
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import dots_height, signed
+from atlas.figures.dots import dots_height
+from atlas.figures.plots import signed
 from atlas.figures.relationships import READOUTS
 from atlas.pages import related_pairs
 from atlas.state import MEASURES, PROTOCOLS, View

@@ -15,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, sources
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.plots import p_text
 from atlas.state import BUDGETS, View
 from atlas.theme import READER_COLOURS
 from backend.store import comparison_queries, queries

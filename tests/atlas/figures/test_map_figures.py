@@ -7,12 +7,12 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures.joint import joint_figure
 from atlas.figures.labels import SIDES, free_sides
 from atlas.figures.map import (
     DEFAULT_CAMERA,
     HALF,
     camera_layout,
+    joint_figure,
     label_sides,
     map_figure,
     of_size,
