@@ -13,23 +13,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.attribution import Line, apart, figure_text, rate_text
 from atlas.figures.labels import sides
-from atlas.figures.plots import (
-    LEGEND,
-    ROW_LEGEND,
-    STILL,
-    band,
-    end_note,
-    figure,
-    layout,
-    note,
-    outlined,
-    published_words,
-    scatter,
-    titled,
-    upright,
-)
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
 
 WIDE = 5
@@ -67,8 +53,8 @@ def layer_curves(
             for layer, accuracy in rows[["layer", "accuracy"]].itertuples(index=False)
         ]
         style = {"color": line.colour, "width": 2, "dash": line.dash}
-        data.append(band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
-        data.append(scatter(name, rows["depth"], rows["accuracy"], hover, mode="lines", line=style))
+        data.append(plots.band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
+        data.append(plots.scatter(name, rows["depth"], rows["accuracy"], hover, mode="lines", line=style))
         modal = rows[rows["layer"] == chosen.get(line.key)]
         if len(modal):
             look = {"size": 13, "symbol": "circle-open", "color": TOKENS[theme]["ink"], "line": {"width": 2}}
@@ -78,17 +64,17 @@ def layer_curves(
                 "textfont": {"size": 12, "color": line.colour},
             }
             places = modal["depth"], modal["accuracy"]
-            data.append(scatter(f"{name}, selected", *places, mode="markers+text", marker=look, **words))
+            data.append(plots.scatter(f"{name}, selected", *places, mode="markers+text", marker=look, **words))
         ends.append((float(rows["accuracy"].iloc[-1]), plain(line.label, 24), line.colour))
     drawn = [curve for curve in curves.values() if len(curve)]
     low = min((float(curve["low"].min()) for curve in drawn), default=0.0)
     high = max((float(curve["high"].max()) for curve in drawn), default=1.0)
     step = 0.06 * (high - low or 1.0)
     heights = apart([end[0] for end in ends], step, high + step)
-    notes = [end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
-    x = titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
-    y = titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
-    return figure(data, layout(theme, (64, 176, 24, 52), x, y, annotations=notes))
+    notes = [plots.end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
+    x = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
+    y = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
+    return plots.figure(data, plots.layout(theme, (64, 176, 24, 52), x, y, annotations=notes))
 
 
 def condition_dots(
@@ -111,14 +97,14 @@ def condition_dots(
             continue
         published = bool((rows["origin"] == "published").all())
         hover = [
-            f"<b>{plain(line.label)}</b>{published_words(published)}<br>{columns[key]}: {rate_text(value)}"
+            f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{columns[key]}: {rate_text(value)}"
             for key, value in zip(keys, rows["value"], strict=True)
         ]
         where = [place[key] + (number - (len(lines) - 1) / 2) * step for key in keys]
         spread = rows["std"].fillna(0.0).tolist()
         error = {"type": "data", "array": spread, "color": line.colour, "thickness": 1.5, "width": 0}
-        look = outlined(10, TOKENS[theme]["ground"] if published else line.colour, line.colour)
-        data.append(scatter(plain(line.label, 28), where, rows["value"], hover, error_y=error, marker=look))
+        look = plots.outlined(10, TOKENS[theme]["ground"] if published else line.colour, line.colour)
+        data.append(plots.scatter(plain(line.label, 28), where, rows["value"], hover, error_y=error, marker=look))
     x = {
         "tickvals": list(place.values()),
         "ticktext": [_lines(words, 40 if many else 15) for words in columns.values()],
@@ -128,9 +114,9 @@ def condition_dots(
         "showgrid": False,
         "ticks": "",
     }
-    legend = {**ROW_LEGEND, "y": 1, "yanchor": "bottom", "traceorder": "reversed"}
-    arrangement = layout(theme, (64, 24, 52, 136 if many else 72), x, {}, showlegend=True, legend=legend)
-    return figure(data, arrangement)
+    legend = {**plots.ROW_LEGEND, "y": 1, "yanchor": "bottom", "traceorder": "reversed"}
+    arrangement = plots.layout(theme, (64, 24, 52, 136 if many else 72), x, {}, showlegend=True, legend=legend)
+    return plots.figure(data, arrangement)
 
 
 def _lines(words: str, width: int) -> str:
@@ -180,27 +166,27 @@ def curve_panels(
                 std, value = rows["std"].fillna(0.0), rows["value"]
                 ends = value - std, value + std
                 name = f"{plain(line.label)} ± std"
-                traces.append(band(name, rows["k"], *ends, line.colour, 0.16, showlegend=False, **group))
+                traces.append(plots.band(name, rows["k"], *ends, line.colour, 0.16, showlegend=False, **group))
             hover = [
-                f"<b>{plain(line.label)}</b>{published_words(published)}<br>{words}<br>"
+                f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{words}<br>"
                 f"K = {int(budget)}: {figure_text(value)}{'' if pd.isna(std) else f' ± {figure_text(std)}'}"
                 for budget, value, std in rows[["k", "value", "std"]].itertuples(index=False)
             ]
             look = {
                 "line": {"color": line.colour, "width": 2, "dash": "dash" if published else line.dash},
-                "marker": outlined(6, token["ground"] if published else line.colour, line.colour, 1.5),
+                "marker": plots.outlined(6, token["ground"] if published else line.colour, line.colour, 1.5),
                 "mode": "lines+markers",
                 "showlegend": line.key not in in_legend,
             }
-            traces.append(scatter(plain(line.label, 28), rows["k"], rows["value"], hover, **look, **group))
+            traces.append(plots.scatter(plain(line.label, 28), rows["k"], rows["value"], hover, **look, **group))
             in_legend.add(line.key)
         axes[across] = {
-            **STILL, "domain": [left, right], "anchor": at["yaxis"], "type": "log", "tickvals": budgets,
+            **plots.STILL, "domain": [left, right], "anchor": at["yaxis"], "type": "log", "tickvals": budgets,
             "ticktext": [str(budget) if budget in (1, 10, 100) else "" for budget in budgets], "range": [-0.08, 2.08],
             "showgrid": False, "minor": {"ticks": ""},
         }  # fmt: skip
-        axes[upwards] = titled(
-            axis if number == 0 else "", **STILL, anchor=at["xaxis"], range=[0, top],
+        axes[upwards] = plots.titled(
+            axis if number == 0 else "", **plots.STILL, anchor=at["xaxis"], range=[0, top],
             tickformat=".1~f" if unit else None, showticklabels=number == 0, **({"matches": "y"} if number else {}),
         )  # fmt: skip
         notes.append(_page_note(left, 1.01, f"<b>{words}</b>", 12, token["ink"], xanchor="left", yanchor="bottom"))
@@ -208,10 +194,15 @@ def curve_panels(
             notes.append(_page_note((left + right) / 2, 0.5, "not measured", 12, token["soft"]))
         elif k in budgets:
             refs = {"xref": at["xaxis"], "yref": f"{at['yaxis']} domain", "layer": "below"}
-            shapes.append(upright(k, {"color": token["accent"], "width": 1}) | refs)
+            shapes.append(plots.upright(k, {"color": token["accent"], "width": 1}) | refs)
     title = "Traces a group (K), log scale"
     notes.append(_page_note(0.5, 0, title, 13, token["soft"], yshift=-34, yanchor="top"))
-    more = {"showlegend": True, "legend": {**LEGEND, "traceorder": "reversed"}, "annotations": notes, "shapes": shapes}
+    more = {
+        "showlegend": True,
+        "legend": {**plots.LEGEND, "traceorder": "reversed"},
+        "annotations": notes,
+        "shapes": shapes,
+    }
     return {"data": traces, "layout": _panels_layout(theme, (64, 16, 76, 60), axes, **more)}
 
 
@@ -237,15 +228,17 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
             slope, offset = np.polyfit(rows["score"], rows["value"], 1)
             heights = [float(slope * x + offset) for x in (least, most)]
             dashed = {"color": token["edge"], "width": 1.5, "dash": "dash"}
-            traces.append(scatter(f"fit line, {benchmark}", [least, most], heights, mode="lines", line=dashed, **at))
+            traces.append(
+                plots.scatter(f"fit line, {benchmark}", [least, most], heights, mode="lines", line=dashed, **at)
+            )
         hover = [
             f"<b>{plain(name)}</b>, published<br>{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
             for name, score, value in rows[["name", "score", "value"]].itertuples(index=False)
         ]
         traces.append(
-            scatter(
+            plots.scatter(
                 benchmark, rows["score"], rows["value"], hover, mode="markers+text", cliponaxis=False, **at,
-                marker=outlined(10, token["ground"], READER_COLOURS[theme][0]),
+                marker=plots.outlined(10, token["ground"], READER_COLOURS[theme][0]),
                 text=[short(name) for name in rows["name"]],
                 textposition=_sides(rows["score"], rows, (*ends, low - pad, high + pad), 430),
                 textfont={"size": 11, "color": token["soft"]},
@@ -253,13 +246,13 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
         )  # fmt: skip
         head = f"<b>{benchmark}</b>   {told.get(benchmark, '')}"
         notes.append(_page_note(left, 1.02, head, 12, token["ink"], xanchor="left", yanchor="bottom"))
-        axes[across] = titled(
-            f"{benchmark} score, percent", **STILL, domain=[left, right], anchor=at["yaxis"], range=list(ends),
+        axes[across] = plots.titled(
+            f"{benchmark} score, percent", **plots.STILL, domain=[left, right], anchor=at["yaxis"], range=list(ends),
             showgrid=False,
         )  # fmt: skip
-        axes[upwards] = titled(
-            f"Accuracy at K = {k}" if number == 0 else "", **STILL, anchor=at["xaxis"], range=[low - pad, high + pad],
-            tickformat=".3~f", showticklabels=number == 0,
+        axes[upwards] = plots.titled(
+            f"Accuracy at K = {k}" if number == 0 else "", **plots.STILL, anchor=at["xaxis"], tickformat=".3~f",
+            range=[low - pad, high + pad], showticklabels=number == 0,
         )  # fmt: skip
     return {
         "data": traces,
@@ -286,24 +279,24 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
         hover = [
-            f"<b>{plain(row.name)}</b>{published_words(row.origin == 'published')}<br>{row.told}<br>"
+            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.told}<br>"
             f"accuracy at K = {k}: {rate_text(row.value)}"
             for row in rows[["name", "origin", "told", "value"]].itertuples(index=False)
         ]
         fill = [token["ground"] if hollow else ink for hollow in published]
         traces.append(
-            scatter(
+            plots.scatter(
                 str(kind), rows["cost"], rows["value"], hover, mode="markers+text", cliponaxis=False,
-                marker=outlined(11, fill, ink, symbol=KIND_SYMBOLS[number % len(KIND_SYMBOLS)]),
+                marker=plots.outlined(11, fill, ink, symbol=KIND_SYMBOLS[number % len(KIND_SYMBOLS)]),
                 text=[short(name) for name in rows["label"]],
                 textposition=rows["side"].tolist(),
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-    x = titled(axis, **STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
-    y = titled(f"Accuracy at K = {k}", **STILL, range=list(area[2:]), tickformat=".2~f")
-    more = {"dragmode": False, "showlegend": True, "legend": dict(LEGEND)}
-    return {"data": traces, "layout": layout(theme, (64, 24, 44, 56), x, y, **more)}
+    x = plots.titled(axis, **plots.STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
+    y = plots.titled(f"Accuracy at K = {k}", **plots.STILL, range=list(area[2:]), tickformat=".2~f")
+    more = {"dragmode": False, "showlegend": True, "legend": dict(plots.LEGEND)}
+    return {"data": traces, "layout": plots.layout(theme, (64, 24, 44, 56), x, y, **more)}
 
 
 def short(name: str) -> str:
@@ -326,7 +319,7 @@ def _panels_layout(theme: Theme, margin: tuple[int, int, int, int], axes: Plot, 
 
 
 def _page_note(x: float, y: float, text: str, size: int, colour: str, **more: object) -> Plot:
-    return note(x, y, text, size, colour, xref="paper", yref="paper", **more)
+    return plots.note(x, y, text, size, colour, xref="paper", yref="paper", **more)
 
 
 def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:

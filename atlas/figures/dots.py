@@ -8,23 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from atlas.figures import plots
 from atlas.figures.attribution import rate_text
-from atlas.figures.plots import (
-    LEGEND,
-    STILL,
-    bars,
-    end_note,
-    layout,
-    note,
-    outlined,
-    published_words,
-    rows_axis,
-    scatter,
-    signed,
-    small,
-    titled,
-    upright,
-)
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 LINE_HEIGHT = 40
@@ -52,8 +37,8 @@ class Series:
         """Marks of the series at the values of some rows."""
         ink = self.ink(theme)
         size = 11 if self.symbol == "star" else 10
-        look = outlined(size, TOKENS[theme]["ground"] if hollow else ink, ink, symbol=self.symbol)
-        return scatter(self.words, rows["value"], heights, hover, error_x=ends, marker=look, **more)
+        look = plots.outlined(size, TOKENS[theme]["ground"] if hollow else ink, ink, symbol=self.symbol)
+        return plots.scatter(self.words, rows["value"], heights, hover, error_x=ends, marker=look, **more)
 
 
 ANSWERS: Mapping[str, Series] = {
@@ -117,11 +102,11 @@ def dot_rows(
             for row, step in zip(rows["row"], aside, strict=True)
         ]
         hover = [
-            f"<b>{plain(names[row.row])}</b>{published_words(published)}<br>{style.words}: "
+            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{style.words}: "
             f"{rate_text(row.value)}{_spread(row)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
             for row in rows.itertuples(index=False)
         ]
-        ends = bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
+        ends = plots.bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
         legend = {"legendgroup": key, "legendrank": 1000 + list(series).index(key), "showlegend": key not in in_legend}
         traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
         in_legend.add(str(key))
@@ -129,14 +114,14 @@ def dot_rows(
     notes = [_number_note(number, numbers.get(row, ""), theme) for row, number in place.items()]
     shapes = []
     if level is not None and place:
-        notes.append(note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
-        shapes.append(upright(level.value, {"color": token["edge"], "width": 1, "dash": "dot"}))
+        notes.append(plots.note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
+        shapes.append(plots.upright(level.value, {"color": token["edge"], "width": 1, "dash": "dot"}))
     least = pd.concat([frame["value"] - spread, frame["low"], frame["value"], frame["high"]])
     low = min(float(least.min()), level.value if level is not None else float("inf")) if len(frame) else 0.0
     high = float(max(least.max(), (frame["value"] + spread).max())) if len(frame) else 1.0
     pad = 0.03 if top is not None else 0.05 * max(high - low, 1e-6)
     bounds = [max(-0.02, low - pad), top] if top is not None else [low - pad, high + pad]
-    across = titled(axis, range=bounds, tickformat=".2~f")
+    across = plots.titled(axis, range=bounds, tickformat=".2~f")
     return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
 
 
@@ -160,21 +145,21 @@ def difference_rows(
         published = origin == "published"
         heights = [place[row] - 0.22 * style.place for row in rows["row"]]
         hover = [
-            f"<b>{plain(names[row.row])}</b>{published_words(published)}<br>{told} {style.words}: "
-            f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]<br>Holm-corrected {row.p_text}, "
-            f"p {row.p_raw} before the correction"
+            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{told} {style.words}: "
+            f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
+            f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
             for row in rows.itertuples(index=False)
         ]
-        ends = bars(rows["high"] - rows["value"], rows["value"] - rows["low"], style.ink(theme))
+        ends = plots.bars(rows["high"] - rows["value"], rows["value"] - rows["low"], style.ink(theme))
         legend = {"legendgroup": key, "showlegend": key not in in_legend}
         traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
         in_legend.add(str(key))
         notes += [
-            end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
+            plots.end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
             for height, row in zip(heights, rows.itertuples(index=False), strict=True)
         ]
-    across = titled(axis, tickformat="+.2~f", zeroline=False)
-    shapes = [upright(0, {"color": token["edge"], "width": 1.5})]
+    across = plots.titled(axis, tickformat="+.2~f", zeroline=False)
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1.5})]
     return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
 
 
@@ -190,24 +175,24 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in aims.itertuples()]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
     heights = [place[row] for row in aims["row"]]
-    traces = [scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
+    traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
     for key, style in ANSWERS.items():
         rows = frame[frame["answer"] == key]
         if rows.empty:
             continue
         hover = [
-            f"<b>{plain(row.name)}</b>{published_words(key == 'paper')}<br>{plain(names[row.row])}: "
+            f"<b>{plain(row.name)}</b>{plots.published_words(key == 'paper')}<br>{plain(names[row.row])}: "
             f"{rate_text(row.value)}"
             + ("" if pd.isna(row.low) else f", 95 % interval {rate_text(row.low)} to {rate_text(row.high)}")
             for row in rows[["row", "name", "value", "low", "high"]].itertuples(index=False)
         ]
         over, under = rows["high"] - rows["value"], rows["value"] - rows["low"]
-        ends = bars(over.fillna(0.0), under.fillna(0.0), style.ink(theme))
+        ends = plots.bars(over.fillna(0.0), under.fillna(0.0), style.ink(theme))
         heights = [place[row] - 0.18 * style.place for row in rows["row"]]
         traces.append(style.marks(rows, heights, ends, hover, theme, key == "paper"))
     notes = [_number_note(number, _verdict(frame[frame["row"] == row]), theme) for row, number in place.items()]
-    arrangement = name_lines(names, theme, titled("Accuracy", range=[0, 1.02], tickformat=".1~f"), [], notes)
-    return {"data": traces, "layout": arrangement | {"legend": {**LEGEND, "itemsizing": "constant"}}}
+    arrangement = name_lines(names, theme, plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f"), [], notes)
+    return {"data": traces, "layout": arrangement | {"legend": {**plots.LEGEND, "itemsizing": "constant"}}}
 
 
 def name_lines(
@@ -216,13 +201,13 @@ def name_lines(
     """Layout of one line a row, from the top down, with its name on the left, and the legend above."""
     words = [plain(name, 38) for name in names.values()]
     font = {"size": 12, "color": TOKENS[theme]["ink"]}
-    upwards = rows_axis(words, 0.35, 0.65, **STILL, showline=False, tickfont=font)
-    more = {"showlegend": True, "legend": dict(LEGEND), "shapes": list(shapes), "annotations": list(annotations)}
-    return layout(theme, (LEFT, RIGHT, 60, 56), {**STILL, **across}, upwards, dragmode=False, **more)
+    upwards = plots.rows_axis(words, 0.35, 0.65, **plots.STILL, showline=False, tickfont=font)
+    more = {"showlegend": True, "legend": dict(plots.LEGEND), "shapes": list(shapes), "annotations": list(annotations)}
+    return plots.layout(theme, (LEFT, RIGHT, 60, 56), {**plots.STILL, **across}, upwards, dragmode=False, **more)
 
 
 def _number_note(row: int, text: str, theme: Theme) -> Plot:
-    return end_note(row, text, TOKENS[theme]["ink"], 13, 12, align="left")
+    return plots.end_note(row, text, TOKENS[theme]["ink"], 13, 12, align="left")
 
 
 def _verdict(rows: pd.DataFrame) -> str:
@@ -231,7 +216,8 @@ def _verdict(rows: pd.DataFrame) -> str:
     if own.empty:
         return "not measured"
     value, aim = float(own["value"].iloc[0]), float(own["aim"].iloc[0])
-    return f"{rate_text(value)}{small('' if pd.isna(aim) else ' reached' if value >= aim else f' of {rate_text(aim)}')}"
+    word = "" if pd.isna(aim) else " reached" if value >= aim else f" of {rate_text(aim)}"
+    return f"{rate_text(value)}{plots.small(word)}"
 
 
 def _spread(row: Any) -> str:
@@ -251,5 +237,5 @@ def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
         spread = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
         if pd.notna(row.low):
             spread = f" [{rate_text(row.low)}, {rate_text(row.high)}]"
-        numbers[str(row.row)] = f"{rate_text(row.value)}{small(spread)}"
+        numbers[str(row.row)] = f"{rate_text(row.value)}{plots.small(spread)}"
     return numbers

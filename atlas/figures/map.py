@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.spatial import ConvexHull, QhullError
 
+from atlas.figures import plots
 from atlas.figures.labels import free_sides
-from atlas.figures.plots import rim, rim_width
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
@@ -401,12 +401,12 @@ def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
     """How the points of a family look."""
     look = {"symbol": mark.plotted, "color": mark.colour(theme)}
     if not solid:
-        return {**look, "size": 10, "line": {"width": rim_width(mark), "color": rim(mark, theme)}}
+        return {**look, "size": 10, "line": {"width": plots.rim_width(mark), "color": plots.rim(mark, theme)}}
     # The 3-D cross is a thin sign: larger, and thickened by its own outline.
     thin = mark.symbol == "cross"
     size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
     wide = thin or mark.symbol == RINGED or mark.symbol.endswith("-open")
-    edge = mark.colour(theme) if thin else rim(mark, theme)
+    edge = mark.colour(theme) if thin else plots.rim(mark, theme)
     return {**look, "size": size, "line": {"width": 2 if wide else 0.5, "color": edge}}
 
 

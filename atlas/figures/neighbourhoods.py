@@ -11,24 +11,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.plots import (
-    HEAD_LEGEND,
-    bars,
-    end_note,
-    figure,
-    layout,
-    note,
-    outlined,
-    p_text,
-    published_words,
-    rim,
-    rim_width,
-    rows_axis,
-    scatter,
-    segment,
-    titled,
-)
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
 
 FEW, MANY = 8, 16
@@ -40,7 +24,7 @@ TREE_MARGIN = 64
 
 def mark_style(marks: Sequence[Mark], theme: Theme, size: float) -> Plot:
     """Plotly marker for points that carry the marks of their families."""
-    rims = {"color": [rim(mark, theme) for mark in marks], "width": [rim_width(mark) for mark in marks]}
+    rims = {"color": [plots.rim(mark, theme) for mark in marks], "width": [plots.rim_width(mark) for mark in marks]}
     colours = [mark.colour(theme) for mark in marks]
     return {"size": size, "symbol": [mark.plotted for mark in marks], "color": colours, "line": rims}
 
@@ -63,8 +47,8 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         published = bool((rows["origin"] == "published").all())
         aside = (number - (len(lines) - 1) / 2) * step
         over, under = rows["high"] - rows["purity"], rows["purity"] - rows["low"]
-        ends = bars(over.fillna(0), under.fillna(0), line.colour, 2 if line.front else 1.25)
-        look = outlined(11 if line.front else 8, token["panel"] if published else line.colour, line.colour)
+        ends = plots.bars(over.fillna(0), under.fillna(0), line.colour, 2 if line.front else 1.25)
+        look = plots.outlined(11 if line.front else 8, token["panel"] if published else line.colour, line.colour)
         words = {
             "mode": "markers+text" if line.front else "markers",
             "text": [rate_text(value) for value in rows["purity"]] if line.front else None,
@@ -74,17 +58,17 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         hover = [_purity_words(line, row, published) for row in rows.to_dict("records")]
         x = [place[int(k)] + aside for k in rows["k"]]
         error = {"symmetric": False, **ends}
-        data.append(scatter(plain(line.label), x, rows["purity"], hover, error_y=error, marker=look, **words))
+        data.append(plots.scatter(plain(line.label), x, rows["purity"], hover, error_y=error, marker=look, **words))
     chance = float(frame["expectation"].iloc[0])
     dotted = {"color": token["soft"], "width": 1, "dash": "dot"}
-    shapes = [segment((0, 1), (chance, chance), dotted, xref="x domain", yref="y")]
-    notes = [end_note(chance, "chance", token["soft"], shift=8)]
-    x_axis = titled(
+    shapes = [plots.segment((0, 1), (chance, chance), dotted, xref="x domain", yref="y")]
+    notes = [plots.end_note(chance, "chance", token["soft"], shift=8)]
+    x_axis = plots.titled(
         "Nearest sources looked at (k)", tickvals=list(place.values()), ticktext=[str(k) for k in sizes],
         range=[-0.6, len(sizes) - 0.4], showgrid=False,
     )  # fmt: skip
-    y_axis = titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
-    return figure(data, layout(theme, (64, 72, 12, 52), x_axis, y_axis, shapes=shapes, annotations=notes))
+    y_axis = plots.titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
+    return plots.figure(data, plots.layout(theme, (64, 72, 12, 52), x_axis, y_axis, shapes=shapes, annotations=notes))
 
 
 def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
@@ -96,7 +80,8 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     low = max(-1.0, float(frame["cosine"].min()) - 0.25 * (1 - float(frame["cosine"].min())))
     grey = {"color": token["line"], "width": 1}
     shapes = [
-        segment((low, float(cosine)), (row, row), grey, layer="below") for row, cosine in enumerate(frame["cosine"])
+        plots.segment((low, float(cosine)), (row, row), grey, layer="below")
+        for row, cosine in enumerate(frame["cosine"])
     ]
     hover = [
         f"<b>{plain(row['name'])}</b><br>{plain(row['family'])}<br>rank {row['rank']:.0f} from here, "
@@ -105,10 +90,10 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     ]
     look = mark_style([marks[family] for family in frame["family"]], theme, 11)
     numbers = _numbers(frame["cosine"], theme)
-    points = scatter("nearest", frame["cosine"], range(len(frame)), hover, marker=look, **numbers)
-    x = titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], tickformat=".2~f", nticks=6)
-    y = rows_axis([plain(name, 32) for name in frame["name"]], 0.4, 0.6, showgrid=False)
-    return figure([points], layout(theme, (236, 56, 8, 48), x, y, shapes=shapes))
+    points = plots.scatter("nearest", frame["cosine"], range(len(frame)), hover, marker=look, **numbers)
+    x = plots.titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], tickformat=".2~f", nticks=6)
+    y = plots.rows_axis([plain(name, 32) for name in frame["name"]], 0.4, 0.6, showgrid=False)
+    return plots.figure([points], plots.layout(theme, (236, 56, 8, 48), x, y, shapes=shapes))
 
 
 def _numbers(values: Sequence[float], theme: Theme) -> Plot:
@@ -147,7 +132,7 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
     numbers = [
-        note(column, row, rate_text(value), 13 if len(order) <= FEW else 10, readable(value, theme))
+        plots.note(column, row, rate_text(value), 13 if len(order) <= FEW else 10, readable(value, theme))
         for row, line in enumerate(cells)
         for column, value in enumerate(line)
         if value is not None and len(order) <= MANY
@@ -155,10 +140,10 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
     more = {"showgrid": False, "showline": False, "tickfont": {"size": 12 if len(order) <= FEW else 11}}
     columns = [f"<b>{number}</b>" for number in range(1, len(order) + 1)]
     x_axis = {"tickvals": list(range(len(order))), "ticktext": columns, "ticks": "", **more}
-    y_axis = rows_axis(labels, **more)
+    y_axis = plots.rows_axis(labels, **more)
     return {
         "data": [heat],
-        "layout": layout(theme, (196, 16, 12, 40), x_axis, y_axis, annotations=numbers, hovermode=None),
+        "layout": plots.layout(theme, (196, 16, 12, 40), x_axis, y_axis, annotations=numbers, hovermode=None),
     }
 
 
@@ -170,7 +155,7 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
     """
     token = TOKENS[theme]
     measured = [metric for metric in words if metric in set(frame["metric"])]
-    look = outlined(11, translucent(token["accent"], 0.35), token["accent"], 1.5)
+    look = plots.outlined(11, translucent(token["accent"], 0.35), token["accent"], 1.5)
     data, shapes, notes = [], [], []
     for row, metric in enumerate(measured):
         part = frame[frame["metric"] == metric].sort_values("fold")
@@ -179,12 +164,12 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
             f"{words[metric]}<br>prompts of fold {int(fold) + 1}: {rate_text(value)}"
             for fold, value in part[["fold", "value"]].itertuples(index=False)
         ]
-        data.append(scatter(metric, part["value"], [row] * len(part), hover, marker=look))
-        shapes.append(segment((mean, mean), (row - 0.22, row + 0.22), {"color": token["ink"], "width": 2}))
-        notes.append(note(mean, row - 0.22, rate_text(mean), 13, token["ink"], yanchor="bottom"))
-    x = titled("Agreement with all prompts (1 is the same)", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
-    y = rows_axis([words[metric] for metric in measured], 0.4, 0.7, showgrid=False)
-    return figure(data, layout(theme, (176, 24, 16, 48), x, y, shapes=shapes, annotations=notes))
+        data.append(plots.scatter(metric, part["value"], [row] * len(part), hover, marker=look))
+        shapes.append(plots.segment((mean, mean), (row - 0.22, row + 0.22), {"color": token["ink"], "width": 2}))
+        notes.append(plots.note(mean, row - 0.22, rate_text(mean), 13, token["ink"], yanchor="bottom"))
+    x = plots.titled("Agreement with all prompts (1 is the same)", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
+    y = plots.rows_axis([words[metric] for metric in measured], 0.4, 0.7, showgrid=False)
+    return plots.figure(data, plots.layout(theme, (176, 24, 16, 48), x, y, shapes=shapes, annotations=notes))
 
 
 def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[str, str], *, theme: Theme) -> go.Figure:
@@ -209,11 +194,15 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
             for method, dimensions, value in rows[["method", "dimensions", "value"]].itertuples(index=False)
         ]
         y = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
-        data.append(scatter(words, rows["value"], y, hover, marker=outlined(10, colour, colour, symbol=symbol)))
+        data.append(
+            plots.scatter(words, rows["value"], y, hover, marker=plots.outlined(10, colour, colour, symbol=symbol))
+        )
     least = float(int(10 * frame["value"].min())) / 10 if len(frame) else 0.5
-    x = titled("Share kept (1 is all)", tickformat=".2~f", range=[min(0.5, least), 1.01])
-    y = rows_axis([f"{names[method]}, {dimensions}-D" for method, dimensions in maps])
-    return figure(data, layout(theme, (176, 24, 64, 48), x, y, showlegend=True, legend=dict(HEAD_LEGEND)))
+    x = plots.titled("Share kept (1 is all)", tickformat=".2~f", range=[min(0.5, least), 1.01])
+    y = plots.rows_axis([f"{names[method]}, {dimensions}-D" for method, dimensions in maps])
+    return plots.figure(
+        data, plots.layout(theme, (176, 24, 64, 48), x, y, showlegend=True, legend=dict(plots.HEAD_LEGEND))
+    )
 
 
 def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
@@ -233,12 +222,14 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
         drawn = [metric for metric in measured if metric in rates.index]
         values = [float(rates[metric]) for metric in drawn]
         heights = [measured.index(metric) + aside for metric in drawn]
-        look = outlined(11, accent, accent, symbol=symbol)
+        look = plots.outlined(11, accent, accent, symbol=symbol)
         texts = {"hovertemplate": "%{x:.3f}<extra></extra>", **_numbers(values, theme)}
-        data.append(scatter(name, values, heights, marker=look, **texts))
-    x = titled("Share of sources, or mean of 1/rank", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
-    y = rows_axis([words[metric] for metric in measured])
-    return figure(data, layout(theme, (176, 48, 64, 48), x, y, showlegend=True, legend=dict(HEAD_LEGEND)))
+        data.append(plots.scatter(name, values, heights, marker=look, **texts))
+    x = plots.titled("Share of sources, or mean of 1/rank", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
+    y = plots.rows_axis([words[metric] for metric in measured])
+    return plots.figure(
+        data, plots.layout(theme, (176, 48, 64, 48), x, y, showlegend=True, legend=dict(plots.HEAD_LEGEND))
+    )
 
 
 def tree_height(sources: int) -> int:
@@ -278,7 +269,7 @@ def tree(
     for family, (xs, ys) in sorted(paths.items()):
         colour = marks[family].colour(theme) if family else TOKENS[theme]["edge"]
         name = plain(family) if family else "several families"
-        data.append(scatter(name, xs, ys, mode="lines", line={"color": colour, "width": 1.5 if family else 1}))
+        data.append(plots.scatter(name, xs, ys, mode="lines", line={"color": colour, "width": 1.5 if family else 1}))
     leaves = sources.iloc[order]
     hover = [
         f"<b>{plain(name)}</b><br>{plain(family)}"
@@ -287,16 +278,19 @@ def tree(
     look = mark_style([marks[family] for family in leaves["family"]], theme, 9)
     clicked = [[source] for source in leaves["source"]]
     data.append(
-        scatter("sources", [0.0] * count, range(count), hover, marker=look, customdata=clicked, cliponaxis=False)
+        plots.scatter("sources", [0.0] * count, range(count), hover, marker=look, customdata=clicked, cliponaxis=False)
     )
     top = max(heights.values(), default=1.0)
     names = [
         f"<b>{plain(name, 36)}</b>" if source == selected else plain(name, 36)
         for name, source in zip(leaves["name"], leaves["source"], strict=True)
     ]
-    x = titled("Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
+    x = plots.titled("Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
     style = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
-    return {"data": data, "layout": layout(theme, (16, 264, 12, 52), x, rows_axis(names, 0.4, 0.6, **style))}
+    return {
+        "data": data,
+        "layout": plots.layout(theme, (16, 264, 12, 52), x, plots.rows_axis(names, 0.4, 0.6, **style)),
+    }
 
 
 def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
@@ -313,13 +307,14 @@ def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
 
 
 def _purity_words(line: Line, row: Mapping[str, float], published: bool) -> str:
-    words = f"<b>{plain(line.label)}</b>{published_words(published)}<br>k = {row['k']:.0f}: {rate_text(row['purity'])}"
+    words = f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>"
+    words += f"k = {row['k']:.0f}: {rate_text(row['purity'])}"
     if pd.notna(row["low"]) and pd.notna(row["high"]):
         words += f" [{rate_text(row['low'])}, {rate_text(row['high'])}]"
     words += f"<br>{row['purity'] / row['expectation']:.1f} times chance"
     for key, name in (("p_value", "p"), ("p_holm", "Holm p")):
         if pd.notna(row.get(key)):
-            words += f"<br>{name} {p_text(row[key])}"
+            words += f"<br>{name} {plots.p_text(row[key])}"
     return words
 
 

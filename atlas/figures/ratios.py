@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from atlas.figures.plots import STILL, layout, note, scatter, segment, titled, upright
+from atlas.figures import plots
 from atlas.theme import TOKENS, Plot, Theme
 
 CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("false claims", "dash", "right")}
@@ -34,14 +34,14 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
             for level, share in zip(curve["level"], curve["value"], strict=True)
         ]
         look = {"line": {"color": colour, "width": 2, "dash": dash}, "marker": {"size": 5, "color": colour}}
-        traces.append(scatter(words, curve["level"], curve["value"], hover, mode="lines+markers", **look))
+        traces.append(plots.scatter(words, curve["level"], curve["value"], hover, mode="lines+markers", **look))
         middle = curve.iloc[(curve["value"] - 0.5).abs().argmin()]
         ink, shift = token["accent-ink"] if true else colour, 10 if side == "left" else -10
-        notes.append(note(middle["level"], middle["value"], words, 13, ink, xanchor=side, xshift=shift))
-    shapes = [upright(0, {"color": token["edge"], "width": 1})]
-    shapes += [upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
-    upwards = titled("share of claims", range=[-0.03, 1.05], tickformat=".0%")
-    return {"data": traces, "layout": _layout(theme, titled("log10 ratio"), upwards, shapes, notes)}
+        notes.append(plots.note(middle["level"], middle["value"], words, 13, ink, xanchor=side, xshift=shift))
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1})]
+    shapes += [plots.upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
+    upwards = plots.titled("share of claims", range=[-0.03, 1.05], tickformat=".0%")
+    return {"data": traces, "layout": _layout(theme, plots.titled("log10 ratio"), upwards, shapes, notes)}
 
 
 def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
@@ -62,19 +62,19 @@ def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
         "line": {"color": token["accent"], "width": 2, "shape": "hv"},
         "marker": {"size": 6, "color": token["accent"]},
     }
-    shown = scatter("held-out claims", curve["level"], curve["value"], hover, mode="lines+markers", **look)
+    shown = plots.scatter("held-out claims", curve["level"], curve["value"], hover, mode="lines+markers", **look)
     dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
-    same = segment((low, high), (low, high), dashed, layer="below")
-    stated = note(high, high, "as stated", 12, token["soft"], xanchor="right", yanchor="top", xshift=-28)
+    same = plots.segment((low, high), (low, high), dashed, layer="below")
+    stated = plots.note(high, high, "as stated", 12, token["soft"], xanchor="right", yanchor="top", xshift=-28)
     across, upwards = (
-        titled(title, range=[low, high]) for title in ("stated log10 ratio", "log10 ratio that claims show")
+        plots.titled(title, range=[low, high]) for title in ("stated log10 ratio", "log10 ratio that claims show")
     )
     return {"data": [shown], "layout": _layout(theme, across, upwards, [same], [stated])}
 
 
 def _layout(theme: Theme, x: Plot, y: Plot, shapes: list[Plot], notes: list[Plot]) -> Plot:
     more = {"dragmode": False, "showlegend": False, "shapes": shapes, "annotations": notes}
-    return layout(theme, (64, 16, 8, 52), x | STILL, y | STILL, **more)
+    return plots.layout(theme, (64, 16, 8, 52), x | plots.STILL, y | plots.STILL, **more)
 
 
 def _number(value: float) -> str:

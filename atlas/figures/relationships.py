@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
-from atlas.figures.plots import ROW_LEGEND, STILL, figure, layout, outlined, p_text, scatter, segment, titled
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 READOUTS: Mapping[str, Series] = {
@@ -70,8 +70,8 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
     """
     marks = frame.assign(
         series=frame["reference_readout"],
-        p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
-        p_raw=[p_text(p) for p in frame["p_value"]],
+        p_text=[f"p {plots.p_text(p)}" for p in frame["p_holm"]],
+        p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
     return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", told="both blocks")
@@ -134,11 +134,15 @@ def pair_scatter(
             name, style = "decision line", {"color": TOKENS[theme]["ink"], "width": 1.5, "dash": "dash"}
         else:
             name, style = ORIENTATION, {"color": TOKENS[theme]["edge"], "width": 1.25, "dash": "dot"}
-        data.append(scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
+        data.append(plots.scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
     data += _points(frame, frame["dc"], frame["ac"], theme, model, chosen)
-    x = titled("DC cosine: how alike the mean states are", range=[low_x, high_x], tickformat=".2~f", **STILL)
-    y = titled("First-AC cosine: how alike the drift is", range=_reach(frame["ac"]), tickformat=".2~f", **STILL)
-    return figure(data, _layout(theme, x, y))
+    x = plots.titled(
+        "DC cosine: how alike the mean states are", range=[low_x, high_x], tickformat=".2~f", **plots.STILL
+    )
+    y = plots.titled(
+        "First-AC cosine: how alike the drift is", range=_reach(frame["ac"]), tickformat=".2~f", **plots.STILL
+    )
+    return plots.figure(data, _layout(theme, x, y))
 
 
 def score_stacks(
@@ -160,19 +164,23 @@ def score_stacks(
     size = related.map({kind: (1.0 if kind else -1.0) * max(int((related == kind).sum()), 1) for kind in (True, False)})
     heights = (frame.groupby([bins, related]).cumcount() + 0.5) / size
     most = max(float(heights.abs().max()), 0.05)
-    shapes = [segment((0, 1), (0, 0), {"color": token["edge"], "width": 1}, xref="x domain", yref="y")]
+    shapes = [plots.segment((0, 1), (0, 0), {"color": token["edge"], "width": 1}, xref="x domain", yref="y")]
     turn = turning_point(frame)
     if turn is not None and low < turn < high:
         line = {"color": token["ink"], "width": 1.5, "dash": "dash"}
-        shapes.append(segment((turn, turn), (0, 1), line, xref="x", yref="y domain"))
+        shapes.append(plots.segment((turn, turn), (0, 1), line, xref="x", yref="y domain"))
     ticks = [share for share in (*(-share for share in SHARES[::-1]), 0, *SHARES) if abs(share) <= most]
     percent = [f"{100 * abs(share):.0f} %" for share in ticks]
-    x = titled(title, range=[low, high], tickformat=".2~f", showgrid=False, **STILL)
-    y = titled(
-        "Share of the pairs of each kind", range=[-1.1 * most, 1.1 * most], tickvals=ticks, ticktext=percent, **STILL
+    x = plots.titled(title, range=[low, high], tickformat=".2~f", showgrid=False, **plots.STILL)
+    y = plots.titled(
+        "Share of the pairs of each kind",
+        range=[-1.1 * most, 1.1 * most],
+        tickvals=ticks,
+        ticktext=percent,
+        **plots.STILL,
     )
     data = _points(frame, low + (bins + 0.5) * step, heights, theme, model, chosen)
-    return figure(data, _layout(theme, x, y, shapes=shapes))
+    return plots.figure(data, _layout(theme, x, y, shapes=shapes))
 
 
 def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
@@ -237,9 +245,9 @@ def _points(
         ]
         # Lists, not arrays: NumPy customdata does not come back in clickData.
         models = [[a, b] for a, b in frame.loc[here, ["model_a", "model_b"]].itertuples(index=False)]
-        look = outlined(10, ink, rim, width, symbol=TRUTH_SYMBOLS[related], opacity=0.9)
+        look = plots.outlined(10, ink, rim, width, symbol=TRUTH_SYMBOLS[related], opacity=0.9)
         name = f"{TRUTH_WORDS[related]} ({int(here.sum())})"
-        data.append(scatter(name, x[here], y[here], hover, marker=look, customdata=models))
+        data.append(plots.scatter(name, x[here], y[here], hover, marker=look, customdata=models))
     rings = (frame["model_a"] == model) | (frame["model_b"] == model)
     halo = [{a, b} == set(chosen) for a, b in zip(frame["model_a"], frame["model_b"], strict=True)]
     for name, ringed, size, ink in (
@@ -247,13 +255,13 @@ def _points(
         ("selected", np.array(halo, dtype=bool), 22, token["ink"]),
     ):
         look = {"symbol": "circle-open", "size": size, "color": ink, "line": {"width": 2}}
-        data.append(scatter(name, x[ringed], y[ringed], marker=look, showlegend=False))
+        data.append(plots.scatter(name, x[ringed], y[ringed], marker=look, showlegend=False))
     return data
 
 
 def _layout(theme: Theme, x: Plot, y: Plot, **more: object) -> Plot:
-    legend = {**ROW_LEGEND, "y": 1.02, "yanchor": "bottom", "itemdoubleclick": False}
-    return layout(theme, (64, 24, 44, 52), x, y, showlegend=True, legend=legend, dragmode=False, **more)
+    legend = {**plots.ROW_LEGEND, "y": 1.02, "yanchor": "bottom", "itemdoubleclick": False}
+    return plots.layout(theme, (64, 24, 44, 52), x, y, showlegend=True, legend=legend, dragmode=False, **more)
 
 
 def decided(decision: float, related: bool) -> str:

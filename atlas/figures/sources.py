@@ -8,20 +8,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.attribution import Line, apart, budget_axis, rate_text
-from atlas.figures.plots import (
-    HOVER,
-    band,
-    end_note,
-    figure,
-    layout,
-    note,
-    rows_axis,
-    scatter,
-    segment,
-    titled,
-    upright,
-)
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 BANDS = ((0.1, 0.9, 0.10), (0.25, 0.75, 0.16))
@@ -45,9 +33,9 @@ def accuracy_curves(
     columns = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
     budgets = [int(column.removeprefix("accuracy_")) for column in columns]
     values = table[columns].to_numpy(dtype=float)
-    shapes = [upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
+    shapes = [plots.upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
     data = [
-        band(
+        plots.band(
             f"{high - low:.0%} of all sources",
             budgets,
             *np.nanquantile(values, [low, high], axis=0),
@@ -71,16 +59,16 @@ def accuracy_curves(
         data.append(_curve(name, f"<b>{name}</b>", measured, [accuracy[budget] for budget in measured], style, **more))
         ends.append((accuracy[measured[-1]], plain(line.label, 22), line.colour))
     heights = apart([end[0] for end in ends], 0.055, 1.02)
-    notes = [end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
-    y = titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
-    drawn = figure(data, layout(theme, (64, 176, 12, 52), {}, y, annotations=notes, shapes=shapes))
+    notes = [plots.end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
+    y = plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
+    drawn = plots.figure(data, plots.layout(theme, (64, 176, 12, 52), {}, y, annotations=notes, shapes=shapes))
     budget_axis(drawn, budgets)
     return drawn
 
 
 def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Plot, **more: object) -> Plot:
     hover = f"{words}<br>%{{x}} traces: %{{y:.3f}}<extra></extra>"
-    return scatter(name, x, y, hovertemplate=hover, **{"mode": "lines", "line": line, **more})
+    return plots.scatter(name, x, y, hovertemplate=hover, **{"mode": "lines", "line": line, **more})
 
 
 def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
@@ -110,14 +98,14 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
         data.append(_row_bars(column, lengths, hover, marker=look, cliponaxis=False, **numbers))
     head = {"yref": "paper", "yanchor": "bottom"}
     notes = [
-        note(-0.03 * reach, 1, "← it is answered as", 13, token["soft"], xanchor="right", **head),
-        note(0.03 * reach, 1, "answered as it →", 13, token["soft"], xanchor="left", **head),
+        plots.note(-0.03 * reach, 1, "← it is answered as", 13, token["soft"], xanchor="right", **head),
+        plots.note(0.03 * reach, 1, "answered as it →", 13, token["soft"], xanchor="left", **head),
     ]
     x = {"range": [-reach, reach], "showticklabels": False, "showgrid": False, "ticks": "", "showline": False}
     y = _bar_rows([plain(name, 33) for name in frame["name"]], showline=False)
-    shapes = [upright(0, {"color": token["edge"], "width": 1}, xref="x")]
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1}, xref="x")]
     more = {"barmode": "overlay", "annotations": notes, "shapes": shapes}
-    return figure(data, layout(theme, (244, 24, 32, 16), x, y, **more))
+    return plots.figure(data, plots.layout(theme, (244, 24, 32, 16), x, y, **more))
 
 
 def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, own: str) -> go.Figure:
@@ -135,24 +123,24 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
     shapes, notes = [], []
     for row, (expected, share) in enumerate(zip(frame["expected"], frame["share"], strict=True)):
-        shapes.append(segment((expected, expected), (row - 0.4, row + 0.4), {"color": ink, "width": 2}))
+        shapes.append(plots.segment((expected, expected), (row - 0.4, row + 0.4), {"color": ink, "width": 2}))
         # Right of both, so that the line does not run through the number.
-        notes.append(note(max(expected, share), row, _percent(share), 13, ink, xanchor="left", xshift=4))
-    x = titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
+        notes.append(plots.note(max(expected, share), row, _percent(share), 13, ink, xanchor="left", xshift=4))
+    x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
     names = [f"<b>{plain(name, 16)}</b>" if name == own else plain(name, 16) for name in frame["family"]]
     more = {"shapes": shapes, "annotations": notes, "hovermode": None}
-    arrangement = layout(theme, (132, 56, 8, 48), x, _bar_rows(names), **more)
-    return figure([_row_bars("share of errors", frame["share"].tolist(), hover, marker=look)], arrangement)
+    arrangement = plots.layout(theme, (132, 56, 8, 48), x, _bar_rows(names), **more)
+    return plots.figure([_row_bars("share of errors", frame["share"].tolist(), hover, marker=look)], arrangement)
 
 
 def _row_bars(name: str, lengths: Sequence[float], hover: Sequence[str], **more: object) -> Plot:
     shape = {"type": "bar", "orientation": "h", "x": list(lengths), "y": list(range(len(lengths))), "width": 0.62}
-    return {"name": name, **shape, "hovertext": list(hover), "hovertemplate": HOVER, **more}
+    return {"name": name, **shape, "hovertext": list(hover), "hovertemplate": plots.HOVER, **more}
 
 
 def _bar_rows(names: Sequence[str], **more: object) -> Plot:
     """An axis with a name a bar, with room for :data:`FEWEST_ROWS`."""
-    return rows_axis(names, showgrid=False, **more) | {"range": [max(len(names), FEWEST_ROWS) - 0.4, -0.6]}
+    return plots.rows_axis(names, showgrid=False, **more) | {"range": [max(len(names), FEWEST_ROWS) - 0.4, -0.6]}
 
 
 def _percent(share: float) -> str:

@@ -11,16 +11,7 @@ from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import attribution, sources
 from atlas.figures.attribution import Line
-from atlas.pages.pieces import (
-    attribution_key,
-    domain_words,
-    meta,
-    roster_size,
-    sized,
-    subject_head,
-    subject_page,
-    without,
-)
+from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import TOKENS
 from backend.store import queries
@@ -35,7 +26,7 @@ SHOWN = 9
 KINDS = {"local": "with local weights", "api": "behind an API"}
 
 
-@subject_page("family", "name", "zoom")
+@pieces.subject_page("family", "name", "zoom")
 def layout(cache: QueryCache, requested: View, view: View) -> Component:
     """The page of a family for a query string."""
     origin = cache.origin(cache.attribution_reader(view))
@@ -52,7 +43,7 @@ def layout(cache: QueryCache, requested: View, view: View) -> Component:
             shell.settled(requested, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="family-name", data=view.zoom),
-            subject_head("family", "Family", title, facts, _answer(cache, view), view),
+            pieces.subject_head("family", "Family", title, facts, _answer(cache, view), view),
             section("reach", _reach(cache, view), 380),
             section("leave", _leave(cache, view), 360),
             section("within", _within(cache, view), _within_height(cache, view)),
@@ -73,7 +64,7 @@ def register(app: Dash) -> None:
         drawing.figure("reach", _reach),
         drawing.figure("leave", _leave),
         drawing.figure("within", _within),
-        sized("within", _within_height),
+        pieces.sized("within", _within_height),
         zoom=family,
         k=k,
     )
@@ -104,7 +95,7 @@ def _cells(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     own = _own(cache, view)
-    texts = [f"{len(own)} of {roster_size(cache, view)} sources in {view.roster}"]
+    texts = [f"{len(own)} of {pieces.roster_size(cache, view)} sources in {view.roster}"]
     texts += [f"{count} {KINDS.get(str(kind), str(kind))}" for kind, count in own["access"].value_counts().items()]
     texts.append(f"{int(own['responses'].sum()):,} responses")
     shared = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
@@ -137,7 +128,7 @@ def _reach(cache: QueryCache, view: View) -> FigureView:
     figure = sources.accuracy_curves(table, lines, theme=view.theme, k=view.k, thin=own, colour=colour)
     sentence = (
         f"Mean accuracy of its {len(own)} sources (thin: each of them) beside all others, on "
-        f"{domain_words(view.domain)} by {cache.reader_words(cache.attribution_reader(view))}. Grey: "
+        f"{pieces.domain_words(view.domain)} by {cache.reader_words(cache.attribution_reader(view))}. Grey: "
         f"the middle half and the middle 80 % of all. n = {len(table)} sources."
     )
     return FigureView(figure, sentence)
@@ -255,9 +246,11 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "reach": meta(without(_reach_rows, "position", "responses"), "source_accuracy", attribution_key),
-        "leave": meta(_destinations, "confusion", attribution_key),
-        "within": meta(_within_rows, "confusion", attribution_key),
-        "members": meta(_rows, "source_accuracy", attribution_key),
+        "reach": pieces.meta(
+            pieces.without(_reach_rows, "position", "responses"), "source_accuracy", pieces.attribution_key
+        ),
+        "leave": pieces.meta(_destinations, "confusion", pieces.attribution_key),
+        "within": pieces.meta(_within_rows, "confusion", pieces.attribution_key),
+        "members": pieces.meta(_rows, "source_accuracy", pieces.attribution_key),
     },
 )

@@ -14,26 +14,10 @@ from atlas import drawing, shell, tables
 from atlas.data import QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
+from atlas.figures import plots
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.plots import p_text
+from atlas.pages import pieces
 from atlas.pages.map.card import voters
-from atlas.pages.pieces import (
-    Rows,
-    count_text,
-    counted,
-    domain_words,
-    live,
-    map_key,
-    marked,
-    meta,
-    roster_size,
-    row,
-    sized,
-    source_field,
-    table,
-    without,
-    words,
-)
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
 from backend.store import queries
@@ -86,17 +70,17 @@ def layout(cache: QueryCache, view: View) -> Component:
         return shell.grid_section(name, QUESTIONS[name], *content, origin=origin, **more)
 
     near = [
-        source_field("near-source", cache, view, view.source, "Source", "A source", "Source"),
+        pieces.source_field("near-source", cache, view, view.source, "Source", "A source", "Source"),
         html.Div(_pages(cache, view), id="near-links", className="ways"),
     ]
     pair = [
-        source_field("pair-first", cache, view, view.source, "First", "A source", "First source"),
-        source_field("pair-second", cache, view, view.other, "Second", "Another", "Second source"),
+        pieces.source_field("pair-first", cache, view, view.source, "First", "A source", "First source"),
+        pieces.source_field("pair-second", cache, view, view.other, "Second", "Another", "Second source"),
     ]
     any_pair = [
         html.H3("Ask for any pair"),
         html.Div(pair, className="controls"),
-        live("pair-answer", _chosen_pair(cache, view)),
+        pieces.live("pair-answer", _chosen_pair(cache, view)),
     ]
     beside = [
         section("agreement", _agreement(cache, view), 380),
@@ -136,7 +120,7 @@ def register(app: Dash) -> None:
         drawing.figure("stability", _stability),
         drawing.figure("trust", _trust),
         drawing.figure("domains", _domains),
-        sized("tree", _tree_height),
+        pieces.sized("tree", _tree_height),
     )
     nearest = drawing.figure("nearest", _nearest), drawing.place("near-links", _pages), drawing.figure("tree", _tree)
     drawing.follow(app, *nearest, source=source)
@@ -230,7 +214,7 @@ def _purity(cache: QueryCache, view: View) -> FigureView:
     corrected = own["p_holm"].notna().any()
     tested = own["p_holm" if corrected else "p_value"].dropna()
     kind = "Holm-corrected p" if corrected else "permutation p"
-    text = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
+    text = f" Largest {kind} {plots.p_text(tested.max())}." if len(tested) else ""
     grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
     rest = f" Grey: {others} {grey}." if others else ""
     sentence = [
@@ -293,8 +277,8 @@ def _pages(cache: QueryCache, view: View) -> list[Component]:
     if profile is None:
         return []
     return [
-        marked("Page of ", shell.source_link(view, view.source, profile.name)),
-        marked("Family ", shell.family_link(view, profile.family)),
+        pieces.marked("Page of ", shell.source_link(view, view.source, profile.name)),
+        pieces.marked("Family ", shell.family_link(view, profile.family)),
     ]
 
 
@@ -324,7 +308,7 @@ def _pairs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     judged = (
         f"{int((frame['passes'] == 'yes').sum())} pairs pass with {readers} readers."
         if readers >= FEWEST
-        else f"Here {counted(readers, 'reader')} voted, so these are candidates and none can pass."
+        else f"Here {pieces.counted(readers, 'reader')} voted, so these are candidates and none can pass."
     )
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
     sentence = (
@@ -337,18 +321,18 @@ def _pairs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
 def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
     """Every reader's ranks of the two chosen sources."""
     if not view.source or not view.other:
-        return [words("Choose two sources, or select a row: every reader's ranks appear here.")]
+        return [pieces.words("Choose two sources, or select a row: every reader's ranks appear here.")]
     if view.source == view.other:
-        return [words("These are one and the same source.", caution=True)]
+        return [pieces.words("These are one and the same source.", caution=True)]
     frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
     if frame.empty:
-        return [words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.")]
+        return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.")]
     rows = [
-        row(
+        pieces.row(
             [cache.reader_name(pair.reader), shell.origin_badge(pair.origin)],
             f"{pair.rank:.0f}",
-            count_text(pair.rank_back),
-            count_text(pair.mutual_rank),
+            pieces.count_text(pair.rank_back),
+            pieces.count_text(pair.mutual_rank),
             rate_text(pair.cosine),
             f"{100 * pair.percentile:.1f} %",
             here=pair.reader == cache.map_reader(view),
@@ -356,7 +340,9 @@ def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
         for pair in frame.itertuples(index=False)
     ]
     return [
-        table(["Reader", "rank from the first", "rank from the second", "mutual rank", "cosine", "percentile"], rows)
+        pieces.table(
+            ["Reader", "rank from the first", "rank from the second", "mutual rank", "cosine", "percentile"], rows
+        )
     ]
 
 
@@ -414,7 +400,7 @@ def _trust(cache: QueryCache, view: View) -> FigureView:
     sentence = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
-        f"n = {roster_size(cache, view)} sources.{more}",
+        f"n = {pieces.roster_size(cache, view)} sources.{more}",
     ]
     figure = figures.map_trust(frame, dict(zip(names, names, strict=True)), TRUST, theme=view.theme)
     return FigureView(figure, sentence)
@@ -430,10 +416,10 @@ def _domains(cache: QueryCache, view: View) -> FigureView:
     if frame.empty:
         return drawing.unmapped(cache, view, "search across domains")
     query, gallery = frame.iloc[0][["query_domain", "gallery_domain"]]
-    way = f"{domain_words(query)} in {domain_words(gallery)}"
+    way = f"{pieces.domain_words(query)} in {pieces.domain_words(gallery)}"
     sentence = (
         f"A source's signature of one domain sought among all signatures of the other ({way}): filled as it is, "
-        f"hollow after each domain's mean is taken away. n = {roster_size(cache, view)} sources."
+        f"hollow after each domain's mean is taken away. n = {pieces.roster_size(cache, view)} sources."
     )
     one_way = frame[frame["query_domain"] == query]
     return FigureView(figures.domain_search(one_way, DOMAIN_METRICS, theme=view.theme), sentence)
@@ -444,7 +430,7 @@ def _steps(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _tree_height(cache: QueryCache, view: View) -> int:
-    return figures.tree_height(roster_size(cache, view)) if len(_steps(cache, view)) else EMPTY_HEIGHT
+    return figures.tree_height(pieces.roster_size(cache, view)) if len(_steps(cache, view)) else EMPTY_HEIGHT
 
 
 def _tree(cache: QueryCache, view: View) -> FigureView:
@@ -476,9 +462,9 @@ def _tree_table(cache: QueryCache, view: View) -> pd.DataFrame:
     return steps.assign(step=steps["step"] + 1, **named)
 
 
-def _meta(rows: Rows, store: str, *names: str) -> shell.FigureMeta:
-    shown = without(rows, "build_id", "best_other", "best_other_name")
-    return meta(shown, store, map_key(*(names or ("reader", "roster", "domain"))), QueryCache.map_reader)
+def _meta(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
+    shown = pieces.without(rows, "build_id", "best_other", "best_other_name")
+    return pieces.meta(shown, store, pieces.map_key(*(names or ("reader", "roster", "domain"))), QueryCache.map_reader)
 
 
 PAGE = shell.Page(

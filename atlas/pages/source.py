@@ -12,30 +12,9 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import QueryCache, questions
 from atlas.drawing import FigureView
-from atlas.figures import neighbourhoods, sources
+from atlas.figures import neighbourhoods, plots, sources
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.plots import p_text
-from atlas.pages.pieces import (
-    ACCESS_WORDS,
-    CHANCE_HELP,
-    PERCENTILE_HELP,
-    attribution_key,
-    count_text,
-    domain_words,
-    live,
-    map_key,
-    marked,
-    meta,
-    roster_size,
-    row,
-    scrolling,
-    source_field,
-    subject_head,
-    subject_page,
-    table,
-    without,
-    words,
-)
+from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import READER_COLOURS
 from backend.store import comparison_queries, queries
@@ -51,7 +30,7 @@ NEAREST = 10
 TAKEN = 12
 
 
-@subject_page("source", "label", "source")
+@pieces.subject_page("source", "label", "source")
 def layout(cache: QueryCache, requested: View, view: View) -> Component:
     """The page of a source for a query string."""
     profile = _profile(cache, view)
@@ -73,9 +52,9 @@ def layout(cache: QueryCache, requested: View, view: View) -> Component:
             shell.settled(requested, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="source-label", data=view.source),
-            subject_head("source", kicker, title, facts, _answer(cache, view), view),
-            section("soon", _soon(cache, view), 380, origin, controls=[source_field(*field)]),
-            live("versus", _versus(cache, view)),
+            pieces.subject_head("source", kicker, title, facts, _answer(cache, view), view),
+            section("soon", _soon(cache, view), 380, origin, controls=[pieces.source_field(*field)]),
+            pieces.live("versus", _versus(cache, view)),
             html.Div(pair, className="two"),
             grid("near", _near(cache, view)),
             grid("again", _again(cache, view)),
@@ -123,12 +102,14 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
     shared = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
     query = View(**shared, source=view.source).query()
-    family = marked(shell.symbol(cache.marks()[profile.family], view.theme), shell.family_link(view, profile.family))
+    family = pieces.marked(
+        shell.symbol(cache.marks()[profile.family], view.theme), shell.family_link(view, profile.family)
+    )
     facts: dict[str, shell.Children] = {
         "Family": family,
         "Repository id": shell.source_name(profile.name),
         "Label": shell.source_name(view.source),
-        "Access": ACCESS_WORDS.get(profile.access, profile.access),
+        "Access": pieces.ACCESS_WORDS.get(profile.access, profile.access),
         "Responses": f"{profile.responses:,}",
         "Rosters": rosters if view.roster in profile.rosters else f"{rosters} (not in {view.roster})",
     }
@@ -166,7 +147,7 @@ def _soon(cache: QueryCache, view: View) -> FigureView:
         lines.insert(0, (Line(view.other, names[view.other], colours[1], "dot"), other))
     first = _profile(cache, view).accuracy.iloc[0]
     sentence = (
-        f"Share of its groups of K traces that are given to it, on {domain_words(view.domain)} by "
+        f"Share of its groups of K traces that are given to it, on {pieces.domain_words(view.domain)} by "
         f"{cache.reader_words(cache.attribution_reader(view))}. Grey: the middle half and the middle 80 % of all "
         f"{len(accuracies)} sources. n = {int(first['n']):,} groups a seed at K = {int(first['k'])}."
     )
@@ -209,9 +190,10 @@ def _beside(cache: QueryCache, view: View) -> FigureView:
     if frame.empty:
         return drawing.unmapped(cache, view, "neighbourhood")
     kin = int((frame["family"] == _profile(cache, view).family).sum())
+    others, seen_by = pieces.roster_size(cache, view) - 1, cache.reader_words(cache.map_reader(view))
     sentence = (
-        f"The ten nearest in the original space; {kin} of them are of its family. n = {roster_size(cache, view) - 1} "
-        f"other sources, as seen by {cache.reader_words(cache.map_reader(view))}."
+        f"The ten nearest in the original space; {kin} of them are of its family. n = {others} other sources, as seen "
+        f"by {seen_by}."
     )
     return FigureView(neighbourhoods.nearest_sources(frame, cache.marks(), theme=view.theme), sentence)
 
@@ -222,7 +204,7 @@ def _vote_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     if frame.empty:
         return frame
     votes = cache.ask(comparison_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
-    size = roster_size(cache, view)
+    size = pieces.roster_size(cache, view)
     # The share of all pairs of the roster that are at least as alike: what a pair drawn at random would reach.
     chance = (1 - frame["percentile"]).clip(lower=1 / (size * (size - 1) / 2))
     return frame.assign(p_value=chance).merge(votes, on="neighbor", how="left").sort_values("rank", kind="stable")
@@ -234,13 +216,15 @@ def _near(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         return drawing.absent(drawing.unmapped(cache, view, "neighbourhood"))
     marks = cache.marks()
     rows = [
-        row(
-            marked(html.Span(f"{near.rank}", className="rank"), shell.source_link(view, near.neighbor, near.name)),
-            marked(shell.symbol(marks[near.family], view.theme), near.family),
+        pieces.row(
+            pieces.marked(
+                html.Span(f"{near.rank}", className="rank"), shell.source_link(view, near.neighbor, near.name)
+            ),
+            pieces.marked(shell.symbol(marks[near.family], view.theme), near.family),
             rate_text(near.cosine),
             f"{100 * near.percentile:.1f} %",
-            p_text(near.p_value),
-            count_text(near.rank_back),
+            plots.p_text(near.p_value),
+            pieces.count_text(near.rank_back),
             f"{near.near_proxies} of {near.proxies}" if near.proxies else "–",
             f"{near.near} of {near.readers}",
         )
@@ -253,17 +237,17 @@ def _near(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
     proxies_help = f"Proxy models, whatever they read, that also count it among the {NEAREST} nearest"
     sentence: list[Component | str] = [
-        shell.term("Percentile", PERCENTILE_HELP),
+        shell.term("Percentile", pieces.PERCENTILE_HELP),
         " and ",
-        shell.term("p", CHANCE_HELP),
+        shell.term("p", pieces.CHANCE_HELP),
         f" are among all pairs of {view.roster}. ",
         shell.term("Proxies", proxies_help),
         f" and readers say who else has it among the {NEAREST} nearest. {kin} of these {len(frame)} are of its "
-        f"family; so many or more would be with p {p_text(luck)} if families were dealt out blindly. n = "
+        f"family; so many or more would be with p {plots.p_text(luck)} if families were dealt out blindly. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
         "is, Neighbourhoods shows.",
     ]
-    return scrolling(table(heads, rows, "wide near-table")), sentence
+    return pieces.scrolling(pieces.table(heads, rows, "wide near-table")), sentence
 
 
 def hypergeometric_tail(found: int, others: int, kin: int, drawn: int) -> float:
@@ -288,8 +272,8 @@ def _again(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     if frame.empty:
         return drawing.absent(drawing.unmapped(cache, view, "search across domains"))
     rows = [
-        row(
-            f"{domain_words(found.query_domain)} in {domain_words(found.gallery_domain)}",
+        pieces.row(
+            f"{pieces.domain_words(found.query_domain)} in {pieces.domain_words(found.gallery_domain)}",
             "as it is" if found.variant == "raw" else "domain's mean taken away",
             f"{found.rank:.0f}" if "rank" in frame else "–",
             rate_text(found.cosine) if "cosine" in frame else "–",
@@ -301,9 +285,9 @@ def _again(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     heads = ["sought", "signature", "rank of itself", "cosine with itself", "nearest other source", "its cosine"]
     sentence = (
         f"Its signature of one domain, sought among the signatures of all sources in the other: rank 1 when itself is "
-        f"the nearest. n = {roster_size(cache, view)} sources."
+        f"the nearest. n = {pieces.roster_size(cache, view)} sources."
     )
-    return scrolling(table(heads, rows)), sentence
+    return pieces.scrolling(pieces.table(heads, rows)), sentence
 
 
 def _versus(cache: QueryCache, view: View) -> list[Component]:
@@ -312,7 +296,7 @@ def _versus(cache: QueryCache, view: View) -> list[Component]:
         return []
     members = cache.ask(queries.sources, view.roster).set_index("source")
     if view.other not in members.index or view.source not in members.index:
-        return [words(f"One of the two sources is not in {view.roster}.", caution=True)]
+        return [pieces.words(f"One of the two sources is not in {view.roster}.", caution=True)]
     parts: list[Component | str] = []
     cells = _cells(cache, view)
     if len(cells):
@@ -356,10 +340,16 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "soon": meta(without(_soon_rows, "position", "responses"), "source_accuracy", attribution_key),
-        "taken": meta(_taken_rows, "confusion", lambda cache, view: attribution_key(cache, view) | {"k": view.k}),
-        "beside": meta(_near_rows, "neighbors", map_key("reader", "roster", "domain"), QueryCache.map_reader),
-        "near": meta(_vote_rows, "neighbors", map_key("roster", "domain"), QueryCache.map_reader),
-        "again": meta(_again_rows, "cross_domain", map_key("reader", "roster"), QueryCache.map_reader),
+        "soon": pieces.meta(
+            pieces.without(_soon_rows, "position", "responses"), "source_accuracy", pieces.attribution_key
+        ),
+        "taken": pieces.meta(
+            _taken_rows, "confusion", lambda cache, view: pieces.attribution_key(cache, view) | {"k": view.k}
+        ),
+        "beside": pieces.meta(
+            _near_rows, "neighbors", pieces.map_key("reader", "roster", "domain"), QueryCache.map_reader
+        ),
+        "near": pieces.meta(_vote_rows, "neighbors", pieces.map_key("roster", "domain"), QueryCache.map_reader),
+        "again": pieces.meta(_again_rows, "cross_domain", pieces.map_key("reader", "roster"), QueryCache.map_reader),
     },
 )

@@ -13,8 +13,8 @@ from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures.dots import height_of
+from atlas.pages import pieces
 from atlas.pages.compare import proxies, readers, readouts
-from atlas.pages.pieces import Rows, budget_choice, condition_words, select, sized, tall, without
 from atlas.state import METRICS, MOST_READERS, REDUCTIONS, View
 
 QUESTIONS = {
@@ -92,9 +92,9 @@ def layout(cache: QueryCache, requested: View) -> Component:
 
 def _head(cache: QueryCache, view: View) -> Component:
     links = [html.A(title, href=f"#chapter-{name}") for name, (title, _) in CHAPTERS.items()]
-    conditions = [{"value": name, "label": condition_words(name)} for name in cache.conditions()]
+    conditions = [{"value": name, "label": pieces.condition_words(name)} for name in cache.conditions()]
     limit = html.Span(f"(up to {MOST_READERS}; the first is the reference)", className="soft")
-    field = select(
+    field = pieces.select(
         "readers", shell.reader_options(cache), readers.chosen(cache, view), "Readers side by side",
         kind=dmc.MultiSelect, maxValues=MOST_READERS, searchable=True, clearable=True, hidePickedOptions=True,
         nothingFoundMessage="No reader has this name", filter=shell.BY_WORDS, maxDropdownHeight=420,
@@ -105,9 +105,9 @@ def _head(cache: QueryCache, view: View) -> Component:
         html.Div(readers.key_of(cache, view), id="compare-key", className="reader-key"),
     ]
     name = "What was done to the traces"
-    condition = select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=220)
+    condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=220)
     controls = [
-        budget_choice("compare-k", view),
+        pieces.budget_choice("compare-k", view),
         shell.segmented("compare-metric", METRICS, view.metric, "Metric"),
         shell.segmented("compare-reduction", REDUCTIONS, view.reduction, "Reduction"),
         shell.labelled("Traces", "condition", condition),
@@ -148,18 +148,18 @@ def register(app: Dash) -> None:
     )
     follow(
         "k",
-        tall("reached", readouts.reached),
-        tall("brings", readouts.members),
-        tall("gains", readouts.gains),
+        pieces.tall("reached", readouts.reached),
+        pieces.tall("brings", readouts.members),
+        pieces.tall("gains", readouts.gains),
         drawing.grid("every", readers.every),
-        sized("every", readers.every_height),
+        pieces.sized("every", readers.every_height),
     )
     follow(
         "k",
-        tall("parts", proxies.parts),
-        tall("views", proxies.views),
-        tall("forms", proxies.forms),
-        tall("variance", proxies.variance),
+        pieces.tall("parts", proxies.parts),
+        pieces.tall("views", proxies.views),
+        pieces.tall("forms", proxies.forms),
+        pieces.tall("variance", proxies.variance),
         drawing.figure("capability", proxies.capability),
         drawing.figure("cost", proxies.cost),
         drawing.grid("costs", proxies.costs),
@@ -182,7 +182,7 @@ def register(app: Dash) -> None:
         return no_update
 
 
-def _meta(rows: Rows, store: str, **fields: str) -> shell.FigureMeta:
+def _meta(rows: pieces.Rows, store: str, **fields: str) -> shell.FigureMeta:
     """Rows, and what made them: the readers in the rows, under the fields of the view that the rows stand for."""
 
     def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
@@ -193,9 +193,9 @@ def _meta(rows: Rows, store: str, **fields: str) -> shell.FigureMeta:
     return shell.FigureMeta(rows, made, readers.first)
 
 
-def _plain(rows: Rows) -> Rows:
+def _plain(rows: pieces.Rows) -> pieces.Rows:
     """Rows without what only the drawing needs."""
-    return without(rows, "row", "series", "words", "build_id", "p_text", "clear")
+    return pieces.without(rows, "row", "series", "words", "build_id", "p_text", "clear")
 
 
 _HERE = {"benchmark": "domain", "condition": "condition"}
@@ -212,7 +212,7 @@ PAGE = shell.Page(
         "reached": shell.FigureMeta(readouts.goal_frame, readouts.goals_told, readers.first, readouts.printed_told),
         "brings": shell.FigureMeta(_plain(readouts.member_rows), readouts.goals_told, readers.first),
         "gains": shell.FigureMeta(
-            without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"), readouts.gains_told, readers.first
+            pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"), readouts.gains_told, readers.first
         ),
         "panels": _meta(readers.panel_rows, "attribution_metrics"),
         "elsewhere": _meta(readers.elsewhere_rows, "attribution_metrics"),

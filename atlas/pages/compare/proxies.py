@@ -11,13 +11,11 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import METHOD_NAMES, QueryCache, method_group
 from atlas.drawing import FigureView, traces
-from atlas.figures import compare, dots
+from atlas.figures import compare, dots, plots
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Level, Series
-from atlas.figures.plots import p_text
-from atlas.pages import intervals
+from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, lines
-from atlas.pages.pieces import counted
 from atlas.state import View
 from atlas.theme import Plot
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
@@ -246,7 +244,7 @@ def _bars_words(frame: pd.DataFrame) -> str:
     bars = f"Thick bars are 95 % intervals, thin ones {intervals.FOLDS}" if ranged else f"Bars: {intervals.FOLDS}"
     return (
         f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "
-        f"{counted(frame['row'].nunique(), 'line')}."
+        f"{pieces.counted(frame['row'].nunique(), 'line')}."
     )
 
 
@@ -289,7 +287,7 @@ def capability(cache: QueryCache, view: View) -> FigureView:
     for benchmark, rows in correlations.groupby("subject"):
         by = rows.set_index("statistic")
         told[str(benchmark)] = ",  ".join(
-            f"{sign} = {rate_text(by.at[name, 'value'])} (p {p_text(by.at[name, 'p_value'])})"
+            f"{sign} = {rate_text(by.at[name, 'value'])} (p {plots.p_text(by.at[name, 'p_value'])})"
             for name, sign in (("pearson", "r"), ("spearman", "ρ"))
             if name in by.index
         )

@@ -13,11 +13,9 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import attribution, compare
+from atlas.figures import attribution, compare, plots
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.plots import p_text, signed
-from atlas.pages import intervals
-from atlas.pages.pieces import condition_words, domain_words, reader_mark, roster_size, row, scrolling, table
+from atlas.pages import intervals, pieces
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS
 from backend.protocol import READER_PAPER
@@ -95,7 +93,7 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
 def key_of(cache: QueryCache, view: View) -> list[Component]:
     """The chosen readers with their colours and origins."""
     return [
-        reader_mark(cache.reader_name(line.key), cache.origin(line.key), line.colour)
+        pieces.reader_mark(cache.reader_name(line.key), cache.origin(line.key), line.colour)
         for line in lines(cache, view)[::-1]
     ]
 
@@ -134,7 +132,7 @@ def places(cache: QueryCache, view: View) -> dict[Where, str]:
     """Domains and lengths that readers are tried on, in words; an enrolled ecosystem has one domain."""
     domains = cache.domains()
     own = view.roster if view.roster in domains else "agent500"
-    where = {(own, "clean"): f"{domain_words(own)}, whole"}
+    where = {(own, "clean"): f"{pieces.domain_words(own)}, whole"}
     where |= {(own, condition): f"{condition.removeprefix('t')} tokens" for condition in SHORT}
     if own == "agent500" and "math100" in domains:
         where[("math100", "clean")] = "Math100"
@@ -183,7 +181,7 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     readers = chosen(cache, view)
     frame = measured(cache, view)
     here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
-    under = "" if view.condition == "clean" else f" ({condition_words(view.condition)})"
+    under = "" if view.condition == "clean" else f" ({pieces.condition_words(view.condition)})"
     if not len(here):
         return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
     names = names_of(cache, readers)
@@ -203,10 +201,10 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     drawn = lines(cache, view)
     readers = [line.key for line in drawn]
     frame = intervals.curves(cache, view, readers, STORED[view.metric], view.reduction, view.condition)
-    condition = condition_words(view.condition)
+    condition = pieces.condition_words(view.condition)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} ({condition})", PATH)
-    size = max(roster_size(cache, view), 1)
+    size = max(pieces.roster_size(cache, view), 1)
     chance = {"accuracy": 1 / size, "nll": float(np.log(size))}.get(view.metric)
     marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "chance": chance}
     figure = attribution.budget_curves(frame.assign(line=frame["reader"]), drawn, unit=view.metric != "nll", **marks)
@@ -215,7 +213,7 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence = (
-        f"{METRICS[view.metric]} on {domain_words(view.domain)}, {condition}; {how}{intervals.told(frame)}. "
+        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{intervals.told(frame)}. "
         f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
     )
     return FigureView(figure, sentence)
@@ -279,7 +277,9 @@ def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
             if pair[0] == "accuracy":
                 cells.append("" if one is None else _difference(one))
         title = {"title": rows["name"].iloc[0]}
-        body.append(row(reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title), *cells))
+        body.append(
+            pieces.row(pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title), *cells)
+        )
     tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
         text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
@@ -295,11 +295,11 @@ def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         )
     spread = "mean ± standard deviation over the folds where there is one"
     sentence = (
-        f"{drawing.choice_words(view)}, {condition_words(view.condition)}; "
+        f"{drawing.choice_words(view)}, {pieces.condition_words(view.condition)}; "
         f"{spread if (frame['reduction'] == 'fold').any() else 'folds pooled'}. {text} "
         f"n = {frame['reader'].nunique()} readers."
     )
-    return scrolling(table(heads, body)), sentence
+    return pieces.scrolling(pieces.table(heads, body)), sentence
 
 
 def corrected(together: pd.Series) -> str:
@@ -316,12 +316,12 @@ def _value(end: dict[str, Any]) -> list[Component | str]:
 def _difference(end: dict[str, Any]) -> list[Component | str]:
     if pd.isna(end["difference"]):
         return ["–"]
-    parts: list[Component | str] = [signed(end["difference"])]
+    parts: list[Component | str] = [plots.signed(end["difference"])]
     if pd.notna(end["low"]) and pd.notna(end["high"]):
         parts += [html.Br(), html.Span(f"[{rate_text(end['low'])}, {rate_text(end['high'])}]", className="soft")]
     if pd.notna(end["p_holm"]):
-        raw = f"p {p_text(end['p_value'])} before the correction"
-        parts.append(html.Span(f" p {p_text(end['p_holm'])}", className="soft", title=raw))
+        raw = f"p {plots.p_text(end['p_value'])} before the correction"
+        parts.append(html.Span(f" p {plots.p_text(end['p_holm'])}", className="soft", title=raw))
     return parts
 
 
@@ -347,8 +347,8 @@ def panels(cache: QueryCache, view: View) -> FigureView:
     grouped = f"Shortened responses were grouped {groups}. " if groups else ""
     sentence = (
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
-        f"trained on whole responses of {domain_words(_home(cache, view))}. {grouped}Bands: {intervals.FOLDS}, where "
-        f"there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
+        f"trained on whole responses of {pieces.domain_words(_home(cache, view))}. {grouped}Bands: {intervals.FOLDS}, "
+        f"where there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
     )
     return FigureView(figure, sentence)
 
@@ -364,7 +364,7 @@ def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
     measured = set(zip(frame["benchmark"], frame["condition"], strict=True))
     order = [(domain, condition) for domain in cache.domains() for condition in conditions]
     return {
-        (domain, name): f"{domain_words(domain)}, {_brief(name)}"
+        (domain, name): f"{pieces.domain_words(domain)}, {_brief(name)}"
         for domain, name in order
         if (domain, name) in measured
     }
@@ -394,10 +394,11 @@ def elsewhere(cache: QueryCache, view: View) -> FigureView:
     ]
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
     kept = frame.loc[frame["kept"] < 1, "kept"]
-    least = f" The least that is kept of the clean value is {100 * kept.min():.0f} %." if len(kept) else ""
+    shared = len(kept) and view.metric in ("accuracy", "macro_f1")
+    least = f" The least that is kept of the clean value is {100 * kept.min():.0f} %." if shared else ""
     sentence = (
         f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
-        f"whole responses of {domain_words(home)}.{least if view.metric in ('accuracy', 'macro_f1') else ''}{missing} "
+        f"whole responses of {pieces.domain_words(home)}.{least}{missing} "
         f"Bars: {intervals.FOLDS}, where there are some. n = {len(frame)} numbers."
     )
     return FigureView(figure, sentence)

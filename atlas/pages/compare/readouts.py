@@ -12,10 +12,9 @@ import pandas as pd
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import dots
+from atlas.figures import dots, plots
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
-from atlas.figures.plots import p_text, signed
 from atlas.pages import intervals
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
 from atlas.state import View
@@ -267,8 +266,8 @@ def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         difference=-frame["difference"],
         low=-frame["high"],
         high=-frame["low"],
-        p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
-        p_raw=[p_text(p) for p in frame["p_value"]],
+        p_text=[f"p {plots.p_text(p)}" for p in frame["p_holm"]],
+        p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
     columns = ["row", "name", "series", "origin", "difference", "low", "high", "p_value", "p_holm", "together", "n"]
@@ -302,9 +301,9 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
         tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
         found = tests.set_index("measure")
         gains = [
-            f"{signed(found.at[measure, 'difference'])} at {series.words} (p {p_text(found.at[measure, 'p_holm'])})"
-            for measure, series in BUDGETS.items()
-            if measure in found.index
+            f"{plots.signed(found.at[key, 'difference'])} at {series.words} (p {plots.p_text(found.at[key, 'p_holm'])})"
+            for key, series in BUDGETS.items()
+            if key in found.index
         ]
         if gains:
             return f" A fine-tuned encoder beside the members of {cache.proxy_name(plain)}: {' and '.join(gains)}."

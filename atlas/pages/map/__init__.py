@@ -14,8 +14,8 @@ from atlas import answers, drawing, shell
 from atlas.data import QueryCache, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.map import MAJORITY, joint_figure, map_figure, shown
+from atlas.pages import pieces
 from atlas.pages.map.card import NEAREST, card
-from atlas.pages.pieces import domain_words, live, map_key, number
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import Plot
 from backend.store import queries
@@ -100,7 +100,7 @@ def _side(cache: QueryCache, view: View) -> Component:
             ("map-other", view.other, "and hold another beside it", "Second source"),
         )
     ]
-    content = [html.Summary("Source", title="Fold or unfold"), live("card", card(cache, view))]
+    content = [html.Summary("Source", title="Fold or unfold"), pieces.live("card", card(cache, view))]
     panels = [
         html.Div(fields, className="panel search-panel"),
         html.Details(content, className="panel card", open=True),
@@ -231,7 +231,7 @@ def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
         order = sorted(set(points["domain"]), key=lambda domain: (domain != view.domain, domain))
         # Without a selection there is no clutter to avoid.
         links = "all" if view.links == "selected" and not view.source else view.links
-        names = {domain: domain_words(domain) for domain in order}
+        names = {domain: pieces.domain_words(domain) for domain in order}
         return joint_figure(points, cache.marks(), names, links=links, **common)
     outlined = view.regions == "families" and view.dim == 2
     key = cache.map_reader(view), view.roster, view.domain, view.projection
@@ -257,7 +257,7 @@ def _absent(cache: QueryCache, view: View) -> Component:
     command = drawing.maps(cache, view)
     usual = _mapped(cache, cache.usual(view))[:1]
     return shell.empty(
-        f"{what} {view.roster} on {domain_words(view.domain)}",
+        f"{what} {view.roster} on {pieces.domain_words(view.domain)}",
         f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
         [(f"Show {drawing.choice_words(near)}", link(near)) for near in _mapped(cache, view)]
         or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual],
@@ -281,11 +281,11 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         apart = ", less the mean of its domain" if view.space == "centred" else ""
         flat = " Outlines are drawn on a map of one domain." if view.regions != "off" else ""
         text = (
-            f" in both domains as seen by {cache.proxy_name(reader)}{apart}. {domain_words(view.domain)} is drawn in "
-            f"full, the other domain small and faint; a short line is a source that writes alike in both.{flat}"
+            f" in both domains as seen by {cache.proxy_name(reader)}{apart}. {pieces.domain_words(view.domain)} is "
+            f"drawn in full, the other domain small and faint; a short line is a source that writes alike in both.{flat}"
         )
         return [count, text]
-    builds = cache.ask(queries.made_by, "signatures", map_key("reader", "roster", "domain")(cache, view))
+    builds = cache.ask(queries.made_by, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
     responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
     each = f"of {responses} responses" if responses else "of its responses"
     return [
@@ -337,7 +337,7 @@ def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compone
         content = [
             shell.symbol(marks[family], view.theme),
             html.Span(family, className="legend-name", dir="auto"),
-            number([str(int(passed.get(family, 0))), of]),
+            pieces.number([str(int(passed.get(family, 0))), of]),
         ]
         dim = "legend-row dim" if view.families and not isolated else "legend-row"
         pressed = {"aria-pressed": "true" if isolated else "false"}
@@ -368,7 +368,7 @@ def _table(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-    key = map_key("reader", "roster")(cache, view) | {"method": view.projection, "dimensions": view.dim}
+    key = pieces.map_key("reader", "roster")(cache, view) | {"method": view.projection, "dimensions": view.dim}
     if view.space != "one":
         return "joint_projections", {**key, "variant": view.space}
     return "projections", {**key, "domain": view.domain}

@@ -10,21 +10,9 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import QueryCache
+from atlas.figures import plots
 from atlas.figures.attribution import rate_text
-from atlas.figures.plots import p_text
-from atlas.pages.pieces import (
-    ACCESS_WORDS,
-    CHANCE_HELP,
-    ORIGINAL_HELP,
-    count_text,
-    domain_words,
-    marked,
-    number,
-    roster_size,
-    row,
-    table,
-    words,
-)
+from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.protocol import READER_PAPER
@@ -45,12 +33,12 @@ def card(cache: QueryCache, view: View) -> list[Component]:
     reads, sees = cache.attribution_reader(view), cache.map_reader(view)
     profile = cache.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
     if profile is None:
-        return [words("This source is not in the atlas.")]
+        return [pieces.words("This source is not in the atlas.")]
     facts = [
         shell.symbol(cache.marks()[profile.family], view.theme),
         shell.family_link(view, profile.family),
         html.Span(" · "),
-        ACCESS_WORDS.get(profile.access, profile.access),
+        pieces.ACCESS_WORDS.get(profile.access, profile.access),
         html.Span(" · "),
         f"{profile.responses:,} responses",
         html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
@@ -60,7 +48,7 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         html.P(facts, className="card-facts"),
     ]
     if view.roster not in profile.rosters:
-        return [*parts, words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
+        return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
     more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
     return [*parts, *(part for some in more for part in some)]
 
@@ -88,12 +76,12 @@ def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]
     ranks = dict(zip(frame["variant"], frame["value"], strict=True))
     if not ranks:
         return []
-    other = domain_words(str(frame["gallery_domain"].iloc[0]))
+    other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
     text = " and ".join(f"rank {ranks[name]:.0f} {VARIANTS[name]}" for name in VARIANTS if name in ranks)
     meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
     return [
         html.H3(["Sought in ", shell.term(other, meaning)]),
-        words(f"{text[:1].upper()}{text[1:]}, of {roster_size(cache, view)}."),
+        pieces.words(f"{text[:1].upper()}{text[1:]}, of {pieces.roster_size(cache, view)}."),
     ]
 
 
@@ -104,12 +92,12 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
     members = cache.ask(queries.sources, view.roster).set_index("source")
     if frame.empty or view.other not in members.index:
-        return [words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", caution=True)]
+        return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", caution=True)]
     shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
     rows = [
-        row(
-            names[pair.reader], count_text(pair.mutual_rank), _cosine_text(pair.cosine), here=pair.reader == shown,
-            title=cache.reader_name(pair.reader),
+        pieces.row(
+            names[pair.reader], pieces.count_text(pair.mutual_rank), _cosine_text(pair.cosine),
+            here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
         for pair in frame.itertuples(index=False)
     ]  # fmt: skip
@@ -119,7 +107,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     return [
         html.H3("Beside"),
         symbol_and_name(own, view.theme, members.at[view.other, "name"]),
-        table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
+        pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
@@ -132,8 +120,8 @@ def _by_domain(cache: QueryCache, view: View) -> list[Component]:
         frame = cache.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
         own = frame[frame["reader"] == cache.map_reader(dataclasses.replace(view, domain=domain))]
         if len(own):
-            found.append(f"{_cosine_text(own['cosine'].iloc[0])} on {domain_words(domain)}")
-    return [words(f"On this map, cosine {' and '.join(found)}.")] if len(found) > 1 else []
+            found.append(f"{_cosine_text(own['cosine'].iloc[0])} on {pieces.domain_words(domain)}")
+    return [pieces.words(f"On this map, cosine {' and '.join(found)}.")] if len(found) > 1 else []
 
 
 def _near_rows(cache: QueryCache, view: View, reader: str, source: str | None) -> pd.DataFrame:
@@ -145,16 +133,16 @@ def _near_rows(cache: QueryCache, view: View, reader: str, source: str | None) -
 def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
     near = _near_rows(cache, view, reader, view.source)
     if near.empty:
-        return [words("No neighbours are stored for this choice.")]
+        return [pieces.words("No neighbours are stored for this choice.")]
     marks = cache.marks()
     maps = cache.ask(queries.maps)
     agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
     votes = cache.ask(neighbor_votes, agree, view.roster, view.domain, view.source, WITHIN).set_index("neighbor")
     several = len(agree) > 1
-    size = roster_size(cache, view)
+    size = pieces.roster_size(cache, view)
     pairs = size * (size - 1) // 2
     # The share of all pairs that are at least as alike, of which the pair itself is one.
-    chances = [p_text(chance) for chance in (1 - near["percentile"]).clip(lower=1 / pairs)]
+    chances = [plots.p_text(chance) for chance in (1 - near["percentile"]).clip(lower=1 / pairs)]
     between = f"= {chances[0]}" if chances[0] == chances[-1] else f"from {chances[0]} to {chances[-1]}"
     rows = [
         html.Button(
@@ -165,9 +153,9 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 html.Span(str(one.rank), className="number rank"),
                 shell.symbol(marks[one.family], view.theme),
                 shell.source_name(one.shown),
-                number(_cosine_text(one.cosine)),
-                number(_percent(one.percentile), soft=True),
-                *([number(_votes(votes, one.neighbor), soft=True)] if several else []),
+                pieces.number(_cosine_text(one.cosine)),
+                pieces.number(_percent(one.percentile), soft=True),
+                *([pieces.number(_votes(votes, one.neighbor), soft=True)] if several else []),
             ],
         )
         for one in near.rename(columns={"name": "shown"}).itertuples(index=False)
@@ -182,10 +170,10 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         *([shell.term("seen by", seen)] if several else []),
     ]
     return [
-        html.H3(["Nearest in the ", shell.term("original space", ORIGINAL_HELP)]),
+        html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)]),
         html.Div(head, className="near-row near-head"),
         html.Div(rows, className="near"),
-        words(shell.term("p", CHANCE_HELP), f" {between}, among {pairs:,} pairs."),
+        pieces.words(shell.term("p", pieces.CHANCE_HELP), f" {between}, among {pairs:,} pairs."),
     ]
 
 
@@ -196,14 +184,14 @@ def _votes(votes: pd.DataFrame, neighbor: str) -> str:
 def _accuracy(profile: queries.SourceProfile) -> list[Component]:
     if profile.accuracy.empty:
         text = "Nothing is measured for this reader, roster and domain."
-        return [html.H3("How soon it is recognised"), words(text)]
+        return [html.H3("How soon it is recognised"), pieces.words(text)]
     bars = []
     for one in profile.accuracy.itertuples(index=False):
         fill = html.Span(className="bar-fill", style={"height": f"{100 * one.accuracy:.1f}%"})
         content = [
-            number(rate_text(one.accuracy) if one.accuracy < 1 else "1"),
+            pieces.number(rate_text(one.accuracy) if one.accuracy < 1 else "1"),
             html.Span(fill, className="bar-track"),
-            number(str(one.k), soft=True),
+            pieces.number(str(one.k), soft=True),
         ]
         bars.append(html.Div(content, className="bar-cell", title=f"{one.accuracy:.1%} of {one.n} groups a seed"))
     budget = shell.term("budget K", "How many traces of the source are seen before it is named")
@@ -211,7 +199,7 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
     if len(profile.confusions):
         worst = profile.confusions.iloc[0]
         identity = {"type": "walk", "source": worst["predicted"], "place": "confused"}
-        content = [shell.source_name(worst["name"]), number(f"{worst['share']:.1%}")]
+        content = [shell.source_name(worst["name"]), pieces.number(f"{worst['share']:.1%}")]
         parts.append(html.H3("Most confused with, at one trace"))
         parts.append(html.Button(content, id=identity, className="near-row confused-row"))
     return parts
@@ -219,7 +207,7 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
 
 def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     """Before anything is selected: the nearest pairs whose families differ."""
-    hint = words("Click a point, or press / and type a name.")
+    hint = pieces.words("Click a point, or press / and type a name.")
     near = _near_rows(cache, view, cache.map_reader(view), None)
     if near.empty:
         return [hint]
@@ -233,7 +221,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
             symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
             for source in (pair.source, pair.neighbor)
         ]
-        content = [html.Span(both, className="pair-names"), number(_cosine_text(pair.cosine))]
+        content = [html.Span(both, className="pair-names"), pieces.number(_cosine_text(pair.cosine))]
         identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
         rows.append(html.Button(content, id=identity, className="pair-row"))
     title = html.H2("Nearest pairs across families, by cosine", className="minor")
@@ -242,7 +230,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
 
 def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
     """A source in one line: its family's mark and its name."""
-    return marked(shell.symbol(mark, theme), shell.source_name(name))
+    return pieces.marked(shell.symbol(mark, theme), shell.source_name(name))
 
 
 def _percent(share: float) -> str:

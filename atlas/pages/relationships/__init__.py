@@ -12,12 +12,11 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import relationships
+from atlas.figures import plots, relationships
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import dots_height
-from atlas.figures.plots import signed
 from atlas.figures.relationships import READOUTS
-from atlas.pages.pieces import meta, sized, without
+from atlas.pages import pieces
 from atlas.pages.relationships import pairs
 from atlas.state import MEASURES, PROTOCOLS, View
 from backend.protocol import READER_PAPER
@@ -100,9 +99,9 @@ def register(app: Dash) -> None:
         drawing.place("related-answer", _answer),
         drawing.place("protocol-told", _protocol_sentence),
         drawing.figure("readouts", readouts),
-        sized("readouts", readouts_height),
+        pieces.sized("readouts", readouts_height),
         drawing.figure("contrasts", _contrasts),
-        sized("contrasts", _contrasts_height),
+        pieces.sized("contrasts", _contrasts_height),
         drawing.grid("tested", _tested),
         protocol=protocol,
         measure=measure,
@@ -340,7 +339,10 @@ def _tested(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     rows = frame.assign(
         subject_words=[relationships.readout_words(readout) for readout in frame["subject_readout"]],
         reference_words=[relationships.readout_words(readout) for readout in frame["reference_readout"]],
-        interval=[f"{signed(low)} to {signed(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)],
+        interval=[
+            f"{plots.signed(low)} to {plots.signed(high)}"
+            for low, high in zip(frame["low"], frame["high"], strict=True)
+        ],
     )
     columns = [
         tables.words("subject", "Reader", 150, 1),
@@ -426,14 +428,14 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "readouts": meta(
-            without(summaries, "build_id", "row"), "relationship_metrics", _metrics_key, pairs.shown_reader
+        "readouts": pieces.meta(
+            pieces.without(summaries, "build_id", "row"), "relationship_metrics", _metrics_key, pairs.shown_reader
         ),
         "kinship": shell.FigureMeta(pairs.shown_rows, pairs.scores_told),
         "verdicts": shell.FigureMeta(pairs.pair_rows, pairs.pair_told),
         "mistaken": shell.FigureMeta(pairs.mistaken_rows, pairs.scores_told),
-        "contrasts": meta(without(_contrast_rows, "build_id", "row"), "comparisons", _tests_key),
-        "tested": meta(_tested_rows, "comparisons", _tests_key),
-        "rates": meta(_rate_rows, "relationship_metrics", _metrics_key),
+        "contrasts": pieces.meta(pieces.without(_contrast_rows, "build_id", "row"), "comparisons", _tests_key),
+        "tested": pieces.meta(_tested_rows, "comparisons", _tests_key),
+        "rates": pieces.meta(_rate_rows, "relationship_metrics", _metrics_key),
     },
 )

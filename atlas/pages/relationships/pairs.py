@@ -9,10 +9,10 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
+from atlas.figures import plots
 from atlas.figures import relationships as figures
 from atlas.figures.attribution import rate_text
-from atlas.figures.plots import signed
-from atlas.pages.pieces import marked, number, reader_mark, row, scrolling, select, table
+from atlas.pages import pieces
 from atlas.state import PROTOCOLS, View
 from backend.protocol import READER_PAPER
 from backend.store import relationships as store
@@ -73,7 +73,7 @@ def reader_field(cache: QueryCache, view: View) -> Component:
         for origin, words in shell.ORIGINS.items()
         if len(group := readers.loc[readers["origin"] == origin, "reader"])
     ]
-    return select(
+    return pieces.select(
         "relates", groups, shown_reader(cache, view) or None,
         "Reader whose scores of pairs are shown", allowDeselect=False, searchable=True, maxDropdownHeight=360,
         nothingFoundMessage="No reader has this name",
@@ -88,7 +88,7 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Com
         for parent, rows in models.groupby("parent_family", sort=False)
     ]
     chosen = value if value in set(models["model"]) else None
-    return select(
+    return pieces.select(
         identity, data, chosen, label, searchable=True, clearable=True, placeholder="A model", limit=80,
         nothingFoundMessage="No model has this name", maxDropdownHeight=320,
     )  # fmt: skip
@@ -222,8 +222,8 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[view.protocol]]
     scores = [name for name in COLUMNS if frame[name].notna().any()]
     rows = [
-        row(
-            reader_mark(names[one.reader], str(origins[one.reader])),
+        pieces.row(
+            pieces.reader_mark(names[one.reader], str(origins[one.reader])),
             *[_score(name, getattr(one, name)) for name in scores],
             f"{100 * one.above:.0f} %",
             _decision(decision, related),
@@ -242,7 +242,7 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
         f"{PROTOCOLS[view.protocol].lower()} split.",
     ]
-    return html.Div([card, scrolling(table(heads, rows, "wide kin-table"))], className="kin"), sentence
+    return html.Div([card, pieces.scrolling(pieces.table(heads, rows, "wide kin-table"))], className="kin"), sentence
 
 
 def _score(name: str, value: float) -> str:
@@ -257,7 +257,7 @@ def _decision(value: float, related: bool) -> list[Component | str]:
     judged = "right" if says == related else "wrong"
     return [
         html.Span(f"{figures.TRUTH_WORDS[says]}, {judged}", className=f"kin-{judged}"),
-        html.Span(f" ({signed(value)})", className="soft"),
+        html.Span(f" ({plots.signed(value)})", className="soft"),
     ]
 
 
@@ -265,7 +265,7 @@ def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str)
     own = models.loc[model]
     mark = cache.marks().get(MAKERS.get(str(own["parent_family"]).partition("/")[0], ""))
     empty = int(own["empty_responses"])
-    parent = "a parent" if own["is_parent"] else marked("derived from ", shell.source_name(own["parent_family"]))
+    parent = "a parent" if own["is_parent"] else pieces.marked("derived from ", shell.source_name(own["parent_family"]))
     facts: list[Component | str] = [parent]
     if empty:
         facts.append(html.Span(f"{empty} of its 600 answers are empty", className="caution"))
@@ -293,7 +293,7 @@ def _partners(cache: QueryCache, view: View, model: str) -> tuple[Component, she
     for pair in own.itertuples(index=False):
         truth = figures.TRUTH_WORDS[bool(pair.related)]
         kind = html.Span(truth, className=f"kin-truth kin-{truth}")
-        content = [shell.source_name(pair.other), kind, number(rate_text(getattr(pair, name)))]
+        content = [shell.source_name(pair.other), kind, pieces.number(rate_text(getattr(pair, name)))]
         rows.append(html.Button(content, id={"type": "partner", "model": pair.other}, className="kin-partner"))
     return html.Div([card, html.Div(rows, className="kin-partners")], className="kin"), sentence
 
