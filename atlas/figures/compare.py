@@ -15,7 +15,6 @@ import plotly.graph_objects as go
 
 from atlas.figures import plots
 from atlas.figures.attribution import Line, apart, figure_text, rate_text
-from atlas.figures.labels import sides
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
 
 WIDE = 5
@@ -327,4 +326,4 @@ def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, floa
     left, right, low, high = area
     places = (wide * (across - left) / (right - left)).tolist()
     heights = (280 * (rows["value"] - low) / (high - low)).tolist()
-    return sides(places, heights, [short(name) for name in rows["name"]], wide)
+    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide)

@@ -17,7 +17,6 @@ import pandas as pd
 from scipy.spatial import ConvexHull, QhullError
 
 from atlas.figures import plots
-from atlas.figures.labels import free_sides
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
@@ -377,9 +376,9 @@ def labels(
 def label_sides(
     places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], camera: Sequence[float] = (), *, kept: int
 ) -> list[str]:
-    """Side of its point on which each label stands (see :func:`atlas.figures.labels.free_sides`)."""
+    """Side of its point on which each label stands (see :func:`atlas.figures.plots.free_sides`)."""
     seen = _seen([*places, *points], camera)
-    return free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
+    return plots.free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
 
 
 def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:

@@ -70,9 +70,6 @@ def register(app: Dash) -> None:
     )
 
 
-# ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
 def _own(cache: QueryCache, view: View) -> pd.DataFrame:
     members = cache.ask(queries.sources, view.roster)
     return members[members["family"] == view.zoom]

@@ -163,9 +163,6 @@ def register(app: Dash) -> None:
         return (shell.source_options(questions(), roster),) * 3
 
 
-# ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
 
@@ -443,9 +440,6 @@ def _tree(cache: QueryCache, view: View) -> FigureView:
         f"branch has a family's colour while all under it are of that family. n = {len(sources)} sources."
     )
     return FigureView(figures.tree(steps, sources, cache.marks(), theme=view.theme, selected=view.source), sentence)
-
-
-# ---- rows and what made them ----------------------------------------------------------------------------------------
 
 
 def _trust_table(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -78,9 +78,6 @@ def register(app: Dash) -> None:
         return shell.source_options(questions(), roster)
 
 
-# ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
 def _profile(cache: QueryCache, view: View) -> queries.SourceProfile:
     reader = cache.attribution_reader(view)
     profile = cache.ask(queries.source_profile, view.source, reader, view.roster, view.domain)

@@ -190,9 +190,6 @@ def register(app: Dash) -> None:
         return (shell.source_options(questions(), roster) if roster else no_update,) * 2
 
 
-# ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
 def _points(cache: QueryCache, view: View) -> pd.DataFrame:
     reader = cache.map_reader(view)
     if view.space == "one":
@@ -282,7 +279,8 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         flat = " Outlines are drawn on a map of one domain." if view.regions != "off" else ""
         text = (
             f" in both domains as seen by {cache.proxy_name(reader)}{apart}. {pieces.domain_words(view.domain)} is "
-            f"drawn in full, the other domain small and faint; a short line is a source that writes alike in both.{flat}"
+            "drawn in full, the other domain small and faint; a short line is a source that writes alike in both."
+            f"{flat}"
         )
         return [count, text]
     builds = cache.ask(queries.made_by, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
@@ -343,9 +341,6 @@ def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compone
         pressed = {"aria-pressed": "true" if isolated else "false"}
         rows.append(html.Button(content, id={"type": "isolate", "family": family}, className=dim, **pressed))
     return rows
-
-
-# ---- what the map says of itself ------------------------------------------------------------------------------------
 
 
 def _table(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -142,9 +142,6 @@ def register(app: Dash) -> None:
         return no_update, no_update
 
 
-# ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
 def summaries(cache: QueryCache, view: View) -> pd.DataFrame:
     """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
     frame = cache.ask(store.relationship_summaries, view.protocol)
@@ -401,9 +398,6 @@ def _rates(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         f"has spread and interval of every metric. n = {len(frame)} readouts."
     )
     return tables.grid("rates-grid", frame, columns), sentence
-
-
-# ---- rows and what made them ----------------------------------------------------------------------------------------
 
 
 def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:

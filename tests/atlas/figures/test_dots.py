@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atlas.figures import compare, dots, labels
+from atlas.figures import compare, dots, plots
 from atlas.figures.attribution import Line
 from atlas.theme import TOKENS
 
@@ -125,9 +125,9 @@ def test_differences_stand_in_their_places_with_their_p() -> None:
 
 def test_names_leave_each_other_alone() -> None:
     # Two marks side by side: one name above, one below; at the right end a name stays inside.
-    assert labels.sides([100, 110], [50, 50], ["a long name", "another one"], 400) == ["top center", "bottom center"]
-    assert labels.sides([395], [50], ["a long name"], 400) == ["middle left"]
-    assert labels.sides([], [], [], 400) == []
+    assert plots.sides([100, 110], [50, 50], ["a long name", "another one"], 400) == ["top center", "bottom center"]
+    assert plots.sides([395], [50], ["a long name"], 400) == ["middle left"]
+    assert plots.sides([], [], [], 400) == []
 
 
 @given(
@@ -136,5 +136,5 @@ def test_names_leave_each_other_alone() -> None:
     )
 )
 def test_every_name_has_a_side(marks: list[tuple[int, int, str]]) -> None:
-    found = labels.sides(*[[mark[part] for mark in marks] for part in range(3)], 400)
-    assert len(found) == len(marks) and set(found) <= set(labels.SIDES)
+    found = plots.sides(*[[mark[part] for mark in marks] for part in range(3)], 400)
+    assert len(found) == len(marks) and set(found) <= set(plots.SIDES)
