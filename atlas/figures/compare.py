@@ -1,18 +1,29 @@
-"""Readers side by side: curves over the budgets are those of Attribution; here are blocks, domains and conditions."""
+"""Readers side by side: blocks, domains and conditions, capability and cost of their proxies.
+
+Curves over the budgets are those of :mod:`atlas.figures.attribution`.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.figures.attribution import Line, apart, rate_text
-from atlas.theme import TOKENS, Theme, plain, template, translucent
+from atlas.figures import plots
+from atlas.figures.attribution import Line, apart, figure_text, rate_text
+from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
 
 WIDE = 5
 """Columns that are wide enough for their words; those of more are turned."""
+CURVE_GAP, FIT_GAP = 0.028, 0.06
+"""Space between two panels of curves and of fits, as shares of the width."""
+KIND_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
+Condition = tuple[str, str]
+"""A benchmark, and what was done to its traces."""
 
 
 def layer_curves(
@@ -20,18 +31,11 @@ def layer_curves(
 ) -> go.Figure:
     """Inner validation accuracy along the depth of every proxy, its modal block marked.
 
-    Parameters
-    ----------
-    curves : mapping of line key to DataFrame
-        Columns layer, depth (share of the proxy's blocks, 0..1), accuracy, low, high.
-    chosen : mapping of line key to int
-        Modal block.
-    lines : sequence of Line
-        Front line last.
-    theme : {'dark', 'light'}
+    curves : Of a line's key; columns layer, depth (share of the proxy's blocks, 0..1), accuracy, low, high.
+    chosen : Modal block of a line's key.
+    lines : Front line last.
     """
-    token = TOKENS[theme]
-    figure = go.Figure()
+    data: list[Plot] = []
     ends: list[tuple[float, str, str]] = []
     rings = [
         (float(row.depth), float(row.accuracy))
@@ -42,144 +46,76 @@ def layer_curves(
         rows = curves.get(line.key)
         if rows is None or rows.empty:
             continue
-        figure.add_trace(
-            go.Scatter(
-                name=f"{plain(line.label)}, range",
-                x=[*rows["depth"], *rows["depth"][::-1]],
-                y=[*rows["high"], *rows["low"][::-1]],
-                fill="toself",
-                fillcolor=translucent(line.colour, 0.14),
-                line={"width": 0},
-                mode="lines",
-                hoverinfo="skip",
-            )
-        )
-        figure.add_trace(
-            go.Scatter(
-                name=plain(line.label),
-                x=rows["depth"].tolist(),
-                y=rows["accuracy"].tolist(),
-                mode="lines",
-                line={"color": line.colour, "width": 2, "dash": line.dash},
-                hovertext=[
-                    f"<b>{plain(line.label)}</b><br>block {int(layer)}: {rate_text(accuracy)}"
-                    for layer, accuracy in rows[["layer", "accuracy"]].itertuples(index=False)
-                ],
-                hovertemplate="%{hovertext}<extra></extra>",
-            )
-        )
+        name = plain(line.label)
+        hover = [
+            f"<b>{name}</b><br>block {int(layer)}: {rate_text(accuracy)}"
+            for layer, accuracy in rows[["layer", "accuracy"]].itertuples(index=False)
+        ]
+        style = {"color": line.colour, "width": 2, "dash": line.dash}
+        data.append(plots.band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
+        data.append(plots.scatter(name, rows["depth"], rows["accuracy"], hover, mode="lines", line=style))
         modal = rows[rows["layer"] == chosen.get(line.key)]
         if len(modal):
-            figure.add_trace(
-                go.Scatter(
-                    name=f"{plain(line.label)}, selected",
-                    x=modal["depth"].tolist(),
-                    y=modal["accuracy"].tolist(),
-                    mode="markers+text",
-                    marker={"size": 13, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
-                    text=[f"block {int(layer)}" for layer in modal["layer"]],
-                    textposition=_beside(rings, float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])),
-                    textfont={"size": 12, "color": line.colour},
-                    hoverinfo="skip",
-                )
-            )
+            look = {"size": 13, "symbol": "circle-open", "color": TOKENS[theme]["ink"], "line": {"width": 2}}
+            words = {
+                "text": [f"block {int(layer)}" for layer in modal["layer"]],
+                "textposition": _free_side(rings, float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])),
+                "textfont": {"size": 12, "color": line.colour},
+            }
+            places = modal["depth"], modal["accuracy"]
+            data.append(plots.scatter(f"{name}, selected", *places, mode="markers+text", marker=look, **words))
         ends.append((float(rows["accuracy"].iloc[-1]), plain(line.label, 24), line.colour))
-    held = [frame for frame in curves.values() if len(frame)]
-    low = min((float(frame["low"].min()) for frame in held), default=0.0)
-    high = max((float(frame["high"].max()) for frame in held), default=1.0)
+    drawn = [curve for curve in curves.values() if len(curve)]
+    low = min((float(curve["low"].min()) for curve in drawn), default=0.0)
+    high = max((float(curve["high"].max()) for curve in drawn), default=1.0)
     step = 0.06 * (high - low or 1.0)
-    for (_, text, ink), y in zip(ends, apart([end[0] for end in ends], step, high + step), strict=True):
-        figure.add_annotation(
-            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=10,
-            font={"size": 13, "color": ink},
-        )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 176, "t": 24, "b": 52}, hovermode="closest")
-    figure.update_xaxes(title="Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
-    figure.update_yaxes(title="Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
-    return figure
+    heights = apart([end[0] for end in ends], step, high + step)
+    notes = [plots.end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
+    x = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
+    y = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
+    return plots.figure(data, plots.layout(theme, (64, 176, 24, 52), x, y, annotations=notes))
 
 
 def condition_dots(
-    frame: pd.DataFrame, columns: Mapping[tuple[str, str], str], lines: Sequence[Line], *, theme: Theme
+    frame: pd.DataFrame, columns: Mapping[Condition, str], lines: Sequence[Line], *, theme: Theme
 ) -> go.Figure:
     """Every reader under every domain and condition: one column each, one mark a reader.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns reader, origin, benchmark, condition, value, std.
-    columns : mapping of (benchmark, condition) to words
-        In the order from left to right.
-    lines : sequence of Line
-    theme : {'dark', 'light'}
+    frame : Columns reader, origin, benchmark, condition, value, std.
+    columns : Words of every column, from left to right.
     """
-    token = TOKENS[theme]
     place = {key: number for number, key in enumerate(columns)}
     many = len(place) > WIDE
     step = min(0.12, 0.6 / max(len(lines), 1))
-    figure = go.Figure()
+    data = []
     for number, line in enumerate(lines):
         rows = frame[frame["reader"] == line.key]
-        held = [key in place for key in zip(rows["benchmark"], rows["condition"], strict=True)]
-        rows = rows[held]
-        if rows.empty:
+        keys = [key for key in zip(rows["benchmark"], rows["condition"], strict=True) if key in place]
+        rows = rows[[key in place for key in zip(rows["benchmark"], rows["condition"], strict=True)]]
+        if not keys:
             continue
         published = bool((rows["origin"] == "published").all())
-        where = [
-            place[key] + (number - (len(lines) - 1) / 2) * step
-            for key in zip(rows["benchmark"], rows["condition"], strict=True)
+        hover = [
+            f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{columns[key]}: {rate_text(value)}"
+            for key, value in zip(keys, rows["value"], strict=True)
         ]
-        figure.add_trace(
-            go.Scatter(
-                name=plain(line.label, 28),
-                x=where,
-                y=rows["value"].tolist(),
-                error_y={
-                    "type": "data",
-                    "array": rows["std"].fillna(0.0).tolist(),
-                    "color": line.colour,
-                    "thickness": 1.5,
-                    "width": 0,
-                },
-                mode="markers",
-                marker={
-                    "size": 10,
-                    "color": token["ground"] if published else line.colour,
-                    "line": {"color": line.colour, "width": 2},
-                },
-                hovertext=[
-                    f"<b>{plain(line.label)}</b>{', published' if published else ''}<br>"
-                    f"{columns[(benchmark, condition)]}: {rate_text(value)}"
-                    for benchmark, condition, value in rows[["benchmark", "condition", "value"]].itertuples(index=False)
-                ],
-                hovertemplate="%{hovertext}<extra></extra>",
-            )
-        )
-    figure.update_layout(
-        template=template(theme),
-        margin={"l": 64, "r": 24, "t": 52, "b": 136 if many else 72},
-        showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": 1,
-            "yanchor": "bottom",
-            "font": {"size": 12},
-            "itemclick": False,
-            "traceorder": "reversed",
-        },
-        hovermode="closest",
-    )
-    figure.update_xaxes(
-        tickvals=list(place.values()),
-        ticktext=[_lines(words, 40 if many else 15) for words in columns.values()],
-        tickangle=-45 if many else 0,
-        tickfont={"size": 11 if many else 12},
-        range=[-0.6, len(place) - 0.4],
-        showgrid=False,
-        ticks="",
-    )
-    return figure
+        where = [place[key] + (number - (len(lines) - 1) / 2) * step for key in keys]
+        spread = rows["std"].fillna(0.0).tolist()
+        error = {"type": "data", "array": spread, "color": line.colour, "thickness": 1.5, "width": 0}
+        look = plots.outlined(10, TOKENS[theme]["ground"] if published else line.colour, line.colour)
+        data.append(plots.scatter(plain(line.label, 28), where, rows["value"], hover, error_y=error, marker=look))
+    x = {
+        "tickvals": list(place.values()),
+        "ticktext": [_lines(words, 40 if many else 15) for words in columns.values()],
+        "tickangle": -45 if many else 0,
+        "tickfont": {"size": 11 if many else 12},
+        "range": [-0.6, len(place) - 0.4],
+        "showgrid": False,
+        "ticks": "",
+    }
+    legend = {**plots.ROW_LEGEND, "y": 1, "yanchor": "bottom", "traceorder": "reversed"}
+    arrangement = plots.layout(theme, (64, 24, 52, 136 if many else 72), x, {}, showlegend=True, legend=legend)
+    return plots.figure(data, arrangement)
 
 
 def _lines(words: str, width: int) -> str:
@@ -188,7 +124,206 @@ def _lines(words: str, width: int) -> str:
     return "<br>".join([where, *textwrap.wrap(what, width)])
 
 
-def _beside(rings: Sequence[tuple[float, float]], x: float, y: float) -> str:
+def _free_side(rings: Sequence[tuple[float, float]], x: float, y: float) -> str:
     """Where the name of a ring stands: above it, or below it where a higher ring is near."""
     near = [ring for ring in rings if ring != (x, y) and abs(ring[0] - x) < 0.12 and 0 <= ring[1] - y < 0.06]
     return "bottom center" if near else "top center"
+
+
+def curve_panels(
+    frame: pd.DataFrame, panels: Mapping[Condition, str], lines: Sequence[Line], *, theme: Theme, axis: str, k: int,
+    unit: bool,
+) -> Plot:  # fmt: skip
+    """A metric against the budget: one panel a domain and condition, one line a reader, one vertical scale.
+
+    frame : Columns reader, origin, benchmark, condition, k, value, std.
+    panels : Words of every panel, from left to right.
+    lines : Front line last.
+    axis : Title of the vertical axis.
+    k : Budget that is marked.
+    unit : Whether values lie in 0..1.
+    """
+    token = TOKENS[theme]
+    traces: list[Plot] = []
+    notes: list[Plot] = []
+    shapes: list[Plot] = []
+    axes: Plot = {}
+    budgets = sorted(int(budget) for budget in frame["k"].unique())
+    spread = frame["std"].fillna(0.0)
+    top = 1.02 if unit else 1.06 * float((frame["value"] + spread).max())
+    in_legend: set[str] = set()
+    for number, (key, words) in enumerate(panels.items()):
+        across, upwards, at, (left, right) = _panel_axes(number, len(panels), CURVE_GAP)
+        here = frame[(frame["benchmark"] == key[0]) & (frame["condition"] == key[1])]
+        for line in lines:
+            rows = here[here["reader"] == line.key].sort_values("k")
+            if rows.empty:
+                continue
+            published = bool((rows["origin"] == "published").all())
+            group = {**at, "legendgroup": line.key}
+            if rows["std"].notna().any():
+                std, value = rows["std"].fillna(0.0), rows["value"]
+                ends = value - std, value + std
+                name = f"{plain(line.label)} ± std"
+                traces.append(plots.band(name, rows["k"], *ends, line.colour, 0.16, showlegend=False, **group))
+            hover = [
+                f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{words}<br>"
+                f"K = {int(budget)}: {figure_text(value)}{'' if pd.isna(std) else f' ± {figure_text(std)}'}"
+                for budget, value, std in rows[["k", "value", "std"]].itertuples(index=False)
+            ]
+            look = {
+                "line": {"color": line.colour, "width": 2, "dash": "dash" if published else line.dash},
+                "marker": plots.outlined(6, token["ground"] if published else line.colour, line.colour, 1.5),
+                "mode": "lines+markers",
+                "showlegend": line.key not in in_legend,
+            }
+            traces.append(plots.scatter(plain(line.label, 28), rows["k"], rows["value"], hover, **look, **group))
+            in_legend.add(line.key)
+        axes[across] = {
+            **plots.STILL, "domain": [left, right], "anchor": at["yaxis"], "type": "log", "tickvals": budgets,
+            "ticktext": [str(budget) if budget in (1, 10, 100) else "" for budget in budgets], "range": [-0.08, 2.08],
+            "showgrid": False, "minor": {"ticks": ""},
+        }  # fmt: skip
+        axes[upwards] = plots.titled(
+            axis if number == 0 else "", **plots.STILL, anchor=at["xaxis"], range=[0, top],
+            tickformat=".1~f" if unit else None, showticklabels=number == 0, **({"matches": "y"} if number else {}),
+        )  # fmt: skip
+        notes.append(_page_note(left, 1.01, f"<b>{words}</b>", 12, token["ink"], xanchor="left", yanchor="bottom"))
+        if here.empty:
+            notes.append(_page_note((left + right) / 2, 0.5, "not measured", 12, token["soft"]))
+        elif k in budgets:
+            refs = {"xref": at["xaxis"], "yref": f"{at['yaxis']} domain", "layer": "below"}
+            shapes.append(plots.upright(k, {"color": token["accent"], "width": 1}) | refs)
+    title = "Traces a group (K), log scale"
+    notes.append(_page_note(0.5, 0, title, 13, token["soft"], yshift=-34, yanchor="top"))
+    more = {
+        "showlegend": True,
+        "legend": {**plots.LEGEND, "traceorder": "reversed"},
+        "annotations": notes,
+        "shapes": shapes,
+    }
+    return {"data": traces, "layout": _panels_layout(theme, (64, 16, 76, 60), axes, **more)}
+
+
+def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
+    """Accuracy against a capability score, one panel a benchmark, one mark a proxy, with the least-squares line.
+
+    frame : Columns benchmark, name (of the proxy), score (percent), value (accuracy at K).
+    told : Correlation and p of a benchmark, drawn at the head of its panel.
+    """
+    token = TOKENS[theme]
+    traces: list[Plot] = []
+    notes: list[Plot] = []
+    axes: Plot = {}
+    benchmarks = list(dict.fromkeys(frame["benchmark"]))
+    low, high = float(frame["value"].min()), float(frame["value"].max())
+    pad = 0.25 * max(high - low, 1e-3)
+    for number, benchmark in enumerate(benchmarks):
+        across, upwards, at, (left, right) = _panel_axes(number, len(benchmarks), FIT_GAP)
+        rows = frame[frame["benchmark"] == benchmark].sort_values("score")
+        least, most = float(rows["score"].min()), float(rows["score"].max())
+        ends = (least - 0.18 * (most - least or 1.0), most + 0.18 * (most - least or 1.0))
+        if len(rows) >= 3:
+            slope, offset = np.polyfit(rows["score"], rows["value"], 1)
+            heights = [float(slope * x + offset) for x in (least, most)]
+            dashed = {"color": token["edge"], "width": 1.5, "dash": "dash"}
+            traces.append(
+                plots.scatter(f"fit line, {benchmark}", [least, most], heights, mode="lines", line=dashed, **at)
+            )
+        hover = [
+            f"<b>{plain(name)}</b>, published<br>{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
+            for name, score, value in rows[["name", "score", "value"]].itertuples(index=False)
+        ]
+        traces.append(
+            plots.scatter(
+                benchmark, rows["score"], rows["value"], hover, mode="markers+text", cliponaxis=False, **at,
+                marker=plots.outlined(10, token["ground"], READER_COLOURS[theme][0]),
+                text=[short(name) for name in rows["name"]],
+                textposition=_sides(rows["score"], rows, (*ends, low - pad, high + pad), 430),
+                textfont={"size": 11, "color": token["soft"]},
+            )
+        )  # fmt: skip
+        head = f"<b>{benchmark}</b>   {told.get(benchmark, '')}"
+        notes.append(_page_note(left, 1.02, head, 12, token["ink"], xanchor="left", yanchor="bottom"))
+        axes[across] = plots.titled(
+            f"{benchmark} score, percent", **plots.STILL, domain=[left, right], anchor=at["yaxis"], range=list(ends),
+            showgrid=False,
+        )  # fmt: skip
+        axes[upwards] = plots.titled(
+            f"Accuracy at K = {k}" if number == 0 else "", **plots.STILL, anchor=at["xaxis"], tickformat=".3~f",
+            range=[low - pad, high + pad], showticklabels=number == 0,
+        )  # fmt: skip
+    return {
+        "data": traces,
+        "layout": _panels_layout(theme, (64, 16, 40, 56), axes, showlegend=False, annotations=notes),
+    }
+
+
+def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
+    """Accuracy against what an audit costs, one mark a reader, measured ones filled.
+
+    frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive), told
+        (cost in words), value (accuracy at K).
+    axis : Title of the cost axis, with its unit.
+    """
+    token = TOKENS[theme]
+    traces: list[Plot] = []
+    logarithm = np.log10(frame["cost"])
+    left, right = float(logarithm.min()), float(logarithm.max())
+    low, high = float(frame["value"].min()), float(frame["value"].max())
+    aside, above = 0.12 * max(right - left, 0.5), 0.12 * max(high - low, 0.05)
+    area = (left - aside, right + aside, low - above, high + above)
+    frame = frame.assign(side=_sides(logarithm, frame.assign(name=frame["label"]), area, 900))
+    for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
+        ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
+        published = (rows["origin"] == "published").tolist()
+        hover = [
+            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.told}<br>"
+            f"accuracy at K = {k}: {rate_text(row.value)}"
+            for row in rows[["name", "origin", "told", "value"]].itertuples(index=False)
+        ]
+        fill = [token["ground"] if hollow else ink for hollow in published]
+        traces.append(
+            plots.scatter(
+                str(kind), rows["cost"], rows["value"], hover, mode="markers+text", cliponaxis=False,
+                marker=plots.outlined(11, fill, ink, symbol=KIND_SYMBOLS[number % len(KIND_SYMBOLS)]),
+                text=[short(name) for name in rows["label"]],
+                textposition=rows["side"].tolist(),
+                textfont={"size": 11, "color": token["soft"]},
+            )
+        )  # fmt: skip
+    x = plots.titled(axis, **plots.STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
+    y = plots.titled(f"Accuracy at K = {k}", **plots.STILL, range=list(area[2:]), tickformat=".2~f")
+    more = {"dragmode": False, "showlegend": True, "legend": dict(plots.LEGEND)}
+    return {"data": traces, "layout": plots.layout(theme, (64, 24, 44, 56), x, y, **more)}
+
+
+def short(name: str) -> str:
+    """A model's name without what every name ends with."""
+    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 30)
+
+
+def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str, str], tuple[float, float]]:
+    """Names of a panel's axes in the layout and in its traces, and its ends as shares of the width."""
+    ending = "" if number == 0 else str(number + 1)
+    width = (1 - gap * (count - 1)) / max(count, 1)
+    left = number * (width + gap)
+    names = {"xaxis": f"x{ending}", "yaxis": f"y{ending}"}
+    return f"xaxis{ending}", f"yaxis{ending}", names, (left, left + width)
+
+
+def _panels_layout(theme: Theme, margin: tuple[int, int, int, int], axes: Plot, **more: object) -> Plot:
+    room = dict(zip("lrtb", margin, strict=True))
+    return {"template": dress(theme), "margin": room, "hovermode": "closest", "dragmode": False, **more, **axes}
+
+
+def _page_note(x: float, y: float, text: str, size: int, colour: str, **more: object) -> Plot:
+    return plots.note(x, y, text, size, colour, xref="paper", yref="paper", **more)
+
+
+def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:
+    """Where names stand; the area (left, right, low, high) is drawn about so many pixels wide and 280 high."""
+    left, right, low, high = area
+    places = (wide * (across - left) / (right - left)).tolist()
+    heights = (280 * (rows["value"] - low) / (high - low)).tolist()
+    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide)

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
+from atlas.figures import plots
 from atlas.figures.attribution import rate_text
-from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
+from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 LINE_HEIGHT = 40
 LEFT, RIGHT = 252, 136
 """Margins of the names and of the numbers, in pixels."""
-LEGEND: Mapping[str, object] = {
-    "orientation": "h",
-    "x": 0,
-    "xref": "container",
-    "xanchor": "left",
-    "y": 1,
-    "yref": "container",
-    "yanchor": "top",
-    "font": {"size": 12},
-    "itemclick": False,
-    "itemdoubleclick": False,
-}
-"""A legend in one line above the drawing that nobody can switch off by accident."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +29,25 @@ class Series:
     def ink(self, theme: Theme) -> str:
         """Colour in a theme."""
         return READER_COLOURS[theme][self.colour]
+
+    def marks(
+        self, rows: pd.DataFrame, heights: Sequence[float], ends: Plot, hover: Sequence[str], theme: Theme,
+        hollow: bool, **more: Any,
+    ) -> Plot:  # fmt: skip
+        """Marks of the series at the values of some rows."""
+        ink = self.ink(theme)
+        size = 11 if self.symbol == "star" else 10
+        look = plots.outlined(size, TOKENS[theme]["ground"] if hollow else ink, ink, symbol=self.symbol)
+        return plots.scatter(self.words, rows["value"], heights, hover, error_x=ends, marker=look, **more)
+
+
+ANSWERS: Mapping[str, Series] = {
+    "readout": Series("fused readout here", "circle", 1, 0),
+    "reader": Series("READER here", "diamond", 0.33, 1),
+    "words": Series("word n-grams here", "star", -0.33, 4),
+    "paper": Series("paper's best READER", "square", -1, 2),
+}
+"""Who answers a goal, in the order of the legend; the paper's is published, the others were measured here."""
 
 
 @dataclass(frozen=True)
@@ -61,104 +69,59 @@ def height_of(figure: Plot) -> int:
 
 
 def dot_rows(
-    frame: pd.DataFrame,
-    names: Mapping[str, str],
-    series: Mapping[str, Series],
-    *,
-    theme: Theme,
-    axis: str,
-    usual: Sequence[str],
-    level: Level | None = None,
-    top: float | None = 1.02,
-    unit: str = "",
-) -> Plot:
+    frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], *, theme: Theme, axis: str,
+    usual: Sequence[str], level: Level | None = None, top: float | None = 1.02, unit: str = "",
+) -> Plot:  # fmt: skip
     """One line a row, one mark a series with its interval; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, series, origin, value, std, low, high (NaN without an interval), n.
-    names : mapping of row to name
-        From the top down.
-    series : mapping of series to Series
-        In the order of the legend.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the horizontal axis.
-    usual : sequence of str
-        Series whose number stands at the end of a line: the first of them that the line has.
-    level : Level, optional
-    top : float or None
-        Right end of the axis; None for what the numbers need.
-    unit : str
-        What ``n`` counts, in words; nothing is said of it where empty.
+    frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n.
+    names : Of the rows, from the top down.
+    series : In the order of the legend.
+    usual : Series whose number stands at the end of a line: the first of them that the line has.
+    top : Right end of the axis; None for what the numbers need.
+    unit : What ``n`` counts, in words; '' for nothing.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
-    traces: list[dict[str, object]] = []
-    notes: list[dict[str, object]] = []
+    traces: list[Plot] = []
     crowded = frame.groupby("row")["series"].nunique()
     both = frame.groupby(["row", "series"])["origin"].nunique()
-    told: set[str] = set()
-    for (key, origin, ranged), rows in frame.assign(ranged=frame["low"].notna()).groupby(
-        ["series", "origin", "ranged"], sort=False
-    ):
+    in_legend: set[str] = set()
+    spread = frame["std"].fillna(0.0)
+    ranged_rows = frame.assign(
+        ranged=frame["low"].notna(),
+        over=(frame["high"] - frame["value"]).where(frame["low"].notna(), spread),
+        under=(frame["value"] - frame["low"]).where(frame["low"].notna(), spread),
+    )
+    for (key, origin, ranged), rows in ranged_rows.groupby(["series", "origin", "ranged"], sort=False):
         style = series[key]
-        ink, published = style.ink(theme), origin == "published"
+        published = origin == "published"
         aside = [0.2 * (1 if published else -1) if both[row, key] > 1 else 0.0 for row in rows["row"]]
         heights = [
             place[row] - 0.24 * style.place * (crowded[row] > 1) + step
             for row, step in zip(rows["row"], aside, strict=True)
         ]
-        over = rows["high"] - rows["value"] if ranged else rows["std"].fillna(0.0)
-        under = rows["value"] - rows["low"] if ranged else rows["std"].fillna(0.0)
-        traces.append(
-            {
-                "type": "scatter",
-                "name": style.words,
-                "legendgroup": key,
-                "legendrank": 1000 + list(series).index(key),
-                "showlegend": key not in told,
-                "x": rows["value"].tolist(),
-                "y": heights,
-                "mode": "markers",
-                "error_x": {
-                    "type": "data",
-                    "array": over.tolist(),
-                    "arrayminus": under.tolist(),
-                    "color": ink,
-                    "thickness": 2 if ranged else 1,
-                    "width": 0 if ranged else 3,
-                },
-                "marker": _marker(style, theme, published),
-                "hovertext": [
-                    f"<b>{plain(names[row.row])}</b>{', published' if published else ''}<br>{style.words}: "
-                    f"{rate_text(row.value)}{_spread(row)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
-                    for row in rows.itertuples(index=False)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-            }
-        )
-        told.add(str(key))
-    told_at_end = _at_ends(frame, usual)
-    notes += [
-        {"x": 1, "xref": "paper", "y": number, "text": told_at_end.get(row, ""), "showarrow": False, "xanchor": "left",
-         "xshift": 12, "align": "left", "font": {"size": 13, "color": token["ink"]}}
-        for row, number in place.items()
-    ]  # fmt: skip
+        hover = [
+            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{style.words}: "
+            f"{rate_text(row.value)}{_spread(row)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
+            for row in rows.itertuples(index=False)
+        ]
+        ends = plots.bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
+        legend = {"legendgroup": key, "legendrank": 1000 + list(series).index(key), "showlegend": key not in in_legend}
+        traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
+        in_legend.add(str(key))
+    numbers = _at_ends(frame, usual)
+    notes = [_number_note(number, numbers.get(row, ""), theme) for row, number in place.items()]
     shapes = []
     if level is not None and place:
-        soft = {"size": 12, "color": token["soft"]}
-        notes.append(
-            {"x": level.value, "y": -0.62, "text": level.words, "showarrow": False, "yanchor": "bottom", "font": soft}
-        )
-        shapes.append(upright(level.value, {"color": token["edge"], "width": 1, "dash": "dot"}))
-    ends = pd.concat([frame["value"] - frame["std"].fillna(0.0), frame["low"], frame["value"], frame["high"]])
-    low = min(float(ends.min()), level.value if level is not None else float("inf")) if len(frame) else 0.0
-    high = float(max(ends.max(), (frame["value"] + frame["std"].fillna(0.0)).max())) if len(frame) else 1.0
+        notes.append(plots.note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
+        shapes.append(plots.upright(level.value, {"color": token["edge"], "width": 1, "dash": "dot"}))
+    least = pd.concat([frame["value"] - spread, frame["low"], frame["value"], frame["high"]])
+    low = min(float(least.min()), level.value if level is not None else float("inf")) if len(frame) else 0.0
+    high = float(max(least.max(), (frame["value"] + spread).max())) if len(frame) else 1.0
     pad = 0.03 if top is not None else 0.05 * max(high - low, 1e-6)
     bounds = [max(-0.02, low - pad), top] if top is not None else [low - pad, high + pad]
-    across = {"title": {"text": axis}, "range": bounds, "tickformat": ".2~f"}
+    across = plots.titled(axis, range=bounds, tickformat=".2~f")
     return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
 
 
@@ -167,143 +130,112 @@ def difference_rows(
 ) -> Plot:
     """Differences around nothing with their intervals, one line a row; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, series, origin, difference, low, high, p_text (what stands at the end of the line), p_raw (p before
+    frame : Columns row, series, origin, difference, low, high, p_text (stands at the end of the line), p_raw (p before
         the correction, as text), clear (whether it is more than chance).
-    names : mapping of row to name
-    series : mapping of series to Series
-        ``place`` says where in a line its marks stand.
-    theme : {'dark', 'light'}
-    axis : str
-        What the difference is of.
-    told : str
-        What is compared with the series, for the hover text.
+    series : ``place`` says where in a line its marks stand.
+    told : What is compared with the series, for the hover text.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
-    traces: list[dict[str, object]] = []
-    notes: list[dict[str, object]] = []
-    seen: set[str] = set()
-    for (key, origin), rows in frame.groupby(["series", "origin"], sort=False):
+    traces: list[Plot] = []
+    notes: list[Plot] = []
+    in_legend: set[str] = set()
+    for (key, origin), rows in frame.assign(value=frame["difference"]).groupby(["series", "origin"], sort=False):
         style = series[key]
-        ink, published = style.ink(theme), origin == "published"
-        traces.append(
-            {
-                "type": "scatter",
-                "name": style.words,
-                "legendgroup": key,
-                "showlegend": key not in seen,
-                "x": rows["difference"].tolist(),
-                "y": [place[row] - 0.22 * style.place for row in rows["row"]],
-                "mode": "markers",
-                "error_x": {
-                    "type": "data",
-                    "array": (rows["high"] - rows["difference"]).tolist(),
-                    "arrayminus": (rows["difference"] - rows["low"]).tolist(),
-                    "color": ink,
-                    "thickness": 2,
-                    "width": 0,
-                },
-                "marker": _marker(style, theme, published),
-                "hovertext": [
-                    f"<b>{plain(names[row.row])}</b>{', published' if published else ''}<br>{told} {style.words}: "
-                    f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]<br>Holm-corrected {row.p_text}, "
-                    f"p {row.p_raw} before the correction"
-                    for row in rows.itertuples(index=False)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-            }
-        )
-        seen.add(str(key))
-        notes += [
-            {"x": 1, "xref": "paper", "y": place[row.row] - 0.22 * style.place, "showarrow": False, "text": row.p_text,
-             "xanchor": "left", "xshift": 12,
-             "font": {"size": 12, "color": token["ink"] if row.clear else token["soft"]}}
+        published = origin == "published"
+        heights = [place[row] - 0.22 * style.place for row in rows["row"]]
+        hover = [
+            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{told} {style.words}: "
+            f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
+            f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
             for row in rows.itertuples(index=False)
-        ]  # fmt: skip
-    across = {"title": {"text": axis}, "tickformat": "+.2~f", "zeroline": False}
-    shapes = [upright(0, {"color": token["edge"], "width": 1.5})]
+        ]
+        ends = plots.bars(rows["high"] - rows["value"], rows["value"] - rows["low"], style.ink(theme))
+        legend = {"legendgroup": key, "showlegend": key not in in_legend}
+        traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
+        in_legend.add(str(key))
+        notes += [
+            plots.end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
+            for height, row in zip(heights, rows.itertuples(index=False), strict=True)
+        ]
+    across = plots.titled(axis, tickformat="+.2~f", zeroline=False)
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1.5})]
     return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
 
 
-def name_lines(
-    names: Mapping[str, str],
-    theme: Theme,
-    across: Mapping[str, object],
-    shapes: Sequence[Mapping[str, object]],
-    annotations: Sequence[Mapping[str, object]],
-) -> dict[str, object]:
-    """Layout of one line a row, from the top down, with its name on the left, and the legend above.
+def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
+    """What everybody reaches, one line a goal, and the aim as a bar across.
 
-    Parameters
-    ----------
-    names : mapping of row to name
-    theme : {'dark', 'light'}
-    across : mapping
-        Horizontal axis.
-    shapes, annotations : sequence of mapping
+    frame : Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without an interval), aim (NaN
+        without one).
+    names : Of the rows, from the top down.
     """
-    return {
-        "template": dress(theme),
-        "margin": {"l": LEFT, "r": RIGHT, "t": 60, "b": 56},
-        "hovermode": "closest",
-        "dragmode": False,
-        "showlegend": True,
-        "legend": dict(LEGEND),
-        "shapes": list(shapes),
-        "annotations": list(annotations),
-        "xaxis": {"fixedrange": True, **across},
-        "yaxis": {
-            "tickvals": list(range(len(names))),
-            "ticktext": [plain(name, 38) for name in names.values()],
-            "tickfont": {"size": 12, "color": TOKENS[theme]["ink"]},
-            "range": [len(names) - 0.35, -0.65],
-            "fixedrange": True,
-            "showline": False,
-            "ticks": "",
-        },
-    }
+    place = {row: number for number, row in enumerate(names)}
+    aims = frame.drop_duplicates("row").dropna(subset="aim")
+    aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in aims.itertuples()]
+    aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
+    heights = [place[row] for row in aims["row"]]
+    traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
+    for key, style in ANSWERS.items():
+        rows = frame[frame["answer"] == key]
+        if rows.empty:
+            continue
+        hover = [
+            f"<b>{plain(row.name)}</b>{plots.published_words(key == 'paper')}<br>{plain(names[row.row])}: "
+            f"{rate_text(row.value)}"
+            + ("" if pd.isna(row.low) else f", 95 % interval {rate_text(row.low)} to {rate_text(row.high)}")
+            for row in rows[["row", "name", "value", "low", "high"]].itertuples(index=False)
+        ]
+        over, under = rows["high"] - rows["value"], rows["value"] - rows["low"]
+        ends = plots.bars(over.fillna(0.0), under.fillna(0.0), style.ink(theme))
+        heights = [place[row] - 0.18 * style.place for row in rows["row"]]
+        traces.append(style.marks(rows, heights, ends, hover, theme, key == "paper"))
+    notes = [_number_note(number, _verdict(frame[frame["row"] == row]), theme) for row, number in place.items()]
+    arrangement = name_lines(names, theme, plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f"), [], notes)
+    return {"data": traces, "layout": arrangement | {"legend": {**plots.LEGEND, "itemsizing": "constant"}}}
 
 
-def upright(x: float, line: Mapping[str, object]) -> dict[str, object]:
-    """A line from the foot of the drawing to its head."""
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "y domain", "line": dict(line)}
+def name_lines(
+    names: Mapping[str, str], theme: Theme, across: Plot, shapes: Sequence[Plot], annotations: Sequence[Plot]
+) -> Plot:
+    """Layout of one line a row, from the top down, with its name on the left, and the legend above."""
+    words = [plain(name, 38) for name in names.values()]
+    font = {"size": 12, "color": TOKENS[theme]["ink"]}
+    upwards = plots.rows_axis(words, 0.35, 0.65, **plots.STILL, showline=False, tickfont=font)
+    more = {"showlegend": True, "legend": dict(plots.LEGEND), "shapes": list(shapes), "annotations": list(annotations)}
+    return plots.layout(theme, (LEFT, RIGHT, 60, 56), {**plots.STILL, **across}, upwards, dragmode=False, **more)
 
 
-def signed(value: float) -> str:
-    """A difference with its sign."""
-    return f"+{rate_text(value)}" if value >= 0 else rate_text(value)
+def _number_note(row: int, text: str, theme: Theme) -> Plot:
+    return plots.end_note(row, text, TOKENS[theme]["ink"], 13, 12, align="left")
 
 
-def _marker(style: Series, theme: Theme, published: bool) -> dict[str, object]:
-    ink = style.ink(theme)
-    return {
-        "size": 11 if style.symbol == "star" else 10,
-        "symbol": style.symbol,
-        "color": TOKENS[theme]["ground"] if published else ink,
-        "line": {"color": ink, "width": 2},
-    }
+def _verdict(rows: pd.DataFrame) -> str:
+    """The number of the readout here, and whether the aim is reached, in a word."""
+    own = rows[rows["answer"] == "readout"]
+    if own.empty:
+        return "not measured"
+    value, aim = float(own["value"].iloc[0]), float(own["aim"].iloc[0])
+    word = "" if pd.isna(aim) else " reached" if value >= aim else f" of {rate_text(aim)}"
+    return f"{rate_text(value)}{plots.small(word)}"
 
 
-def _spread(row: object) -> str:
-    low, high, std = (getattr(row, name) for name in ("low", "high", "std"))
-    parts = [f" ± {rate_text(std)}"] if pd.notna(std) else []
-    if pd.notna(low) and pd.notna(high):
-        parts.append(f", 95 % interval {rate_text(low)} to {rate_text(high)}")
+def _spread(row: Any) -> str:
+    parts = [f" ± {rate_text(row.std)}"] if pd.notna(row.std) else []
+    if pd.notna(row.low) and pd.notna(row.high):
+        parts.append(f", 95 % interval {rate_text(row.low)} to {rate_text(row.high)}")
     return "".join(parts)
 
 
 def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
     """The numbers that lines end with: that of the usual series, measured before published."""
     rank = {key: number for number, key in enumerate(usual)}
-    held = frame[frame["series"].isin(rank)]
-    first = held.assign(rank=held["series"].map(rank)).sort_values(["origin", "rank"], kind="stable")
-    told = {}
-    for row in first.drop_duplicates("row").itertuples(index=False):
+    usual_rows = frame[frame["series"].isin(rank)]
+    ordered = usual_rows.assign(rank=usual_rows["series"].map(rank)).sort_values(["origin", "rank"], kind="stable")
+    numbers = {}
+    for row in ordered.drop_duplicates("row").itertuples(index=False):
         spread = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
         if pd.notna(row.low):
             spread = f" [{rate_text(row.low)}, {rate_text(row.high)}]"
-        told[str(row.row)] = f"{rate_text(row.value)}<span style='font-size:11px'>{spread}</span>"
-    return told
+        numbers[str(row.row)] = f"{rate_text(row.value)}{plots.small(spread)}"
+    return numbers

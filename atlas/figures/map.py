@@ -1,26 +1,28 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
 Every figure has the same traces in the same places, whatever is shown: links of everyone and of the selection, one
-trace a family of the atlas, grey context, rings around the neighbours, a second source and the selection, labels, hulls
-of clusters. A page can therefore put new traces under the layout that is there, and leave the reader's camera alone.
+trace a family of the atlas (and domain), grey context, rings, labels, and hulls of clusters on the map of one domain. A
+page can therefore put new traces under the layout that is there, and leave the reader's camera alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.spatial import ConvexHull, QhullError
 
-from atlas.figures.hulls import cluster_colours, hull_edges, hull_shapes
-from atlas.figures.labels import free_sides
+from atlas.figures import plots
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 _STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
+SIZE_CLASSES = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}
+"""More than, and up to so many billions of parameters."""
 HALF = 1.08
 """Half the side of the scene; the points fill -1..1 in their widest direction."""
 UNIT = 200.0
@@ -28,16 +30,24 @@ UNIT = 200.0
 _NO_CLUSTERS = pd.DataFrame({"source": pd.Series(dtype=str), "cluster": pd.Series(dtype=int)})
 LONGEST = 28
 """Letters of a name on the map."""
+OTHER_DOMAIN = 0.5
+"""Opacity of the marks of the other domain."""
+MARGIN = 0.035
+"""How far a hull stays away from its outermost points, in units of the scaled map."""
+FAINT = 0.4
+"""How much of its colour the edge of a hull has in the scene."""
+MAJORITY = 0.5
+"""A cluster is one family's where it has more than this share of the sources."""
+ACCESS_WORDS = {"local": "local weights", "api": "served by an API"}
+Places = npt.NDArray[np.float64]
+Place = tuple[float, ...]
+
+
+# ---- what is shown --------------------------------------------------------------------------------------------------
 
 
 def scaled(points: pd.DataFrame) -> pd.DataFrame:
-    """Centre the points and divide by half their widest extent, one factor for all axes.
-
-    Parameters
-    ----------
-    points : DataFrame
-        Columns x, y and, in three dimensions, z.
-    """
+    """Centre the points (columns x, y and maybe z) and divide by half their widest extent, one factor for all axes."""
     axes = [axis for axis in ("x", "y", "z") if axis in points and points[axis].notna().all()]
     if not len(points):
         return points
@@ -47,7 +57,7 @@ def scaled(points: pd.DataFrame) -> pd.DataFrame:
     return moved
 
 
-def _frame(points: pd.DataFrame, axes: Sequence[str]) -> tuple[npt.NDArray[np.float64], float]:
+def _frame(points: pd.DataFrame, axes: Sequence[str]) -> tuple[Places, float]:
     """Middle and half the widest extent of some points."""
     values = points[list(axes)].to_numpy(dtype=float)
     low, high = values.min(axis=0), values.max(axis=0)
@@ -62,17 +72,10 @@ def stated_size(name: str) -> float:
 
 
 def of_size(names: pd.Series, size: str) -> pd.Series:
-    """Which names state a size of a class.
-
-    Parameters
-    ----------
-    names : Series of str
-    size : {'all', 'small', 'middle', 'large'}
-        Up to 4, up to 20, and more billions of parameters.
-    """
+    """Which names state a size of a class: one of :data:`SIZE_CLASSES`, or 'all'."""
     if size == "all":
         return pd.Series(True, index=names.index)
-    low, high = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}[size]
+    low, high = SIZE_CLASSES[size]
     stated = names.map(stated_size).astype(float)
     return (stated > low) & (stated <= high)
 
@@ -80,15 +83,10 @@ def of_size(names: pd.Series, size: str) -> pd.Series:
 def shown(points: pd.DataFrame, families: Collection[str], access: str, size: str = "all") -> pd.Series:
     """Which points pass the filters; the others stay as grey context.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns name, family and access.
-    families : collection of str
-        Isolated families, empty for all.
-    access : {'all', 'local', 'api'}
-    size : str
-        See :func:`of_size`.
+    points : Columns name, family and access.
+    families : Isolated families, empty for all.
+    access : 'all', 'local' or 'api'.
+    size : See :func:`of_size`.
     """
     passed = of_size(points["name"], size)
     if families:
@@ -98,102 +96,67 @@ def shown(points: pd.DataFrame, families: Collection[str], access: str, size: st
     return passed
 
 
+# ---- the map of one domain, and of both ---------------------------------------------------------------------------
+
+
 def map_figure(
-    points: pd.DataFrame,
-    links: pd.DataFrame,
-    marks: Mapping[str, Mark],
-    *,
-    theme: Theme,
-    dimensions: int,
-    families: Sequence[str] = (),
-    access: str = "all",
-    size: str = "all",
-    selected: str = "",
-    other: str = "",
-    camera: Sequence[float] = (),
-    regions: pd.DataFrame | None = None,
-    clusters: pd.DataFrame | None = None,
-) -> Plot:
+    points: pd.DataFrame, links: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, dimensions: int,
+    families: Sequence[str] = (), access: str = "all", size: str = "all", selected: str = "", other: str = "",
+    camera: Sequence[float] = (), regions: pd.DataFrame | None = None, clusters: pd.DataFrame | None = None,
+) -> Plot:  # fmt: skip
     """Sources as points.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns source, name, family, access, x, y, z; one row a source.
-    links : DataFrame
-        Columns source, neighbor, rank: pairs to join, from the original space.
-    marks : mapping of family to Mark
-        Every family of the atlas, in the order of the traces.
-    theme : {'dark', 'light'}
-    dimensions : {2, 3}
-    families, access, size : see :func:`shown`
-    selected, other : str
-        Labels of the selected source and of one beside it, or empty.
-    camera : sequence of float
-        Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
-    regions : DataFrame, optional
-        Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
-    clusters : DataFrame, optional
-        Columns source, cluster: hulls around those with a source in front.
+    points : Columns source, name, family, access, x, y, z; one row a source.
+    links : Columns source, neighbor, rank: pairs to join, from the original space.
+    marks : Every family of the atlas, in the order of the traces.
+    families, access, size : See :func:`shown`.
+    selected, other : Labels of the selected source and of a second one, or empty.
+    camera : Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
+    regions : Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
+    clusters : Columns source, cluster: hulls around those with a source in front.
     """
-    placed = scaled(points)
+    placed, solid = scaled(points), dimensions == 3
     front = shown(points, families, access, size)
-    data = _traces(placed, links, marks, theme, dimensions, front, selected, other, camera)
+    data = _traces(placed, links, marks, theme, solid, front, selected, other, camera)
     grouped = placed.assign(front=front).merge(_NO_CLUSTERS if clusters is None else clusters, on="source")
     seen = set(grouped.loc[grouped["front"], "cluster"])
     colours = {cluster: own for cluster, own in cluster_colours(grouped, marks, theme).items() if cluster in seen}
-    data.append(
-        hull_edges(grouped, colours, theme)
-        if dimensions == 3
-        else {"name": "clusters", "type": "scatter", "x": [], "y": []}
-    )
-    if regions is not None and dimensions == 2 and len(points):
+    none = {"name": "clusters", "type": "scatter", "x": [], "y": []}
+    data.append(hull_edges(grouped, colours, theme) if solid else none)
+    if regions is not None and not solid and len(points):
         middle, half = _frame(points, ("x", "y"))
-        shapes = [
-            {"type": "path", "path": _path(row.x, row.y, middle, half), "layer": "below",
-             "line": {"width": 1, "color": translucent(marks[row.family].colour(theme), 0.7)},
-             "fillcolor": translucent(marks[row.family].colour(theme), 0.1)}
+        outlines = [
+            (marks[row.family].colour(theme), (np.column_stack([row.x, row.y]) - middle) / half)
             for row in regions.itertuples(index=False)
             if row.family in set(points["family"][front])
-        ]  # fmt: skip
+        ]
+        shapes = [_outline(corners, colour) for colour, corners in outlines]
     else:
-        shapes = hull_shapes(grouped, colours) if dimensions == 2 else []
+        shapes = [] if solid else hull_shapes(grouped, colours)
     return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": shapes}}
 
 
-def _path(xs: Sequence[float], ys: Sequence[float], middle: npt.NDArray[np.float64], half: float) -> str:
-    """A closed outline in the coordinates of the scaled points, as SVG writes it."""
-    places = zip((np.asarray(xs) - middle[0]) / half, (np.asarray(ys) - middle[1]) / half, strict=True)
-    return "M" + "L".join(f"{x:.3f},{y:.3f}" for x, y in places) + "Z"
+def _outline(corners: Places, colour: str) -> Plot:
+    """A filled outline in the coordinates of the scaled points, as SVG writes it."""
+    path = "M" + "L".join(f"{x:.3f},{y:.3f}" for x, y in corners) + "Z"
+    line = {"width": 1, "color": translucent(colour, 0.7)}
+    return {"type": "path", "path": path, "layer": "below", "line": line, "fillcolor": translucent(colour, 0.1)}
 
 
 def map_layout(theme: Theme, dimensions: int, camera: Sequence[float]) -> Plot:
     """Layout of every map: the points fill it, and a new map leaves the camera alone."""
-    layout: dict[str, object] = {
-        "template": dress(theme),
-        "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
-        "uirevision": "map",
-    }
+    layout: Plot = {"template": dress(theme), "margin": dict.fromkeys("lrtb", 0), "uirevision": "map"}
     if dimensions == 3:
-        axis = {"range": [-HALF, HALF], "nticks": 5}
-        layout["scene"] = {
-            "xaxis": axis,
-            "yaxis": axis,
-            "zaxis": axis,
-            "aspectmode": "cube",
-            "dragmode": "orbit",
-            "camera": camera_layout(camera),
-            "uirevision": "map",
-        }
-    else:
-        left, right, bottom, top = camera if len(camera) == 4 else (-HALF, HALF, -HALF, HALF)
-        layout |= {
-            "xaxis": {"visible": False, "range": [left, right]},
-            "yaxis": {"visible": False, "range": [bottom, top], "scaleanchor": "x"},
-            "dragmode": "pan",
-            "hovermode": "closest",
-        }
-    return layout
+        axes = {f"{axis}axis": {"range": [-HALF, HALF], "nticks": 5} for axis in "xyz"}
+        view = {"aspectmode": "cube", "dragmode": "orbit", "camera": camera_layout(camera), "uirevision": "map"}
+        return layout | {"scene": axes | view}
+    left, right, bottom, top = camera if len(camera) == 4 else (-HALF, HALF, -HALF, HALF)
+    return layout | {
+        "xaxis": {"visible": False, "range": [left, right]},
+        "yaxis": {"visible": False, "range": [bottom, top], "scaleanchor": "x"},
+        "dragmode": "pan",
+        "hovermode": "closest",
+    }
 
 
 def camera_layout(camera: Sequence[float]) -> dict[str, dict[str, float]]:
@@ -204,165 +167,221 @@ def camera_layout(camera: Sequence[float]) -> dict[str, dict[str, float]]:
 
 
 def _traces(
-    points: pd.DataFrame,
-    links: pd.DataFrame,
-    marks: Mapping[str, Mark],
-    theme: Theme,
-    dimensions: int,
-    passed: pd.Series,
-    selected: str,
-    other: str,
-    camera: Sequence[float],
-) -> list[Plot]:
-    token = TOKENS[theme]
-    solid = dimensions == 3
-    kind = {"type": "scatter3d" if solid else "scatter"}
-    axes = ("x", "y", "z") if solid else ("x", "y")
-    own = links["source"] == selected
-    ranks = dict(zip(links.loc[own, "neighbor"], links.loc[own, "rank"], strict=True))
-    rows = list(
-        zip(
-            points["source"],
-            points["name"],
-            points["family"],
-            points["access"],
-            passed,
-            zip(*(points[axis].tolist() for axis in axes), strict=True),
-            strict=True,
-        )
-    )
-    where = {row[0]: row[5] for row in rows}
-    held: dict[str, list[Any]] = {family: [] for family in marks}
-    context = []
-    for row in rows:
-        front = row[4] or row[0] in (selected, other) or row[0] in ranks
-        (held[row[2]] if front else context).append(row)
-
-    def place(places: Sequence[tuple[float, ...]]) -> Plot:
-        return {axis: [values[number] for values in places] for number, axis in enumerate(axes)}
-
-    def points_of(some: Sequence[Any]) -> Plot:
-        return {
-            **kind,
-            "mode": "markers",
-            **place([row[5] for row in some]),
-            # Lists, not arrays: NumPy customdata does not come back in clickData.
-            "customdata": [[row[0]] for row in some],
-            "text": [
-                f"<b>{plain(row[1])}</b><br>{plain(row[2])} · {_access_words(row[3])}"
-                + (f"<br>nearest no. {ranks[row[0]]:.0f} of the selection" if row[0] in ranks else "")
-                for row in some
-            ],
-            "hovertemplate": "%{text}<extra></extra>",
-        }
-
-    everyone = {"color": link_colour(theme, solid), "width": 1.5 if solid else 1}
-    chosen_line = {"color": token["accent"], "width": 3 if solid else 1.5}
-    traces = [
-        {**kind, "name": "links", "line": everyone, **_links(axes, where, links[~own])},
-        {**kind, "name": "own links", "line": chosen_line, **_links(axes, where, links[own])},
+    points: pd.DataFrame, links: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme, solid: bool, passed: pd.Series,
+    selected: str, other: str, camera: Sequence[float],
+) -> list[Plot]:  # fmt: skip
+    own = links[links["source"] == selected]
+    ranks = dict(zip(own["neighbor"], own["rank"], strict=True))
+    words = [
+        f"{plain(family)} · {ACCESS_WORDS.get(access, plain(access))}"
+        + (f"<br>nearest no. {ranks[source]:.0f} of the selection" if source in ranks else "")
+        for source, family, access in zip(points["source"], points["family"], points["access"], strict=True)
     ]
+    rows = _rows(points, words, solid)
+    where = {row.source: row.place for row in rows}
+    front: dict[str, list[_Row]] = {family: [] for family in marks}
+    context = []
+    for row, family, passes in zip(rows, points["family"], passed, strict=True):
+        (front[family] if passes or row.source in {selected, other, *ranks} else context).append(row)
+    lines: dict[bool, list[tuple[Place, Place]]] = {False: [], True: []}
+    for source, neighbor in zip(links["source"], links["neighbor"], strict=True):
+        if source in where and neighbor in where:
+            lines[source == selected].append((where[source], where[neighbor]))
+    traces = _line_traces(lines[False], lines[True], theme, solid, 3 if solid else 1.5)
     for family, mark in marks.items():
-        traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **points_of(held[family])})
-    grey = {"symbol": "circle", "color": token["context"], "size": 3 if solid else 6, "line": {"width": 0}}
-    traces.append({"name": "context", "marker": grey, **points_of(context)})
-    names = {row[0]: row[1] for row in rows}
+        traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **_points(front[family], solid)})
+    traces.append(_context(context, theme, solid))
+    names = {row.source: row.name for row in rows}
     chosen = [selected] if selected in names else []
-    beside = [other] if other in names and other != selected else []
+    second = [other] if other in names and other != selected else []
     # Neighbours carry their rank, as in the card: five names would cover each other.
     near = [source for source in sorted(ranks, key=lambda source: ranks[source]) if source in where]
-    for name, sources in {"nearest": near, "second": beside, "selected": chosen}.items():
-        traces.append(ring(name, theme, solid, place([where[source] for source in sources])))
-    named = [*chosen, *beside]
+    for name, sources in {"nearest": near, "second": second, "selected": chosen}.items():
+        traces.append(ring(name, theme, solid, [where[source] for source in sources]))
+    named = [*chosen, *second]
     ranked = [source for source in near if source not in named]
     texts = [*(names[source] for source in named), *(f"{ranks[source]:.0f}" for source in ranked)]
     places = [where[source] for source in (*named, *ranked)]
-    traces.append(labels(places, texts, list(where.values()), theme, camera, bold=len(named)))
+    return [*traces, labels(places, texts, list(where.values()), theme, camera, bold=len(named))]
+
+
+def joint_figure(
+    points: pd.DataFrame, marks: Mapping[str, Mark], domains: Mapping[str, str], *, theme: Theme, dimensions: int,
+    families: Sequence[str] = (), access: str = "all", size: str = "all", links: str = "all", selected: str = "",
+    other: str = "", camera: Sequence[float] = (),
+) -> Plot:  # fmt: skip
+    """Both domains on one map (paper: cross-domain persistence): every source twice, joined by a line.
+
+    points : Columns domain, source, name, family, access, x, y, z; a row a domain and source.
+    domains : Their words; the first is drawn in full, the others small and faint.
+    links : Whose two points are joined: 'selected', 'all' or 'off'.
+    families, access, size, selected, other, camera : As for :func:`map_figure`.
+    """
+    solid = dimensions == 3
+    placed = scaled(points)
+    words = [
+        f"{plain(family)} · {plain(domains.get(domain, domain))}"
+        for family, domain in zip(placed["family"], placed["domain"], strict=True)
+    ]
+    chosen = placed["source"] == selected
+    second = (placed["source"] == other) & ~chosen
+    front = shown(placed, families, access, size) | chosen | second
+
+    def joined(rows: pd.DataFrame) -> list[list[Place]]:
+        return [_tuples(pair, solid) for _, pair in rows.groupby("source", sort=False)]
+
+    none = placed.iloc[:0]
+    everyone = joined(placed[front & ~chosen] if links == "all" else none)
+    data = _line_traces(everyone, joined(none if links == "off" else placed[chosen]), theme, solid, 4 if solid else 2)
+    groups: dict[tuple[str, str], list[_Row]] = {}
+    context = []
+    keys = zip(placed["domain"], placed["family"], strict=True)
+    for row, key, passes in zip(_rows(placed, words, solid), keys, front, strict=True):
+        (groups.setdefault(key, []) if passes else context).append(row)
+    for domain, title in domains.items():
+        faint = domain != next(iter(domains))
+        for family, mark in marks.items():
+            look = marker(mark, theme, solid)
+            if faint:
+                look["size"] = round(look["size"] * 0.7, 1)
+            name, opacity = f"{plain(family)}, {plain(title)}", OTHER_DOMAIN if faint else 1
+            points_of = _points(groups.get((domain, family), []), solid)
+            data.append({"name": name, "marker": look, "opacity": opacity, **points_of})
+    data.append(_context(context, theme, solid))
+    for name, ringed in {"second": placed[second], "selected": placed[chosen]}.items():
+        data.append(ring(name, theme, solid, _tuples(ringed, solid)))
+    full = placed["domain"] == next(iter(domains))
+    named, elsewhere = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
+    texts = [*named["name"], *(domains.get(domain, domain) for domain in elsewhere["domain"])]
+    places = _tuples(pd.concat([named, elsewhere]), solid)
+    data.append(labels(places, texts, _tuples(placed, solid), theme, camera, bold=len(named)))
+    return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": []}}
+
+
+# ---- traces ---------------------------------------------------------------------------------------------------------
+
+
+def _kind(solid: bool) -> str:
+    return "scatter3d" if solid else "scatter"
+
+
+def _tuples(places: pd.DataFrame, solid: bool) -> list[Place]:
+    return list(places[list("xyz" if solid else "xy")].itertuples(index=False, name=None))
+
+
+def _coordinates(places: Sequence[Place], solid: bool) -> Plot:
+    return {axis: [values[number] for values in places] for number, axis in enumerate("xyz" if solid else "xy")}
+
+
+def _line_traces(
+    everyone: Sequence[Sequence[Place]], own: Sequence[Sequence[Place]], theme: Theme, solid: bool, width: float
+) -> list[Plot]:
+    """Lines of everyone and of the selection, each as one trace with a gap after each line."""
+    edge = TOKENS[theme]["edge"]
+    # Faint, so that the points stand before them.
+    faint = {"color": faded(edge, 0.65, theme) if solid else translucent(edge, 0.55), "width": 1.5 if solid else 1}
+    traces = []
+    for name, style, lines in (
+        ("links", faint, everyone),
+        ("own links", {"color": TOKENS[theme]["accent"], "width": width}, own),
+    ):
+        ends = {
+            axis: [value for line in lines for value in (*(place[number] for place in line), None)]
+            for number, axis in enumerate("xyz" if solid else "xy")
+        }
+        look = {"type": _kind(solid), "mode": "lines", "hoverinfo": "skip", "connectgaps": False}
+        traces.append({"name": name, "line": style, **look, **ends})
     return traces
 
 
-def ring(name: str, theme: Theme, solid: bool, place: Plot) -> Plot:
-    """Rings around points: the trace 'nearest', 'second' or 'selected', at coordinates by axis."""
+class _Row(NamedTuple):
+    source: str
+    name: str
+    words: str
+    place: Place
+
+
+def _rows(points: pd.DataFrame, words: Sequence[str], solid: bool) -> list[_Row]:
+    columns = points["source"], points["name"], words, _tuples(points, solid)
+    return [_Row(*values) for values in zip(*columns, strict=True)]
+
+
+def _points(rows: Sequence[_Row], solid: bool) -> Plot:
+    """Points that can be clicked."""
+    return {
+        "type": _kind(solid),
+        "mode": "markers",
+        **_coordinates([row.place for row in rows], solid),
+        # Lists, not arrays: NumPy customdata does not come back in clickData.
+        "customdata": [[row.source] for row in rows],
+        "text": [f"<b>{plain(row.name)}</b><br>{row.words}" for row in rows],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def _context(rows: Sequence[_Row], theme: Theme, solid: bool) -> Plot:
+    grey = {"symbol": "circle", "color": TOKENS[theme]["context"], "size": 3 if solid else 6, "line": {"width": 0}}
+    return {"name": "context", "marker": grey, **_points(rows, solid)}
+
+
+def ring(name: str, theme: Theme, solid: bool, places: Sequence[Place]) -> Plot:
+    """Rings around points: the trace 'nearest', 'second' or 'selected'."""
     colour, flat, deep, width = {
         "nearest": ("soft", 17, 9, 1.25),
         "second": ("ink", 22, 13, 2),
         "selected": ("accent", 22, 13, 2.5),
     }[name]
-    look = {
-        "symbol": "circle-open",
-        "color": TOKENS[theme][colour],
-        "size": deep if solid else flat,
-        "line": {"width": width},
-    }
-    kind = "scatter3d" if solid else "scatter"
-    return {"name": name, "type": kind, "mode": "markers", "hoverinfo": "skip", "marker": look, **place}
+    look = {"symbol": "circle-open", "color": TOKENS[theme][colour], "size": deep if solid else flat}
+    more = {"mode": "markers", "hoverinfo": "skip", "marker": look | {"line": {"width": width}}}
+    return {"name": name, "type": _kind(solid), **more, **_coordinates(places, solid)}
 
 
 def labels(
-    places: Sequence[tuple[float, ...]],
-    texts: Sequence[str],
-    points: Sequence[tuple[float, ...]],
-    theme: Theme,
-    camera: Sequence[float],
-    *,
+    places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], theme: Theme, camera: Sequence[float], *,
     bold: int,
-) -> Plot:
+) -> Plot:  # fmt: skip
     """The trace of labels, which leaves out what would stand on another one.
 
-    Parameters
-    ----------
-    places : sequence of tuple
-        Where the labelled points lie, in two or three coordinates.
-    texts : sequence of str
-        In the order of their weight.
-    points : sequence of tuple
-        Every point of the map.
-    theme : {'dark', 'light'}
-    camera : sequence of float
-        As for :func:`map_figure`; a scene that is turned later keeps the sides.
-    bold : int
-        So many of the first are names, which always stay.
+    places : Where the labelled points lie, in two or three coordinates.
+    texts : In the order of their weight.
+    points : Every point of the map.
+    camera : As for :func:`map_figure`; a scene that is turned later keeps the sides.
+    bold : So many of the first are names, which always stay.
     """
     solid = bool(points) and len(points[0]) == 3
-    plains = [plain(text, LONGEST) for text in texts]
     sides = label_sides(places, [text[:LONGEST] for text in texts], points, camera, kept=bold)
-    drawn = [number for number, side in enumerate(sides) if side]
     # In the scene a label begins at the point itself, and blanks take it off the ring.
     blank = "\u00a0" * 6 if solid else ""
     pads = {"middle right": (blank, ""), "middle left": ("", blank)}
-    shown = []
+    drawn = [number for number, side in enumerate(sides) if side]
+    words = []
     for number in drawn:
         before, after = pads.get(sides[number], ("", ""))
-        text = f"{before}{plains[number]}{after}"
-        shown.append(f"<b>{text}</b>" if number < bold else text)
+        text = f"{before}{plain(texts[number], LONGEST)}{after}"
+        words.append(f"<b>{text}</b>" if number < bold else text)
     return {
         "name": "labels",
-        "type": "scatter3d" if solid else "scatter",
+        "type": _kind(solid),
         "mode": "text" if solid else "markers+text",
         "hoverinfo": "skip",
         # Nothing is seen of these marks; on a flat map they keep the text off the ring.
         "marker": {"size": 22, "opacity": 0},
-        "text": shown,
+        "text": words,
         "textposition": [sides[number] for number in drawn],
         "textfont": {"size": 12, "color": TOKENS[theme]["ink"]},
-        **{axis: [places[number][at] for number in drawn] for at, axis in enumerate("xyz" if solid else "xy")},
+        **_coordinates([places[number] for number in drawn], solid),
     }
 
 
 def label_sides(
-    places: Sequence[tuple[float, ...]],
-    texts: Sequence[str],
-    points: Sequence[tuple[float, ...]],
-    camera: Sequence[float] = (),
-    *,
-    kept: int,
+    places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], camera: Sequence[float] = (), *, kept: int
 ) -> list[str]:
-    """Side of its point on which each label stands (see :func:`atlas.figures.labels.free_sides`)."""
+    """Side of its point on which each label stands (see :func:`atlas.figures.plots.free_sides`)."""
     seen = _seen([*places, *points], camera)
-    return free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
+    return plots.free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
 
 
-def _seen(places: Sequence[tuple[float, ...]], camera: Sequence[float]) -> npt.NDArray[np.float64]:
+def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
     """Pixels from the middle of the drawing (n, 2) at which scaled points are seen."""
     values = np.array(places, dtype=float)
     if not len(values) or values.shape[1] == 2:
@@ -379,41 +398,72 @@ def _seen(places: Sequence[tuple[float, ...]], camera: Sequence[float]) -> npt.N
 
 def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
     """How the points of a family look."""
-    open_symbol, ringed = mark.symbol.endswith("-open"), mark.symbol == RINGED
     look = {"symbol": mark.plotted, "color": mark.colour(theme)}
     if not solid:
-        width = 2 if open_symbol or ringed else 0.75
-        return {**look, "size": 10, "line": {"width": width, "color": _rim(mark, theme)}}
+        return {**look, "size": 10, "line": {"width": plots.rim_width(mark), "color": plots.rim(mark, theme)}}
     # The 3-D cross is a thin sign: larger, and thickened by its own outline.
     thin = mark.symbol == "cross"
     size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
-    rim = mark.colour(theme) if thin else _rim(mark, theme)
-    return {**look, "size": size, "line": {"width": 2 if open_symbol or thin or ringed else 0.5, "color": rim}}
+    wide = thin or mark.symbol == RINGED or mark.symbol.endswith("-open")
+    edge = mark.colour(theme) if thin else plots.rim(mark, theme)
+    return {**look, "size": size, "line": {"width": 2 if wide else 0.5, "color": edge}}
 
 
-def link_colour(theme: Theme, solid: bool) -> str:
-    """Colour of the lines that join every source to another: faint, so that the points stand before them."""
-    edge = TOKENS[theme]["edge"]
-    return faded(edge, 0.65, theme) if solid else translucent(edge, 0.55)
+# ---- hulls around clusters ------------------------------------------------------------------------------------------
 
 
-def _links(axes: Sequence[str], where: Mapping[str, tuple[float, ...]], links: pd.DataFrame) -> Plot:
-    """All links as one line, with a gap after each."""
-    pairs = zip(links["source"], links["neighbor"], strict=True)
-    known = [(where[source], where[neighbor]) for source, neighbor in pairs if source in where and neighbor in where]
-    ends = {
-        axis: [value for one, other in known for value in (one[place], other[place], None)]
-        for place, axis in enumerate(axes)
-    }
-    return {"mode": "lines", "hoverinfo": "skip", "connectgaps": False, **ends}
+def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme) -> dict[int, str]:
+    """Colour of every cluster: that of the family that most of its sources have, else a neutral one.
+
+    points : Columns cluster and family.
+    """
+    colours = {}
+    for cluster, part in points.groupby("cluster"):
+        shares = part["family"].value_counts(normalize=True)
+        own = marks[shares.index[0]].colour(theme) if shares.iloc[0] > MAJORITY else TOKENS[theme]["soft"]
+        colours[int(cluster)] = own
+    return colours
 
 
-def _rim(mark: Mark, theme: Theme) -> str:
-    """Outline of a marker: an open one is its outline, a filled one is set off from those behind it."""
-    if mark.symbol == RINGED:
-        return TOKENS[theme]["ink"]
-    return mark.colour(theme) if mark.symbol.endswith("-open") else TOKENS[theme]["ground"]
+def hull_shapes(points: pd.DataFrame, colours: Mapping[int, str]) -> list[Plot]:
+    """Filled outlines for the layout of a flat map, of the clusters that have a colour.
+
+    points : Columns cluster, x, y, scaled.
+    """
+    found = [(colour, _hull(points, cluster, ["x", "y"])) for cluster, colour in colours.items()]
+    return [_outline(hull[1], colour) for colour, hull in found if hull is not None]
 
 
-def _access_words(access: str) -> str:
-    return {"local": "local weights", "api": "served by an API"}.get(access, plain(access))
+def hull_edges(points: pd.DataFrame, colours: Mapping[int, str], theme: Theme) -> Plot:
+    """The trace 'clusters' of a scene: the edges of all hulls, with a gap after each.
+
+    A surface would catch the pointer before the points inside it do; lines let it through.
+    """
+    ends: dict[str, list[float | None]] = {axis: [] for axis in "xyz"}
+    shades: list[str] = []
+    for cluster, colour in colours.items():
+        found = _hull(points, cluster, ["x", "y", "z"])
+        if found is None:
+            continue
+        hull, places = found
+        corners = dict(zip(hull.vertices.tolist(), places.tolist(), strict=True))
+        pairs = hull.simplices[:, [[0, 1], [1, 2], [0, 2]]].reshape(-1, 2)
+        for one, two in np.unique(np.sort(pairs, axis=1), axis=0).tolist():
+            for number, axis in enumerate("xyz"):
+                ends[axis] += [corners[one][number], corners[two][number], None]
+            shades += [faded(colour, FAINT, theme)] * 3
+    look = {"mode": "lines", "hoverinfo": "skip", "connectgaps": False, "line": {"color": shades, "width": 1.5}}
+    return {"name": "clusters", "type": "scatter3d", **look, **ends}
+
+
+def _hull(points: pd.DataFrame, cluster: int, axes: list[str]) -> tuple[ConvexHull, Places] | None:
+    """Convex hull of a cluster and its corners, moved away from its middle; None of points that lie in one place."""
+    places = points.loc[points["cluster"] == cluster, axes].to_numpy(dtype=float)
+    try:
+        # Joggled, so that points of one line or plane have one too.
+        hull = ConvexHull(places, qhull_options="QJ")
+    except QhullError:
+        return None
+    away = places[hull.vertices] - places.mean(axis=0)
+    length = np.linalg.norm(away, axis=1, keepdims=True)
+    return hull, places[hull.vertices] + MARGIN * away / np.where(length > 0, length, 1.0)

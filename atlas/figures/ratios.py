@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from atlas.figures.dots import upright
-from atlas.theme import TOKENS, Plot, Theme, dress
+from atlas.figures import plots
+from atlas.theme import TOKENS, Plot, Theme
 
 CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("false claims", "dash", "right")}
 """Metric to words, dash, and the side of the curve's label that touches it."""
@@ -17,97 +17,64 @@ CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("f
 def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, theme: Theme) -> Plot:
     """Share of true and of false claims whose ratio is at least as large.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
-    limits : (float, float), optional
-        What log10 ratios are held within, dotted.
-    theme : {'dark', 'light'}
+    points : Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
+    limits : What log10 ratios are held within, dotted.
     """
     token = TOKENS[theme]
-    traces: list[dict[str, object]] = []
-    notes: list[dict[str, object]] = []
+    traces: list[Plot] = []
+    notes: list[Plot] = []
     for metric, (words, dash, side) in CLAIMS.items():
         curve = points[points["metric"] == metric].sort_values("level")
         if curve.empty:
             continue
-        colour = token["accent" if metric == "tippett_true" else "caution"]
-        traces.append(
-            {
-                "type": "scatter",
-                "name": words,
-                "x": curve["level"].tolist(),
-                "y": curve["value"].tolist(),
-                "mode": "lines+markers",
-                "line": {"color": colour, "width": 2, "dash": dash},
-                "marker": {"size": 5, "color": colour},
-                "hovertext": [
-                    f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {_number(level)} or more"
-                    for level, share in zip(curve["level"], curve["value"], strict=True)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-            }
-        )
+        true = metric == "tippett_true"
+        colour = token["accent" if true else "caution"]
+        hover = [
+            f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {_number(level)} or more"
+            for level, share in zip(curve["level"], curve["value"], strict=True)
+        ]
+        look = {"line": {"color": colour, "width": 2, "dash": dash}, "marker": {"size": 5, "color": colour}}
+        traces.append(plots.scatter(words, curve["level"], curve["value"], hover, mode="lines+markers", **look))
         middle = curve.iloc[(curve["value"] - 0.5).abs().argmin()]
-        notes.append(
-            {"x": middle["level"], "y": middle["value"], "text": words, "showarrow": False, "xanchor": side,
-             "xshift": 10 if side == "left" else -10,
-             "font": {"size": 13, "color": token["accent-ink"] if metric == "tippett_true" else colour}}
-        )  # fmt: skip
-    shapes = [upright(0, {"color": token["edge"], "width": 1})]
-    shapes += [upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
-    return {"data": traces, "layout": _layout(theme, "share of claims", {"range": [-0.03, 1.05], "tickformat": ".0%"})
-            | {"annotations": notes, "shapes": shapes}}  # fmt: skip
+        ink, shift = token["accent-ink"] if true else colour, 10 if side == "left" else -10
+        notes.append(plots.note(middle["level"], middle["value"], words, 13, ink, xanchor=side, xshift=shift))
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1})]
+    shapes += [plots.upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
+    upwards = plots.titled("share of claims", range=[-0.03, 1.05], tickformat=".0%")
+    return {"data": traces, "layout": _layout(theme, plots.titled("log10 ratio"), upwards, shapes, notes)}
 
 
 def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
     """What claims show where a ratio was stated, against the diagonal where both are the same.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns level (stated log10 ratio), value (log10 ratio that claims show).
-    theme : {'dark', 'light'}
+    points : Columns level (stated log10 ratio), value (log10 ratio that claims show).
     """
     token = TOKENS[theme]
     curve = points.sort_values("level")
     ends = [min(curve["level"].min(), curve["value"].min(), 0), max(curve["level"].max(), curve["value"].max(), 0)]
     room = 0.06 * max(ends[1] - ends[0], 1.0)
-    reach = [ends[0] - room, ends[1] + room]
-    shown = {
-        "type": "scatter",
-        "name": "held-out claims",
-        "x": curve["level"].tolist(),
-        "y": curve["value"].tolist(),
-        "mode": "lines+markers",
+    low, high = ends[0] - room, ends[1] + room
+    hover = [
+        f"<b>stated {_number(level)}</b><br>claims show {_number(value)} (log10 ratio)"
+        for level, value in zip(curve["level"], curve["value"], strict=True)
+    ]
+    look = {
         "line": {"color": token["accent"], "width": 2, "shape": "hv"},
         "marker": {"size": 6, "color": token["accent"]},
-        "hovertext": [
-            f"<b>stated {_number(level)}</b><br>claims show {_number(value)} (log10 ratio)"
-            for level, value in zip(curve["level"], curve["value"], strict=True)
-        ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
     }
-    same = {"type": "line", "x0": reach[0], "y0": reach[0], "x1": reach[1], "y1": reach[1], "layer": "below",
-            "line": {"color": token["soft"], "width": 1, "dash": "dash"}}  # fmt: skip
-    note = {"x": reach[1], "y": reach[1], "text": "as stated", "showarrow": False, "xanchor": "right", "yanchor": "top",
-            "xshift": -28, "font": {"size": 12, "color": token["soft"]}}  # fmt: skip
-    layout = _layout(theme, "log10 ratio that claims show", {"range": reach})
-    layout["xaxis"] |= {"range": reach, "title": {"text": "stated log10 ratio"}}
-    return {"data": [shown], "layout": layout | {"shapes": [same], "annotations": [note]}}
+    shown = plots.scatter("held-out claims", curve["level"], curve["value"], hover, mode="lines+markers", **look)
+    dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
+    same = plots.segment((low, high), (low, high), dashed, layer="below")
+    stated = plots.note(high, high, "as stated", 12, token["soft"], xanchor="right", yanchor="top", xshift=-28)
+    across, upwards = (
+        plots.titled(title, range=[low, high]) for title in ("stated log10 ratio", "log10 ratio that claims show")
+    )
+    return {"data": [shown], "layout": _layout(theme, across, upwards, [same], [stated])}
 
 
-def _layout(theme: Theme, title: str, upwards: dict[str, object]) -> Plot:
-    return {
-        "template": dress(theme),
-        "margin": {"l": 64, "r": 16, "t": 8, "b": 52},
-        "hovermode": "closest",
-        "dragmode": False,
-        "showlegend": False,
-        "xaxis": {"title": {"text": "log10 ratio"}, "fixedrange": True},
-        "yaxis": {"title": {"text": title}, "fixedrange": True} | upwards,
-    }
+def _layout(theme: Theme, x: Plot, y: Plot, shapes: list[Plot], notes: list[Plot]) -> Plot:
+    more = {"dragmode": False, "showlegend": False, "shapes": shapes, "annotations": notes}
+    return plots.layout(theme, (64, 16, 8, 52), x | plots.STILL, y | plots.STILL, **more)
 
 
 def _number(value: float) -> str:

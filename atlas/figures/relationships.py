@@ -1,14 +1,16 @@
-"""How well readers tell related models, and what each block adds (paper: transfer to unseen models)."""
+"""Pairs of models in a reader's scores, and how well readers tell related ones (paper: relationship auditing)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
-from atlas.figures.neighbourhoods import p_text
-from atlas.theme import Plot, Theme
+from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 READOUTS: Mapping[str, Series] = {
     "dc-ac": Series("both (DC–AC)", "circle", 1, 0),
@@ -35,6 +37,15 @@ LESS: Mapping[str, Series] = {
     "ac": Series("less drift (first AC)", "diamond", 1, 1),
     "dc": Series("less mean (DC)", "square", -1, 2),
 }
+TRUTH_SYMBOLS = {True: "circle", False: "diamond-open"}
+TRUTH_WORDS = {True: "related", False: "unrelated"}
+HISTOGRAM_BINS = 40
+FEWEST_DECISIONS = 10
+"""Pairs with a decision that a decision line needs."""
+ORIENTATION = "for orientation"
+"""Name of the line of readers whose decisions are not stored."""
+SHARES = (0.1, 0.2, 0.4, 0.6, 0.8)
+"""Ticks of a histogram on either side of nought."""
 
 
 def readout_dots(
@@ -42,17 +53,9 @@ def readout_dots(
 ) -> Plot:
     """One line a reader, one mark a readout with its interval; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, readout, origin, value, std, low, high (NaN without an interval), n.
-    names : mapping of row to name
-        From the top down.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the horizontal axis.
-    chance : float or None
-        What a coin gets.
+    frame : Columns row, readout, origin, value, std, low, high (NaN without an interval), n.
+    names : Of the rows, from the top down.
+    chance : What a coin gets.
     """
     level = None if chance is None else Level(chance, "a coin")
     marks = frame.rename(columns={"readout": "series"})
@@ -62,19 +65,13 @@ def readout_dots(
 def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, measure: str) -> Plot:
     """What the joint readout gains over either block alone, one line a reader; published marks are hollow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
-    names : mapping of row to name
-    theme : {'dark', 'light'}
-    measure : str
-        What the difference is of, in words.
+    frame : Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
+    measure : What the difference is of, in words.
     """
     marks = frame.assign(
         series=frame["reference_readout"],
-        p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
-        p_raw=[p_text(p) for p in frame["p_value"]],
+        p_text=[f"p {plots.p_text(p)}" for p in frame["p_holm"]],
+        p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
     return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", told="both blocks")
@@ -86,3 +83,197 @@ def readout_words(readout: str) -> str:
         if readout.endswith(ending):
             return f"{readout_words(readout.removesuffix(ending))}{words}"
     return READOUTS[readout].words if readout in READOUTS else FORMS.get(readout, readout)
+
+
+def leading(frame: pd.DataFrame) -> str:
+    """The score that pairs are ordered by: one of 'ac', 'match', 'distance'; the drift leads (paper: components)."""
+    return next((name for name in ("ac", "match", "distance") if name in frame and frame[name].notna().any()), "")
+
+
+def passed_by(frame: pd.DataFrame) -> pd.Series:
+    """Share of the pairs of the other kind that a reader orders the wrong way round with each pair.
+
+    0 for a pair beyond all of the other kind, 1 for one that all of them pass; ties count half.
+
+    frame : Columns related, decision and the reader's scores. Decisions order the pairs where there are some, else
+        the leading score does.
+    """
+    score = frame["decision"]
+    if score.isna().all():
+        name = leading(frame)
+        score = -frame[name] if name == "distance" else frame[name]
+    related = frame["related"].astype(bool)
+    shares = pd.Series(float("nan"), index=frame.index)
+    for kind, sign in ((True, 1.0), (False, -1.0)):
+        others = sign * score[related != kind].to_numpy(dtype=float)
+        if len(others):
+            own = sign * score[related == kind].to_numpy(dtype=float)[:, None]
+            shares[related == kind] = (others > own).mean(axis=1) + 0.5 * (others == own).mean(axis=1)
+    return shares
+
+
+def pair_scatter(
+    frame: pd.DataFrame, *, theme: Theme, model: str = "", chosen: tuple[str, str] = ("", "")
+) -> go.Figure:
+    """Pairs in the two scores of READER, and the line where the mean decision turns.
+
+    Where no decisions are stored, a dotted line parts the two kinds of pairs (:func:`orientation_line`).
+
+    frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN where none was made).
+    model : Model whose pairs are ringed, or empty.
+    chosen : The two models of the selected pair, in any order.
+    """
+    low_x, high_x = _reach(frame["dc"])
+    decided_line = decision_line(frame)
+    line = decided_line if decided_line is not None else orientation_line(frame)
+    data = []
+    if line is not None:
+        a, b, c = line
+        across = np.linspace(low_x, high_x, 200)
+        if decided_line is not None:
+            name, style = "decision line", {"color": TOKENS[theme]["ink"], "width": 1.5, "dash": "dash"}
+        else:
+            name, style = ORIENTATION, {"color": TOKENS[theme]["edge"], "width": 1.25, "dash": "dot"}
+        data.append(plots.scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
+    data += _points(frame, frame["dc"], frame["ac"], theme, model, chosen)
+    x = plots.titled(
+        "DC cosine: how alike the mean states are", range=[low_x, high_x], tickformat=".2~f", **plots.STILL
+    )
+    y = plots.titled(
+        "First-AC cosine: how alike the drift is", range=_reach(frame["ac"]), tickformat=".2~f", **plots.STILL
+    )
+    return plots.figure(data, _layout(theme, x, y))
+
+
+def score_stacks(
+    frame: pd.DataFrame, *, theme: Theme, title: str, model: str = "", chosen: tuple[str, str] = ("", "")
+) -> go.Figure:
+    """A histogram of one score in which every pair is a mark: related pairs stand up, unrelated ones hang down.
+
+    Heights are shares of the pairs of each kind, because a strict split tests far more unrelated pairs.
+
+    frame : Columns model_a, model_b, related, score, decision.
+    title : The score in words.
+    model, chosen : As in :func:`pair_scatter`.
+    """
+    token = TOKENS[theme]
+    low, high = _reach(frame["score"])
+    step = (high - low) / HISTOGRAM_BINS
+    bins = ((frame["score"] - low) // step).astype(int)
+    related = frame["related"].astype(bool)
+    size = related.map({kind: (1.0 if kind else -1.0) * max(int((related == kind).sum()), 1) for kind in (True, False)})
+    heights = (frame.groupby([bins, related]).cumcount() + 0.5) / size
+    most = max(float(heights.abs().max()), 0.05)
+    shapes = [plots.segment((0, 1), (0, 0), {"color": token["edge"], "width": 1}, xref="x domain", yref="y")]
+    turn = turning_point(frame)
+    if turn is not None and low < turn < high:
+        line = {"color": token["ink"], "width": 1.5, "dash": "dash"}
+        shapes.append(plots.segment((turn, turn), (0, 1), line, xref="x", yref="y domain"))
+    ticks = [share for share in (*(-share for share in SHARES[::-1]), 0, *SHARES) if abs(share) <= most]
+    percent = [f"{100 * abs(share):.0f} %" for share in ticks]
+    x = plots.titled(title, range=[low, high], tickformat=".2~f", showgrid=False, **plots.STILL)
+    y = plots.titled(
+        "Share of the pairs of each kind",
+        range=[-1.1 * most, 1.1 * most],
+        tickvals=ticks,
+        ticktext=percent,
+        **plots.STILL,
+    )
+    data = _points(frame, low + (bins + 0.5) * step, heights, theme, model, chosen)
+    return plots.figure(data, _layout(theme, x, y, shapes=shapes))
+
+
+def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
+    """Plane through the mean decisions of the splits: a, b, c of ``a * dc + b * ac + c``; None without enough of them.
+
+    Every split draws a line of its own; a pair's stored decision is the mean over the splits that tested it.
+    """
+    rows = frame[["dc", "ac", "decision"]].dropna()
+    if len(rows) < FEWEST_DECISIONS:
+        return None
+    return _plane(rows, rows["decision"].to_numpy(dtype=float), np.ones(len(rows)))
+
+
+def orientation_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
+    """Least-squares line between the two kinds of pairs: a, b, c of ``a * dc + b * ac + c``; None without both.
+
+    For readers whose decisions are not stored. It is fitted to every pair that it is drawn through, so it shows where
+    the kinds part and says nothing of how well a reader decides.
+    """
+    rows = frame[["dc", "ac", "related"]].dropna()
+    kinds = rows["related"].astype(bool)
+    if len(rows) < FEWEST_DECISIONS or kinds.nunique() < 2:
+        return None
+    # Either kind weighs the same, whatever its number of pairs.
+    weight = kinds.map({kind: 0.5 / max(int((kinds == kind).sum()), 1) for kind in (True, False)})
+    return _plane(rows, np.where(kinds, 1.0, -1.0), np.sqrt(weight.to_numpy(float)))
+
+
+def _plane(rows: pd.DataFrame, target: np.ndarray, weight: np.ndarray) -> tuple[float, float, float] | None:
+    """Weighted least squares of a target on dc and ac; None where ac does not count."""
+    terms = np.column_stack([rows["dc"], rows["ac"], np.ones(len(rows))]) * weight[:, None]
+    a, b, c = np.linalg.lstsq(terms, target * weight, rcond=None)[0]
+    return (float(a), float(b), float(c)) if abs(b) > 1e-9 else None
+
+
+def turning_point(frame: pd.DataFrame) -> float | None:
+    """Score at which the mean decisions of the splits turn; None without enough of them.
+
+    frame : Columns score, decision.
+    """
+    rows = frame[["score", "decision"]].dropna()
+    if len(rows) < FEWEST_DECISIONS or rows["score"].nunique() < 2:
+        return None
+    slope, offset = np.polyfit(rows["score"].to_numpy(dtype=float), rows["decision"].to_numpy(dtype=float), 1)
+    return float(-offset / slope) if abs(slope) > 1e-9 else None
+
+
+def _points(
+    frame: pd.DataFrame, x: pd.Series, y: pd.Series, theme: Theme, model: str, chosen: tuple[str, str]
+) -> list[Plot]:
+    """Unrelated pairs behind related ones, rings around a model's pairs, a halo around the selected one."""
+    token = TOKENS[theme]
+    data = []
+    for related in (False, True):
+        here = frame["related"].astype(bool) == related
+        ink = token["accent"] if related else READER_COLOURS[theme][1]
+        rim, width = (token["ground"], 0.75) if related else (ink, 1.5)
+        hover = [
+            f"<b>{plain(row.model_a)}</b><br><b>{plain(row.model_b)}</b><br>{TRUTH_WORDS[related]}"
+            f"{decided(row.decision, related)}"
+            for row in frame[here].itertuples(index=False)
+        ]
+        # Lists, not arrays: NumPy customdata does not come back in clickData.
+        models = [[a, b] for a, b in frame.loc[here, ["model_a", "model_b"]].itertuples(index=False)]
+        look = plots.outlined(10, ink, rim, width, symbol=TRUTH_SYMBOLS[related], opacity=0.9)
+        name = f"{TRUTH_WORDS[related]} ({int(here.sum())})"
+        data.append(plots.scatter(name, x[here], y[here], hover, marker=look, customdata=models))
+    rings = (frame["model_a"] == model) | (frame["model_b"] == model)
+    halo = [{a, b} == set(chosen) for a, b in zip(frame["model_a"], frame["model_b"], strict=True)]
+    for name, ringed, size, ink in (
+        ("pairs of the model", rings, 17, token["soft"]),
+        ("selected", np.array(halo, dtype=bool), 22, token["ink"]),
+    ):
+        look = {"symbol": "circle-open", "size": size, "color": ink, "line": {"width": 2}}
+        data.append(plots.scatter(name, x[ringed], y[ringed], marker=look, showlegend=False))
+    return data
+
+
+def _layout(theme: Theme, x: Plot, y: Plot, **more: object) -> Plot:
+    legend = {**plots.ROW_LEGEND, "y": 1.02, "yanchor": "bottom", "itemdoubleclick": False}
+    return plots.layout(theme, (64, 24, 44, 52), x, y, showlegend=True, legend=legend, dragmode=False, **more)
+
+
+def decided(decision: float, related: bool) -> str:
+    """What a decision says, and whether that is right; nothing without a decision."""
+    if pd.isna(decision):
+        return ""
+    says = decision > 0
+    return f"<br>read as {TRUTH_WORDS[bool(says)]}{'' if bool(says) == related else ', wrongly'}"
+
+
+def _reach(values: pd.Series) -> tuple[float, float]:
+    """Ends of an axis that holds the values and a little more."""
+    low, high = float(values.min()), float(values.max())
+    pad = 0.04 * ((high - low) or 1.0)
+    return low - pad, high + pad

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.attribution import Line, apart, budget_axis, rate_text
-from atlas.theme import TOKENS, Mark, Theme, plain, template, translucent
+from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 BANDS = ((0.1, 0.9, 0.10), (0.25, 0.75, 0.16))
 """Quantiles of all sources and how dense they are drawn: the middle 80 % and the middle half."""
@@ -18,209 +19,128 @@ FEWEST_ROWS = 6
 
 
 def accuracy_curves(
-    table: pd.DataFrame,
-    lines: Sequence[tuple[Line, Mapping[int, float]]],
-    *,
-    theme: Theme,
-    k: int,
-    thin: Sequence[str] = (),
-    colour: str = "",
-) -> go.Figure:
+    table: pd.DataFrame, lines: Sequence[tuple[Line, Mapping[int, float]]], *, theme: Theme, k: int,
+    thin: Sequence[str] = (), colour: str = "",
+) -> go.Figure:  # fmt: skip
     """Accuracy against the budget of some sources, before the spread of all sources of the roster.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns source, name, accuracy_1 ... of every source of the roster.
-    lines : sequence of (Line, mapping of budget to accuracy)
-        Lines with a name; the front line last.
-    theme : {'dark', 'light'}
-    k : int
-        Budget that is marked.
-    thin : sequence of str
-        Labels of sources that are drawn thin and without a name.
-    colour : str
-        Colour of the thin lines.
+    table : Columns source, name, accuracy_1 ... of every source of the roster.
+    lines : With a name, and accuracy by budget; the front line last.
+    k : Budget that is marked.
+    thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
     """
     token = TOKENS[theme]
     columns = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
     budgets = [int(column.removeprefix("accuracy_")) for column in columns]
     values = table[columns].to_numpy(dtype=float)
-    figure = go.Figure()
-    if k in budgets:
-        figure.add_vline(x=k, line={"color": token["accent"], "width": 1})
-    for low, high, density in BANDS:
-        lower, upper = np.nanquantile(values, [low, high], axis=0)
-        figure.add_trace(
-            go.Scatter(
-                name=f"{high - low:.0%} of all sources",
-                x=[*budgets, *budgets[::-1]],
-                y=[*upper.tolist(), *lower[::-1].tolist()],
-                fill="toself",
-                fillcolor=translucent(token["edge"], density),
-                line={"width": 0},
-                mode="lines",
-                hoverinfo="skip",
-            )
+    shapes = [plots.upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
+    data = [
+        plots.band(
+            f"{high - low:.0%} of all sources",
+            budgets,
+            *np.nanquantile(values, [low, high], axis=0),
+            token["edge"],
+            density,
         )
-    middle = np.nanmedian(values, axis=0)
-    ends: list[tuple[float, str, str]] = [(float(middle[-1]), "median source", token["soft"])]
-    figure.add_trace(
-        go.Scatter(
-            name="median source",
-            x=budgets,
-            y=middle.tolist(),
-            mode="lines",
-            line={"color": token["edge"], "width": 1.5},
-            hovertemplate="median source<br>%{x} traces: %{y:.3f}<extra></extra>",
-        )
-    )
+        for low, high, density in BANDS
+    ]
+    middle = np.nanmedian(values, axis=0).tolist()
+    ends: list[tuple[float, str, str]] = [(middle[-1], "median source", token["soft"])]
+    data.append(_curve("median source", "median source", budgets, middle, {"color": token["edge"], "width": 1.5}))
     for row in table[table["source"].isin(list(thin))].to_dict("records"):
-        figure.add_trace(
-            go.Scatter(
-                name=plain(row["name"]),
-                x=budgets,
-                y=[row[column] for column in columns],
-                mode="lines",
-                line={"color": translucent(colour, 0.5), "width": 1},
-                hovertemplate=f"{plain(row['name'])}<br>%{{x}} traces: %{{y:.3f}}<extra></extra>",
-            )
-        )
+        name, style = plain(row["name"]), {"color": translucent(colour, 0.5), "width": 1}
+        data.append(_curve(name, name, budgets, [row[column] for column in columns], style))
     for line, accuracy in lines:
-        held = [budget for budget in budgets if budget in accuracy]
-        if not held:
+        measured = [budget for budget in budgets if budget in accuracy]
+        if not measured:
             continue
-        figure.add_trace(
-            go.Scatter(
-                name=plain(line.label),
-                x=held,
-                y=[accuracy[budget] for budget in held],
-                mode="lines+markers",
-                line={"color": line.colour, "width": 2.5, "dash": line.dash},
-                marker={"size": 8},
-                hovertemplate=f"<b>{plain(line.label)}</b><br>%{{x}} traces: %{{y:.3f}}<extra></extra>",
-            )
-        )
-        ends.append((accuracy[held[-1]], plain(line.label, 22), line.colour))
-    for (_, text, ink), y in zip(ends, apart([end[0] for end in ends], 0.055, 1.02), strict=True):
-        figure.add_annotation(
-            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=10,
-            font={"size": 13, "color": ink},
-        )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 176, "t": 12, "b": 52}, hovermode="closest")
-    budget_axis(figure, budgets)
-    figure.update_yaxes(title="Accuracy", range=[0, 1.02], tickformat=".1~f")
-    return figure
+        name, style = plain(line.label), {"color": line.colour, "width": 2.5, "dash": line.dash}
+        more = {"mode": "lines+markers", "marker": {"size": 8}}
+        data.append(_curve(name, f"<b>{name}</b>", measured, [accuracy[budget] for budget in measured], style, **more))
+        ends.append((accuracy[measured[-1]], plain(line.label, 22), line.colour))
+    heights = apart([end[0] for end in ends], 0.055, 1.02)
+    notes = [plots.end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
+    y = plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
+    drawn = plots.figure(data, plots.layout(theme, (64, 176, 12, 52), {}, y, annotations=notes, shapes=shapes))
+    budget_axis(drawn, budgets)
+    return drawn
+
+
+def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Plot, **more: object) -> Plot:
+    hover = f"{words}<br>%{{x}} traces: %{{y:.3f}}<extra></extra>"
+    return plots.scatter(name, x, y, hovertemplate=hover, **{"mode": "lines", "line": line, **more})
 
 
 def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
     """Two-sided bars: to the left what the source is answered as, to the right what is answered as it.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns name, family, answered_as, named_for (shares of the truth's groups, 0 where it never happened); in the
-        order of the rows.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
+    frame : Columns name, family, answered_as, named_for (shares of the truth's groups, 0 where it never happened); in
+        the order of the rows.
     """
     token = TOKENS[theme]
-    rows = list(range(len(frame)))
     colours = [marks[family].colour(theme) for family in frame["family"]]
     reach = 1.25 * max(float(frame[["answered_as", "named_for"]].to_numpy().max()), 0.01)
-    figure = go.Figure()
+    data = []
     for column, sign, words in (
         ("answered_as", -1, "of its groups are answered as"),
         ("named_for", 1, "of this one's groups are answered as the source:"),
     ):
         shares = frame[column].tolist()
-        figure.add_trace(
-            go.Bar(
-                name=column,
-                orientation="h",
-                x=[sign * share for share in shares],
-                y=rows,
-                width=0.62,
-                marker={"color": colours, "line": {"width": 0}},
-                text=[_percent(share) if share > 0 else "" for share in shares],
-                textposition="outside",
-                textfont={"size": 12, "color": token["ink"]},
-                cliponaxis=False,
-                hovertext=[
-                    f"{share:.1%} {words}<br><b>{plain(name)}</b>"
-                    for share, name in zip(shares, frame["name"], strict=True)
-                ],
-                hovertemplate="%{hovertext}<extra></extra>",
-            )
-        )
-    figure.add_vline(x=0, line={"color": token["edge"], "width": 1})
-    note = {"yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
-    soft = {"size": 13, "color": token["soft"]}
-    figure.add_annotation(x=-0.03 * reach, text="← it is answered as", xanchor="right", font=soft, **note)
-    figure.add_annotation(x=0.03 * reach, text="answered as it →", xanchor="left", font=soft, **note)
-    figure.update_layout(
-        template=template(theme), margin={"l": 244, "r": 24, "t": 32, "b": 16}, barmode="overlay", hovermode="closest"
-    )
-    figure.update_xaxes(range=[-reach, reach], showticklabels=False, showgrid=False, ticks="", showline=False)
-    figure.update_yaxes(
-        tickvals=rows,
-        ticktext=[plain(name, 33) for name in frame["name"]],
-        range=[max(len(rows), FEWEST_ROWS) - 0.4, -0.6],
-        showgrid=False,
-        ticks="",
-        showline=False,
-    )
-    return figure
+        named = zip(shares, frame["name"], strict=True)
+        hover = [f"{share:.1%} {words}<br><b>{plain(name)}</b>" for share, name in named]
+        numbers = {
+            "text": [_percent(share) if share > 0 else "" for share in shares],
+            "textposition": "outside",
+            "textfont": {"size": 12, "color": token["ink"]},
+        }
+        look = {"color": colours, "line": {"width": 0}}
+        lengths = [sign * share for share in shares]
+        data.append(_row_bars(column, lengths, hover, marker=look, cliponaxis=False, **numbers))
+    head = {"yref": "paper", "yanchor": "bottom"}
+    notes = [
+        plots.note(-0.03 * reach, 1, "← it is answered as", 13, token["soft"], xanchor="right", **head),
+        plots.note(0.03 * reach, 1, "answered as it →", 13, token["soft"], xanchor="left", **head),
+    ]
+    x = {"range": [-reach, reach], "showticklabels": False, "showgrid": False, "ticks": "", "showline": False}
+    y = _bar_rows([plain(name, 33) for name in frame["name"]], showline=False)
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1}, xref="x")]
+    more = {"barmode": "overlay", "annotations": notes, "shapes": shapes}
+    return plots.figure(data, plots.layout(theme, (244, 24, 32, 16), x, y, **more))
 
 
 def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, own: str) -> go.Figure:
     """Families that the wrong answers name, the own family marked.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns family, share (of the wrong answers), expected (if errors fell on any other source alike); most first.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
-    own : str
-        Family whose sources are asked.
+    frame : Columns family, share (of the wrong answers), expected (if errors fell on any other source alike); most
+        first.
+    own : Family whose sources are in question.
     """
-    token = TOKENS[theme]
-    rows = list(range(len(frame)))
-    figure = go.Figure(
-        go.Bar(
-            name="share of errors",
-            orientation="h",
-            x=frame["share"].tolist(),
-            y=rows,
-            width=0.62,
-            marker={"color": [marks[family].colour(theme) for family in frame["family"]]},
-            hovertext=[
-                f"<b>{plain(family)}</b><br>{share:.1%} of the errors; {expected:.1%} if blind"
-                for family, share, expected in frame[["family", "share", "expected"]].itertuples(index=False)
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
-    for row, expected, share in zip(rows, frame["expected"], frame["share"], strict=True):
-        figure.add_shape(
-            type="line", x0=expected, x1=expected, y0=row - 0.4, y1=row + 0.4, line={"color": token["ink"], "width": 2}
-        )
+    ink = TOKENS[theme]["ink"]
+    hover = [
+        f"<b>{plain(family)}</b><br>{share:.1%} of the errors; {expected:.1%} if blind"
+        for family, share, expected in frame[["family", "share", "expected"]].itertuples(index=False)
+    ]
+    look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
+    shapes, notes = [], []
+    for row, (expected, share) in enumerate(zip(frame["expected"], frame["share"], strict=True)):
+        shapes.append(plots.segment((expected, expected), (row - 0.4, row + 0.4), {"color": ink, "width": 2}))
         # Right of both, so that the line does not run through the number.
-        figure.add_annotation(
-            x=max(expected, share), y=row, text=_percent(share), showarrow=False, xanchor="left", xshift=4,
-            font={"size": 13, "color": token["ink"]},
-        )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 132, "r": 56, "t": 8, "b": 48})
-    figure.update_xaxes(title="Share of the wrong answers", rangemode="tozero", tickformat=".0%")
-    figure.update_yaxes(
-        tickvals=rows,
-        ticktext=[f"<b>{plain(family, 16)}</b>" if family == own else plain(family, 16) for family in frame["family"]],
-        range=[max(len(rows), FEWEST_ROWS) - 0.4, -0.6],
-        showgrid=False,
-        ticks="",
-    )
-    return figure
+        notes.append(plots.note(max(expected, share), row, _percent(share), 13, ink, xanchor="left", xshift=4))
+    x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
+    names = [f"<b>{plain(name, 16)}</b>" if name == own else plain(name, 16) for name in frame["family"]]
+    more = {"shapes": shapes, "annotations": notes, "hovermode": None}
+    arrangement = plots.layout(theme, (132, 56, 8, 48), x, _bar_rows(names), **more)
+    return plots.figure([_row_bars("share of errors", frame["share"].tolist(), hover, marker=look)], arrangement)
+
+
+def _row_bars(name: str, lengths: Sequence[float], hover: Sequence[str], **more: object) -> Plot:
+    shape = {"type": "bar", "orientation": "h", "x": list(lengths), "y": list(range(len(lengths))), "width": 0.62}
+    return {"name": name, **shape, "hovertext": list(hover), "hovertemplate": plots.HOVER, **more}
+
+
+def _bar_rows(names: Sequence[str], **more: object) -> Plot:
+    """An axis with a name a bar, with room for :data:`FEWEST_ROWS`."""
+    return plots.rows_axis(names, showgrid=False, **more) | {"range": [max(len(names), FEWEST_ROWS) - 0.4, -0.6]}
 
 
 def _percent(share: float) -> str:
@@ -228,22 +148,13 @@ def _percent(share: float) -> str:
 
 
 def accuracy_of(table: pd.DataFrame, sources: Sequence[str]) -> dict[int, float]:
-    """Mean accuracy of some sources at every budget that was measured.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As in :func:`accuracy_curves`.
-    sources : sequence of str
-        Labels.
-    """
+    """Mean accuracy of some sources at every budget that was measured; ``table`` as in :func:`accuracy_curves`."""
     rows = table[table["source"].isin(list(sources))]
-    means = {
+    return {
         int(column.removeprefix("accuracy_")): float(rows[column].mean())
         for column in table
         if column.startswith("accuracy_") and rows[column].notna().any()
     }
-    return means
 
 
 def accuracy_text(accuracy: Mapping[int, float], k: int) -> str:

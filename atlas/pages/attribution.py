@@ -18,8 +18,8 @@ from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
 from atlas.pages import intervals
-from atlas.pages.compare_chosen import names_of
-from atlas.pages.compare_readouts import readouts
+from atlas.pages.compare.readers import names_of
+from atlas.pages.compare.readouts import readouts
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import READER_COLOURS, TOKENS
 from backend.protocol import READER_PAPER

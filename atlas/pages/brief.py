@@ -14,10 +14,11 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
-from atlas.pages import brief_plates, intervals, neighbourhoods, related_pairs, relationships
+from atlas.pages import brief_plates, intervals, neighbourhoods, relationships
 from atlas.pages.brief_compared import KINDS
 from atlas.pages.brief_plates import USUAL, PrintFigure
 from atlas.pages.methods_words import LIMITS
+from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS
 from backend.store import queries

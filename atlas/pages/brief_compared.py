@@ -7,13 +7,14 @@ import dataclasses
 import pandas as pd
 
 from atlas.data import QueryCache
-from atlas.pages import brief_plates, compare_chosen, compare_elsewhere, compare_readouts
+from atlas.pages import brief_plates
 from atlas.pages.brief_plates import Kind, PrintFigure
+from atlas.pages.compare import readers, readouts
 from atlas.state import View
 
 
 def _reached(cache: QueryCache, view: View) -> PrintFigure | None:
-    drawn = compare_readouts.reached(cache, view)
+    drawn = readouts.reached(cache, view)
     if drawn.absent is not None:
         return None
     caption = (
@@ -22,21 +23,21 @@ def _reached(cache: QueryCache, view: View) -> PrintFigure | None:
         "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
         f"Filled marks were measured here, hollow ones are published. n = {brief_plates.words(cache, view)}."
     )
-    return PrintFigure(drawn.figure, compare_readouts.dots.height_of(drawn.figure), caption, "")
+    return PrintFigure(drawn.figure, readouts.dots.height_of(drawn.figure), caption, "")
 
 
 def _beside(cache: QueryCache, view: View) -> View:
     """The view with the readers that Compare would set beside the header's."""
-    readers = tuple(compare_chosen.chosen(cache, dataclasses.replace(view, readers=())))
-    return dataclasses.replace(view, readers=readers, metric="accuracy")
+    chosen = readers.chosen(cache, dataclasses.replace(view, readers=()))
+    return dataclasses.replace(view, readers=tuple(chosen), metric="accuracy")
 
 
 def _panels(cache: QueryCache, view: View) -> PrintFigure | None:
     shown = _beside(cache, view)
-    drawn = compare_elsewhere.panels(cache, shown)
+    drawn = readers.panels(cache, shown)
     if drawn.absent is not None:
         return None
-    frame = compare_elsewhere.panel_rows(cache, shown)
+    frame = readers.panel_rows(cache, shown)
     caption = (
         "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
         "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
@@ -48,22 +49,22 @@ def _panels(cache: QueryCache, view: View) -> PrintFigure | None:
 
 
 def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return compare_elsewhere.panel_rows(cache, _beside(cache, view))
+    return readers.panel_rows(cache, _beside(cache, view))
 
 
 KINDS: dict[str, Kind] = {
     **brief_plates.KINDS,
     "reached": Kind(
         "What do readouts made here reach beside the paper's best?",
-        compare_chosen.PATH,
+        readers.PATH,
         _reached,
-        compare_readouts.goal_frame,
-        compare_readouts.goals_told,
-        compare_readouts.printed_told,
+        readouts.goal_frame,
+        readouts.goals_told,
+        readouts.printed_told,
     ),
     "shorter": Kind(
         "Does the order hold on other prompts and shorter responses?",
-        compare_chosen.PATH,
+        readers.PATH,
         _panels,
         _panel_rows,
         brief_plates.drawn_readers(_panel_rows),

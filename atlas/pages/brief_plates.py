@@ -15,7 +15,8 @@ from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
-from atlas.pages import intervals, related_pairs, relationships
+from atlas.pages import intervals, relationships
+from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.protocol import READER_PAPER

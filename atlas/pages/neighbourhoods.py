@@ -1,4 +1,4 @@
-"""Neighbourhoods: who stands beside whom in the original space, and how far that can be trusted."""
+"""Neighbourhoods: who is near to whom in the original space, and how far that can be trusted."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from dash import Dash, Input, Output, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, QueryCache, questions
-from atlas.drawing import FigureView, Part
+from atlas.data import QueryCache, questions
+from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
+from atlas.figures import plots
 from atlas.figures.attribution import Line, rate_text
-from atlas.figures.neighbourhoods import p_text
-from atlas.pages.map_card import voters
+from atlas.pages import pieces
+from atlas.pages.map.card import voters
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
 from backend.store import queries
@@ -65,82 +66,47 @@ def layout(cache: QueryCache, view: View) -> Component:
     def section(name: str, drawn: FigureView, height: int, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
 
+    def grid(name: str, content: tuple[Component, shell.Children], **more: Any) -> Component:
+        return shell.grid_section(name, QUESTIONS[name], *content, origin=origin, **more)
+
+    near = [
+        pieces.source_field("near-source", cache, view, view.source, "Source", "A source", "Source"),
+        html.Div(_pages(cache, view), id="near-links", className="ways"),
+    ]
+    pair = [
+        pieces.source_field("pair-first", cache, view, view.source, "First", "A source", "First source"),
+        pieces.source_field("pair-second", cache, view, view.other, "Second", "Another", "Second source"),
+    ]
+    any_pair = [
+        html.H3("Ask for any pair"),
+        html.Div(pair, className="controls"),
+        pieces.live("pair-answer", _chosen_pair(cache, view)),
+    ]
+    beside = [
+        section("agreement", _agreement(cache, view), 380),
+        section("stability", _stability(cache, view), 380),
+        section("trust", _trust(cache, view), 380),
+        section("domains", _domains(cache, view), 380),
+    ]
     return html.Div(
-        className="column",
-        children=[
+        [
             drawing.remembered(PAGE.name),
             drawing.head("Neighbourhoods", "near-answer", _answer(cache, view)),
             section("purity", _purity(cache, view), 340),
-            shell.grid_section("neighbours", QUESTIONS["neighbours"], *_neighbours(cache, view), origin=origin),
-            section(
-                "nearest",
-                _nearest(cache, view),
-                380,
-                controls=[
-                    shell.labelled(
-                        "Source",
-                        "near-source",
-                        shell.source_search("near-source", cache, view.roster, view.source, "A source", "Source"),
-                    ),
-                    html.Div(_pages(cache, view), id="near-links", className="ways"),
-                ],
-            ),
-            shell.grid_section(
-                "pairs",
-                QUESTIONS["pairs"],
-                *_pairs(cache, view),
-                origin=origin,
-                height=360,
-                below=html.Div(
-                    className="ask",
-                    children=[
-                        html.H3("Ask for any pair"),
-                        html.Div(
-                            className="controls",
-                            children=[
-                                shell.labelled(
-                                    "First",
-                                    "pair-first",
-                                    shell.source_search(
-                                        "pair-first", cache, view.roster, view.source, "A source", "First source"
-                                    ),
-                                ),
-                                shell.labelled(
-                                    "Second",
-                                    "pair-second",
-                                    shell.source_search(
-                                        "pair-second", cache, view.roster, view.other, "Another", "Second source"
-                                    ),
-                                ),
-                            ],
-                        ),
-                        html.Div(_asked_pair(cache, view), id="pair-answer", **{"aria-live": "polite"}),
-                    ],
-                ),
-            ),
-            html.Div(
-                className="two",
-                children=[
-                    section("agreement", _agreement(cache, view), 380),
-                    section("stability", _stability(cache, view), 380),
-                    section("trust", _trust(cache, view), 380),
-                    section("domains", _domains(cache, view), 380),
-                ],
-            ),
+            grid("neighbours", _neighbours(cache, view)),
+            section("nearest", _nearest(cache, view), 380, controls=near),
+            grid("pairs", _pairs(cache, view), height=360, below=html.Div(any_pair, className="ask")),
+            html.Div(beside, className="two"),
             section("tree", _tree(cache, view), _tree_height(cache, view)),
         ],
+        className="column",
     )
 
 
 def register(app: Dash) -> None:
     """Callbacks of the page."""
-    source = Input("near-source", "value")
-    other = Input("pair-second", "value")
+    source, other = Input("near-source", "value"), Input("pair-second", "value")
     drawing.remember(app, PAGE.name, source=source, other=other)
-    tall = Part(
-        (Output({"type": "body", "figure": "tree"}, "style"),),
-        lambda cache, view: ({"height": _tree_height(cache, view)},),
-    )
     drawing.follow(
         app,
         drawing.place("near-answer", _answer),
@@ -154,16 +120,11 @@ def register(app: Dash) -> None:
         drawing.figure("stability", _stability),
         drawing.figure("trust", _trust),
         drawing.figure("domains", _domains),
-        tall,
+        pieces.sized("tree", _tree_height),
     )
-    drawing.follow(
-        app,
-        drawing.figure("nearest", _nearest),
-        drawing.place("near-links", _pages),
-        drawing.figure("tree", _tree),
-        source=source,
-    )
-    drawing.follow(app, drawing.place("pair-answer", _asked_pair), source=source, other=other)
+    nearest = drawing.figure("nearest", _nearest), drawing.place("near-links", _pages), drawing.figure("tree", _tree)
+    drawing.follow(app, *nearest, source=source)
+    drawing.follow(app, drawing.place("pair-answer", _chosen_pair), source=source, other=other)
 
     # A row, a leaf, either of the two fields: all of them set the one selected source.
     @app.callback(
@@ -178,19 +139,16 @@ def register(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def selected(
-        source: str | None,
-        first: str | None,
-        row: list[dict[str, Any]] | None,
-        pair: list[dict[str, Any]] | None,
+        source: str | None, first: str | None, near: list[dict[str, Any]] | None, pair: list[dict[str, Any]] | None,
         leaf: dict[str, Any] | None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         trigger = ctx.triggered_id
         if trigger == "near-source":
             return no_update, source, no_update
         if trigger == "pair-first":
             return first, no_update, no_update
-        if trigger == "neighbours-grid" and row:
-            return row[0]["source"], row[0]["source"], no_update
+        if trigger == "neighbours-grid" and near:
+            return near[0]["source"], near[0]["source"], no_update
         if trigger == "pairs-grid" and pair:
             return pair[0]["source"], pair[0]["source"], pair[0]["other"]
         points = (leaf or {}).get("points") or []
@@ -198,77 +156,68 @@ def register(app: Dash) -> None:
             return points[0]["customdata"][0], points[0]["customdata"][0], no_update
         return no_update, no_update, no_update
 
-    @app.callback(
-        Output("near-source", "data"),
-        Output("pair-first", "data"),
-        Output("pair-second", "data"),
-        Input("roster", "value"),
-        prevent_initial_call=True,
-    )
+    fields = [Output(name, "data") for name in ("near-source", "pair-first", "pair-second")]
+
+    @app.callback(*fields, Input("roster", "value"), prevent_initial_call=True)
     def offered(roster: str) -> Any:
         return (shell.source_options(questions(), roster),) * 3
-
-
-# ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
 
 
+def _purity_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.family_purity, view.roster, view.domain)
+
+
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     reader = cache.map_reader(view)
     frame = cache.ask(queries.family_purity, view.roster, view.domain, reader or "")
     if frame.empty:
-        others = cache.ask(queries.family_purity, view.roster, view.domain)["reader"].nunique()
+        others = _purity_rows(cache, view)["reader"].nunique()
         if not others:
             return [f"No geometry has been measured for {drawing.choice_words(view)}."]
         rest = "1 other is" if others == 1 else f"{others} others are"
         return [f"This reader has no geometry for {drawing.choice_words(view)}; {rest} shown below."]
-    row = frame.iloc[0]
-    blind = f"; blind neighbours would give {100 * row['expectation']:.0f} %. "
+    first = frame.iloc[0]
+    blind = f"; blind neighbours would give {100 * first['expectation']:.0f} %. "
     return [
-        html.Strong(f"{100 * row['purity']:.0f} %"),
-        f" of {asked_words(row)} have a sibling as their nearest{blind}"
-        if row["k"] == 1
-        else f" of the {row['k']} nearest of {asked_words(row)} are siblings{blind}",
+        html.Strong(f"{100 * first['purity']:.0f} %"),
+        f" of {asked_words(first)} have a sibling as their nearest{blind}"
+        if first["k"] == 1
+        else f" of the {first['k']} nearest of {asked_words(first)} are siblings{blind}",
         html.Span(f"Seen by {cache.reader_words(reader)}, without any training on names.", className="soft"),
     ]
 
 
-def asked_words(row: pd.Series) -> str:
+def asked_words(purity: pd.Series) -> str:
     """Sources that a row of family purity is of, in words."""
-    return f"the {int(row['sources'])} sources in families of five or more"
-
-
-def _purity_lines(cache: QueryCache, view: View, frame: pd.DataFrame) -> list[Line]:
-    token = TOKENS[view.theme]
-    chosen = cache.map_reader(view)
-    readers = list(dict.fromkeys(frame["reader"]))
-    behind = [
-        Line(reader, cache.reader_name(reader), token["edge"], front=False) for reader in readers if reader != chosen
-    ]
-    return [*behind, Line(chosen, cache.reader_name(chosen), token["accent"])] if chosen in readers else behind
+    return f"the {int(purity['sources'])} sources in families of five or more"
 
 
 def _purity(cache: QueryCache, view: View) -> FigureView:
-    frame = cache.ask(queries.family_purity, view.roster, view.domain)
+    frame = _purity_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "family purity")
-    chosen = cache.map_reader(view)
-    lines = _purity_lines(cache, view, frame)
-    own = frame[frame["reader"] == chosen] if chosen in set(frame["reader"]) else frame
-    row = own.iloc[0]
-    tested = own["p_holm"].dropna() if own["p_holm"].notna().any() else own["p_value"].dropna()
-    kind = "Holm-corrected p" if own["p_holm"].notna().any() else "permutation p"
-    text = f" Largest {kind} {p_text(tested.max())}." if len(tested) else ""
-    others = sum(not line.front for line in lines)
+    token, chosen, readers = TOKENS[view.theme], cache.map_reader(view), list(dict.fromkeys(frame["reader"]))
+    names = {reader: cache.reader_name(reader) for reader in readers}
+    lines = [Line(reader, names[reader], token["edge"], front=False) for reader in readers if reader != chosen]
+    others = len(lines)
+    if chosen in readers:
+        lines.append(Line(chosen, names[chosen], token["accent"]))
+    own = frame[frame["reader"] == chosen] if chosen in readers else frame
+    first = own.iloc[0]
+    corrected = own["p_holm"].notna().any()
+    tested = own["p_holm" if corrected else "p_value"].dropna()
+    kind = "Holm-corrected p" if corrected else "permutation p"
+    text = f" Largest {kind} {plots.p_text(tested.max())}." if len(tested) else ""
     grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
     rest = f" Grey: {others} {grey}." if others else ""
     sentence = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
-        f", with the 95 % bootstrap interval. n = {int(row['sources'])} sources of {int(row['families'])} families."
+        f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of {int(first['families'])} families."
         f"{text}{rest}",
     ]
     return FigureView(figures.family_purity(frame, lines, theme=view.theme), sentence)
@@ -299,47 +248,41 @@ def _neighbours(cache: QueryCache, view: View) -> tuple[Component, shell.Childre
 
 
 def _nearest_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    reader = cache.map_reader(view)
-    return cache.ask(queries.neighbors, reader, view.roster, view.domain, view.source, NEAREST)
+    return cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source, NEAREST)
 
 
 def _nearest(cache: QueryCache, view: View) -> FigureView:
     if not view.source:
-        return FigureView(
-            drawing.blank(view.theme),
-            "The ten nearest sources of one, by cosine.",
-            shell.empty("No source is selected", "Select a row of the table above, or type a name"),
-        )
+        empty = shell.empty("No source is selected", "Select a row of the table above, or type a name")
+        return FigureView(drawing.blank(view.theme), "The ten nearest sources of one, by cosine.", empty)
     frame = _nearest_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "neighbourhood of this source")
-    whole = cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain).set_index("source")
-    own = whole.loc[view.source]
+    everyone = _rows(cache, view).set_index("source")
+    own = everyone.loc[view.source]
     kin = int((frame["family"] == own["family"]).sum())
     sentence = [
         shell.source_name(own["name"]),
-        f" and its {len(frame)} nearest of {len(whole) - 1}; {kin} of them are {own['family']}, as are "
+        f" and its {len(frame)} nearest of {len(everyone) - 1}; {kin} of them are {own['family']}, as are "
         f"{int(own['kin'])} sources of the roster besides it.",
     ]
     return FigureView(figures.nearest_sources(frame, cache.marks(), theme=view.theme), sentence)
 
 
 def _pages(cache: QueryCache, view: View) -> list[Component]:
-    if not view.source:
-        return []
-    profile = cache.ask(queries.source_profile, view.source, "", view.roster, view.domain)
+    profile = cache.ask(queries.source_profile, view.source, "", view.roster, view.domain) if view.source else None
     if profile is None:
         return []
     return [
-        html.Span(["Page of ", shell.source_link(view, view.source, profile.name)], className="marked"),
-        html.Span(["Family ", shell.family_link(view, profile.family)], className="marked"),
+        pieces.marked("Page of ", shell.source_link(view, view.source, profile.name)),
+        pieces.marked("Family ", shell.family_link(view, profile.family)),
     ]
 
 
 def _pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     frame = cache.ask(queries.cross_family_pairs, voters(cache, view), view.roster, view.domain, WITHIN)
-    need = [max(FEWEST, math.ceil(SHARE * count)) for count in frame["readers"]]
-    passed = (frame["near"] >= need) & (frame["median_rank"] <= WITHIN)
+    needed = [max(FEWEST, math.ceil(SHARE * count)) for count in frame["readers"]]
+    passed = (frame["near"] >= needed) & (frame["median_rank"] <= WITHIN)
     return frame.assign(passes=["yes" if passes else "" for passes in passed])
 
 
@@ -347,7 +290,7 @@ def _pairs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     frame = _pair_rows(cache, view)
     if frame.empty:
         return drawing.absent(drawing.unmapped(cache, view, "pair of sources"))
-    voters = int(frame["readers"].max())
+    readers = int(frame["readers"].max())
     columns = [
         tables.words("name", "Source", 140, 1, cellClass="mono"),
         tables.family("family", "Family", 108),
@@ -359,72 +302,71 @@ def _pairs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.words("passes", "Passes", 68),
     ]
-    rule = (
-        f"A pair passes when {FEWEST} of 4 readers put each among the other's {WITHIN} nearest and the median agrees. "
-    )
-    passing = int((frame["passes"] == "yes").sum())
     judged = (
-        f"{passing} pairs pass with {voters} readers."
-        if voters >= FEWEST
-        else f"Here {voters} reader{'s' if voters > 1 else ''} voted, so these are candidates and none can pass."
+        f"{int((frame['passes'] == 'yes').sum())} pairs pass with {readers} readers."
+        if readers >= FEWEST
+        else f"Here {pieces.counted(readers, 'reader')} voted, so these are candidates and none can pass."
     )
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
-    sentence = f"{rule}{judged} n = {len(frame)} pairs, the closest first."
+    sentence = (
+        f"A pair passes when {FEWEST} of 4 readers put each among the other's {WITHIN} nearest and the median agrees. "
+        f"{judged} n = {len(frame)} pairs, the closest first."
+    )
     return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
 
 
-def _asked_pair(cache: QueryCache, view: View) -> list[Component]:
+def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
+    """Every reader's ranks of the two chosen sources."""
     if not view.source or not view.other:
-        return [html.P("Choose two sources, or select a row: every reader's ranks appear here.", className="sentence")]
+        return [pieces.words("Choose two sources, or select a row: every reader's ranks appear here.")]
     if view.source == view.other:
-        return [html.P("These are one and the same source.", className="sentence caution")]
+        return [pieces.words("These are one and the same source.", caution=True)]
     frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
     if frame.empty:
-        return [html.P(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", className="sentence")]
-    body = [
-        html.Tr(
-            [
-                html.Th([cache.reader_name(row.reader), shell.origin_badge(row.origin)], scope="row"),
-                html.Td(f"{row.rank:.0f}"),
-                html.Td("–" if pd.isna(row.rank_back) else f"{row.rank_back:.0f}"),
-                html.Td("–" if pd.isna(row.mutual_rank) else f"{row.mutual_rank:.0f}"),
-                html.Td(rate_text(row.cosine)),
-                html.Td(f"{100 * row.percentile:.1f} %"),
-            ],
-            className="here" if row.reader == cache.map_reader(view) else "",
+        return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.")]
+    rows = [
+        pieces.row(
+            [cache.reader_name(pair.reader), shell.origin_badge(pair.origin)],
+            f"{pair.rank:.0f}",
+            pieces.count_text(pair.rank_back),
+            pieces.count_text(pair.mutual_rank),
+            rate_text(pair.cosine),
+            f"{100 * pair.percentile:.1f} %",
+            here=pair.reader == cache.map_reader(view),
         )
-        for row in frame.itertuples(index=False)
+        for pair in frame.itertuples(index=False)
     ]
-    heads = ["Reader", "rank from the first", "rank from the second", "mutual rank", "cosine", "percentile"]
     return [
-        html.Table(
-            [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
-            className="small wide",
+        pieces.table(
+            ["Reader", "rank from the first", "rank from the second", "mutual rank", "cosine", "percentile"], rows
         )
     ]
+
+
+def _agreement_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.reader_agreement, view.roster, view.domain)
 
 
 def _agreement(cache: QueryCache, view: View) -> FigureView:
-    frame = cache.ask(queries.reader_agreement, view.roster, view.domain)
+    frame = _agreement_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "agreement between readers")
-    readers = [
-        reader
-        for _, members in cache.reader_groups()
-        for reader in members
-        if reader in set(frame["reader"]) | set(frame["other"])
-    ]
-    names = cache.short_names(readers)
+    compared = set(frame["reader"]) | set(frame["other"])
+    readers = [reader for _, members in cache.reader_groups() for reader in members if reader in compared]
     pairs = len(frame[frame["metric"] == "spearman"])
     sentence = (
         "Above the diagonal the Spearman correlation of all distances between sources, below it the share of the "
         f"nearest ten that two readers have in common. n = {pairs} pairs of readers."
     )
-    return FigureView(figures.agreement_matrix(frame, names, theme=view.theme), sentence)
+    return FigureView(figures.agreement_matrix(frame, cache.short_names(readers), theme=view.theme), sentence)
+
+
+def _stability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.prompt_stability, view.roster, view.domain, cache.map_reader(view))
 
 
 def _stability(cache: QueryCache, view: View) -> FigureView:
-    frame = cache.ask(queries.prompt_stability, view.roster, view.domain, cache.map_reader(view))
+    frame = _stability_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "prompt stability")
     sentence = (
@@ -439,8 +381,8 @@ def _quality(cache: QueryCache, view: View) -> pd.DataFrame:
     key = (cache.map_reader(view), view.roster, view.domain)
     swept = cache.ask(projection_sweep, *key)
     swept = swept.assign(method=[f"t-SNE, perplexity {perplexity:.0f}" for perplexity in swept["perplexity"]])
-    made = cache.ask(queries.projection_quality, *key).replace({"method": PROJECTIONS})
-    return pd.concat([made, swept.drop(columns="perplexity")], ignore_index=True) if len(swept) else made
+    maps = cache.ask(queries.projection_quality, *key).replace({"method": PROJECTIONS})
+    return pd.concat([maps, swept.drop(columns="perplexity")], ignore_index=True) if len(swept) else maps
 
 
 def _trust(cache: QueryCache, view: View) -> FigureView:
@@ -450,18 +392,15 @@ def _trust(cache: QueryCache, view: View) -> FigureView:
         return drawing.unmapped(cache, view, "map")
     swept = frame[~frame["method"].isin(list(PROJECTIONS.values()))]
     names = [*PROJECTIONS.values(), *dict.fromkeys(swept["method"])]
-    more = (
-        f" Below, t-SNE with {swept['settings'].nunique()} other settings: a row a perplexity, a point a seed."
-        if len(swept)
-        else ""
-    )
+    settings = swept["settings"].nunique()
+    more = f" Below, t-SNE with {settings} other settings: a row a perplexity, a point a seed." if len(swept) else ""
     sentence = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
-        f"n = {len(cache.ask(queries.sources, view.roster))} sources.{more}",
+        f"n = {pieces.roster_size(cache, view)} sources.{more}",
     ]
-    drawn = figures.map_trust(frame, dict(zip(names, names, strict=True)), TRUST, theme=view.theme)
-    return FigureView(drawn, sentence)
+    figure = figures.map_trust(frame, dict(zip(names, names, strict=True)), TRUST, theme=view.theme)
+    return FigureView(figure, sentence)
 
 
 def _domain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -473,28 +412,26 @@ def _domains(cache: QueryCache, view: View) -> FigureView:
     frame = _domain_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "search across domains")
-    ways = {
-        (row.query_domain, row.gallery_domain): " in ".join(
-            DOMAIN_NAMES.get(name, name) for name in (row.query_domain, row.gallery_domain)
-        )
-        for row in frame.itertuples(index=False)
-    }
-    label = next(iter(ways.values()))
-    one = frame[(frame["query_domain"] == next(iter(ways))[0])]
+    query, gallery = frame.iloc[0][["query_domain", "gallery_domain"]]
+    way = f"{pieces.domain_words(query)} in {pieces.domain_words(gallery)}"
     sentence = (
-        f"A source's signature of one domain sought among all signatures of the other ({label}): filled as it is, "
-        f"hollow after each domain's mean is taken away. n = {len(cache.ask(queries.sources, view.roster))} sources."
+        f"A source's signature of one domain sought among all signatures of the other ({way}): filled as it is, "
+        f"hollow after each domain's mean is taken away. n = {pieces.roster_size(cache, view)} sources."
     )
-    return FigureView(figures.domain_search(one, DOMAIN_METRICS, theme=view.theme), sentence)
+    one_way = frame[frame["query_domain"] == query]
+    return FigureView(figures.domain_search(one_way, DOMAIN_METRICS, theme=view.theme), sentence)
+
+
+def _steps(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
 
 
 def _tree_height(cache: QueryCache, view: View) -> int:
-    steps = cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
-    return figures.tree_height(len(cache.ask(queries.sources, view.roster))) if len(steps) else EMPTY_HEIGHT
+    return figures.tree_height(pieces.roster_size(cache, view)) if len(_steps(cache, view)) else EMPTY_HEIGHT
 
 
 def _tree(cache: QueryCache, view: View) -> FigureView:
-    steps = cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
+    steps = _steps(cache, view)
     if steps.empty:
         return drawing.unmapped(cache, view, "tree of sources")
     sources = cache.ask(queries.sources, view.roster)
@@ -505,42 +442,23 @@ def _tree(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figures.tree(steps, sources, cache.marks(), theme=view.theme, selected=view.source), sentence)
 
 
-# ---- what the figures say of themselves -----------------------------------------------------------------------------
-
-
 def _trust_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    frame = _quality(cache, view).drop(columns="build_id")
+    frame = _quality(cache, view)
     settings = [json.loads(text) for text in frame["settings"]]
-    return frame.assign(
-        seed=[setting.get("seed") for setting in settings],
-        perplexity=[setting.get("perplexity") for setting in settings],
-    )
+    return frame.assign(**{name: [setting.get(name) for setting in settings] for name in ("seed", "perplexity")})
 
 
 def _tree_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    steps = cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
-    names = cache.ask(queries.sources, view.roster)["name"]
-    count = len(names)
-
-    def named(node: int) -> str:
-        return str(names.iloc[node]) if node < count else f"cluster {node - count + 1}"
-
-    return steps.assign(
-        step=steps["step"] + 1,
-        left_node=[named(int(node)) for node in steps["left_node"]],
-        right_node=[named(int(node)) for node in steps["right_node"]],
-    )
+    steps = _steps(cache, view)
+    names = list(cache.ask(queries.sources, view.roster)["name"])
+    nodes = [*map(str, names), *(f"cluster {number + 1}" for number in range(len(steps)))]
+    named = {side: [nodes[int(node)] for node in steps[side]] for side in ("left_node", "right_node")}
+    return steps.assign(step=steps["step"] + 1, **named)
 
 
-def _key(cache: QueryCache, view: View) -> dict[str, object]:
-    return {"reader": cache.map_reader(view), "roster": view.roster, "domain": view.domain}
-
-
-def _told(table: Any, store: str, **less: str) -> shell.FigureMeta:
-    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-        return store, {name: value for name, value in _key(cache, view).items() if name not in less}
-
-    return shell.FigureMeta(table, made, QueryCache.map_reader)
+def _meta(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
+    shown = pieces.without(rows, "build_id", "best_other", "best_other_name")
+    return pieces.meta(shown, store, pieces.map_key(*(names or ("reader", "roster", "domain"))), QueryCache.map_reader)
 
 
 PAGE = shell.Page(
@@ -551,30 +469,14 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "purity": _told(
-            lambda cache, view: cache.ask(queries.family_purity, view.roster, view.domain).drop(columns="build_id"),
-            "family_purity",
-        ),
-        "neighbours": _told(_rows, "neighbors"),
-        "nearest": _told(_nearest_rows, "neighbors"),
-        "pairs": _told(_pair_rows, "neighbors", reader=""),
-        "agreement": _told(
-            lambda cache, view: cache.ask(queries.reader_agreement, view.roster, view.domain).drop(columns="build_id"),
-            "reader_agreement",
-            reader="",
-        ),
-        "stability": _told(
-            lambda cache, view: cache.ask(
-                queries.prompt_stability, view.roster, view.domain, cache.map_reader(view)
-            ).drop(columns="build_id"),
-            "prompt_stability",
-        ),
-        "trust": _told(_trust_table, "projection_quality"),
-        "domains": _told(
-            lambda cache, view: _domain_rows(cache, view).drop(columns=["build_id", "best_other", "best_other_name"]),
-            "cross_domain",
-            domain="",
-        ),
-        "tree": _told(_tree_table, "dendrogram"),
+        "purity": _meta(_purity_rows, "family_purity"),
+        "neighbours": _meta(_rows, "neighbors"),
+        "nearest": _meta(_nearest_rows, "neighbors"),
+        "pairs": _meta(_pair_rows, "neighbors", "roster", "domain"),
+        "agreement": _meta(_agreement_rows, "reader_agreement", "roster", "domain"),
+        "stability": _meta(_stability_rows, "prompt_stability"),
+        "trust": _meta(_trust_table, "projection_quality"),
+        "domains": _meta(_domain_rows, "cross_domain", "reader", "roster"),
+        "tree": _meta(_tree_table, "dendrogram"),
     },
 )

@@ -24,8 +24,6 @@ from atlas.pages import (
     attribution,
     brief,
     compare,
-    compare_chosen,
-    compare_elsewhere,
     family,
     map,
     methods,
@@ -33,6 +31,7 @@ from atlas.pages import (
     relationships,
     source,
 )
+from atlas.pages.compare import readers
 from atlas.state import View
 from backend.geometry.maps import METHODS as MAP_METHODS
 from backend.store import queries
@@ -402,11 +401,11 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
     view = asked.resolve_view(View(roster="12-way", readers=chosen))
     assert view.readers == chosen
     with app.server.test_request_context():
-        drawn = compare_chosen.curves(asked, view)
-        ends = compare_chosen.end_rows(asked, view).set_index(["reader", "metric", "k"])
-        table = json.dumps(compare_chosen.ends(asked, view)[0].to_plotly_json(), default=_as_json)
-        elsewhere = compare_elsewhere.elsewhere(asked, view)
-        default = compare_chosen.chosen(asked, asked.resolve_view(View(roster="12-way")))
+        drawn = readers.curves(asked, view)
+        ends = readers.end_rows(asked, view).set_index(["reader", "metric", "k"])
+        table = json.dumps(readers.ends(asked, view)[0].to_plotly_json(), default=_as_json)
+        elsewhere = readers.elsewhere(asked, view)
+        default = readers.chosen(asked, asked.resolve_view(View(roster="12-way")))
     lines = {trace.name: trace for trace in drawn.figure.data}
     assert list(lines) == ["Vast-70B", "Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
     assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"

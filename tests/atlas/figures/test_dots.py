@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atlas.figures import dots, goals, labels, panels, proxies
+from atlas.figures import compare, dots, plots
 from atlas.figures.attribution import Line
 from atlas.theme import TOKENS
 
@@ -25,7 +25,7 @@ def test_goals_stand_beside_their_answers() -> None:
         columns=["row", "answer", "name", "value", "low", "high", "aim"],
     )
     names = {row: row for row in ("One trace", "Short", "Elsewhere")}
-    figure = go.Figure(goals.goal_rows(frame, names, theme="light"))
+    figure = go.Figure(dots.goal_rows(frame, names, theme="light"))
     drawn = {trace.name: trace for trace in figure.data}
     assert list(drawn["aimed for"].x) == [0.56, 0.92, 0.4]
     ours, theirs = drawn["fused readout here"], drawn["paper's best READER"]
@@ -50,7 +50,7 @@ def test_panels_share_one_scale_and_name_what_is_missing() -> None:
     )
     where = {("x", "clean"): "Whole", ("x", "t64"): "64 tokens", ("y", "clean"): "Elsewhere"}
     lines = [Line("b", "theirs", "#112233"), Line("a", "ours", "#445566")]
-    plot = panels.curve_panels(frame, where, lines, theme="dark", axis="Accuracy", k=5, unit=True)
+    plot = compare.curve_panels(frame, where, lines, theme="dark", axis="Accuracy", k=5, unit=True)
     figure = go.Figure(plot)
     assert [(trace.name, trace.xaxis) for trace in figure.data] == [
         ("theirs", "x"), ("ours ± std", "x"), ("ours", "x"), ("ours ± std", "x2"), ("ours", "x2"),
@@ -73,13 +73,13 @@ def test_the_fit_line_is_the_least_squares_one() -> None:
             "value": [0.1, 0.3, 0.4],
         }
     )
-    figure = go.Figure(proxies.capability_fit(frame, {"B": "r = .900"}, theme="dark", k=20))
+    figure = go.Figure(compare.capability_fit(frame, {"B": "r = .900"}, theme="dark", k=20))
     line, marks = figure.data
     slope, offset = np.polyfit([10, 20, 40], [0.1, 0.3, 0.4], 1)
     assert list(line.y) == pytest.approx([slope * 10 + offset, slope * 40 + offset])
     assert list(marks.text) == ["one", "two", "three"] and "one-Instruct-2512" in marks.hovertext[0]
     assert "r = .900" in figure.layout.annotations[0].text
-    few = go.Figure(proxies.capability_fit(frame.head(2), {}, theme="dark", k=20))
+    few = go.Figure(compare.capability_fit(frame.head(2), {}, theme="dark", k=20))
     assert [trace.name for trace in few.data] == ["B"]
 
 
@@ -95,7 +95,7 @@ def test_costs_of_published_readers_are_hollow() -> None:
             "value": [0.8, 0.9, 0.7],
         }
     )
-    figure = go.Figure(proxies.cost_scatter(frame, theme="light", axis="Parameters", k=20))
+    figure = go.Figure(compare.cost_scatter(frame, theme="light", axis="Parameters", k=20))
     reader, words = figure.data
     assert reader.marker.color[1] == TOKENS["light"]["ground"] != reader.marker.color[0]
     assert figure.layout.xaxis.type == "log" and words.text[0] == "&lt;i&gt;words&lt;/i&gt;"
@@ -125,9 +125,9 @@ def test_differences_stand_in_their_places_with_their_p() -> None:
 
 def test_names_leave_each_other_alone() -> None:
     # Two marks side by side: one name above, one below; at the right end a name stays inside.
-    assert labels.sides([100, 110], [50, 50], ["a long name", "another one"], 400) == ["top center", "bottom center"]
-    assert labels.sides([395], [50], ["a long name"], 400) == ["middle left"]
-    assert labels.sides([], [], [], 400) == []
+    assert plots.sides([100, 110], [50, 50], ["a long name", "another one"], 400) == ["top center", "bottom center"]
+    assert plots.sides([395], [50], ["a long name"], 400) == ["middle left"]
+    assert plots.sides([], [], [], 400) == []
 
 
 @given(
@@ -136,5 +136,5 @@ def test_names_leave_each_other_alone() -> None:
     )
 )
 def test_every_name_has_a_side(marks: list[tuple[int, int, str]]) -> None:
-    found = labels.sides(*[[mark[part] for mark in marks] for part in range(3)], 400)
-    assert len(found) == len(marks) and set(found) <= set(labels.SIDES)
+    found = plots.sides(*[[mark[part] for mark in marks] for part in range(3)], 400)
+    assert len(found) == len(marks) and set(found) <= set(plots.SIDES)

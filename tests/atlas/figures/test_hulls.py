@@ -9,8 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures.hulls import FAINT, MARGIN, cluster_colours, hull_edges, hull_shapes
-from atlas.figures.map import map_figure
+from atlas.figures.map import FAINT, MARGIN, cluster_colours, hull_edges, hull_shapes, map_figure
 from atlas.theme import TOKENS, faded, family_marks, translucent
 
 MARKS = family_marks(["Qwen", "GPT"])

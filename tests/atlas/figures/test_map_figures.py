@@ -7,12 +7,11 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures.joint import joint_figure
-from atlas.figures.labels import SIDES, free_sides
 from atlas.figures.map import (
     DEFAULT_CAMERA,
     HALF,
     camera_layout,
+    joint_figure,
     label_sides,
     map_figure,
     of_size,
@@ -20,6 +19,7 @@ from atlas.figures.map import (
     shown,
     stated_size,
 )
+from atlas.figures.plots import SIDES, free_sides
 from atlas.state import View
 from atlas.theme import TOKENS, Plot, family_marks, translucent
 

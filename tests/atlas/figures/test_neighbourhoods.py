@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from atlas.figures import neighbourhoods as figures
+from atlas.figures import plots
 from atlas.figures.attribution import Line
 from atlas.theme import TOKENS, family_marks
 
@@ -144,4 +145,4 @@ def test_the_tree_joins_clusters_and_colours_pure_branches() -> None:
     [(0.25, ".250"), (0.001, ".001"), (0.0001, "< .001"), (0.9994, ".999"), (1.0, "> .999"), (float("nan"), "–")],
 )
 def test_p_values_are_never_nought_or_one(value: float, text: str) -> None:
-    assert figures.p_text(value) == text
+    assert plots.p_text(value) == text

@@ -7,7 +7,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures import dots, pairs, relationships
+from atlas.figures import plots, relationships
+from atlas.figures import relationships as pairs
 from atlas.theme import READER_COLOURS, TOKENS
 
 NAMES = {"mpt": "MPT", "big": "READER · <b>Big</b>"}
@@ -194,4 +195,4 @@ def test_a_decision_is_told_with_whether_it_is_right() -> None:
     assert pairs.decided(float("nan"), True) == ""
     assert pairs.decided(0.3, True) == "<br>read as related"
     assert pairs.decided(0.3, False) == "<br>read as related, wrongly"
-    assert dots.signed(-0.11) == "−.110" and dots.signed(0.5) == "+.500"
+    assert plots.signed(-0.11) == "−.110" and plots.signed(0.5) == "+.500"

@@ -13,7 +13,7 @@ from dash import Dash
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages import attribution, family, intervals, neighbourhoods
-from atlas.pages.compare_chosen import corrected
+from atlas.pages.compare.readers import corrected
 from atlas.state import View
 from backend.store import queries
 from backend.store.database import open_work, publish

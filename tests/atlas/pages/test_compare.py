@@ -16,7 +16,8 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import compare, compare_chosen, compare_elsewhere, compare_forms, compare_proxies, compare_readouts
+from atlas.pages import compare
+from atlas.pages.compare import proxies, readers, readouts
 from atlas.state import View
 from backend.reference.results_readouts import GOALS
 from backend.store import queries
@@ -58,48 +59,48 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
 
 
 def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view: View) -> None:
-    assert compare_readouts.fused_reader(asked, view) == "fused/tiny/ur"
-    frame = compare_readouts.goal_frame(asked, view).set_index(["row", "answer"])
+    assert readouts.fused_reader(asked, view) == "fused/tiny/ur"
+    frame = readouts.goal_frame(asked, view).set_index(["row", "answer"])
     one = frame.loc["One trace"]
     assert one.at["readout", "value"] == pytest.approx(MEMBERS["fused"])
     assert one.at["readout", "low"] == pytest.approx(MEMBERS["fused"] - 0.02)
     # Aims, and what the paper prints, are for 100 sources.
     assert one["aim"].isna().all() and "paper" not in one.index
-    assert "off by .020" in told(compare_readouts.reached(asked, view).sentence)
+    assert "off by .020" in told(readouts.reached(asked, view).sentence)
     assert ("100 traces, Math100", "readout") in frame.index
 
 
 def test_names_of_proxies_are_cut_as_far_as_they_stay_apart() -> None:
     small, other, third = "SmolLM2-135M-Instruct", "Gemma-3-270M", "SmolLM2-360M-Instruct"
-    assert compare_readouts.brief_names([small, f"{small} + {other}"]) == {
+    assert readouts.brief_names([small, f"{small} + {other}"]) == {
         small: "SmolLM2",
         f"{small} + {other}": "SmolLM2 + Gemma",
     }
-    assert compare_readouts.brief_names([small, third]) == {small: "SmolLM2-135M", third: "SmolLM2-360M"}
-    assert compare_readouts.brief_names([]) == {}
+    assert readouts.brief_names([small, third]) == {small: "SmolLM2-135M", third: "SmolLM2-360M"}
+    assert readouts.brief_names([]) == {}
 
 
 def test_the_aims_are_those_of_the_results() -> None:
     printed = {goal.aim for goal in GOALS if goal.aim < 1 and not goal.at_most}
-    assert {aim.value for aim in compare_readouts.AIMS} == printed
-    assert compare_readouts.WORST_ECE in {goal.aim for goal in GOALS if goal.at_most}
+    assert {aim.value for aim in readouts.AIMS} == printed
+    assert readouts.WORST_ECE in {goal.aim for goal in GOALS if goal.at_most}
 
 
 def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -> None:
-    members = compare_readouts.members(asked, view)
+    members = readouts.members(asked, view)
     assert next(iter(members.figure["layout"]["yaxis"]["ticktext"])) == "Fused: all members"
     assert set(drawn(members.figure)) == {"whole responses", "64 tokens", "32 tokens", "Math100"}
-    gains = compare_readouts.gain_rows(asked, view).set_index(["row", "series"])
+    gains = readouts.gain_rows(asked, view).set_index(["row", "series"])
     # The tests say what another one has less than the fused readout, or the fused readout more than another one.
     assert gains.at[(TINY, "accuracy@1"), "difference"] == pytest.approx(0.14)
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "difference"] == pytest.approx(0.07)
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "low"] == pytest.approx(0.05)
     assert bool(gains.at[(TINY, "accuracy@100"), "clear"]) is False
-    assert "2 of 3 differences are more than luck" in told(compare_readouts.gains(asked, view).sentence)
+    assert "2 of 3 differences are more than luck" in told(readouts.gains(asked, view).sentence)
 
 
 def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: QueryCache, view: View) -> None:
-    frame = compare_elsewhere.every_rows(asked, view).set_index("reader")
+    frame = readers.every_rows(asked, view).set_index("reader")
     fused = frame.loc["fused/tiny/ur"]
     assert fused["accuracy_64_tokens"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.22)
     assert fused["kept_64_tokens"] == pytest.approx(fused["accuracy_64_tokens"] / fused["accuracy_agent500_whole"])
@@ -107,7 +108,7 @@ def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: Q
     # Math100 is the mean of the five fold models.
     assert fused["accuracy_math100"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.305)
     assert list(frame["accuracy_agent500_whole"].dropna()) == sorted(frame["accuracy_agent500_whole"].dropna())[::-1]
-    panels = compare_elsewhere.panels(asked, asked.resolve_view(View(roster="12-way", readers=("fused/tiny/ur", VAST))))
+    panels = readers.panels(asked, asked.resolve_view(View(roster="12-way", readers=("fused/tiny/ur", VAST))))
     layout = go.Figure(panels.figure).layout
     heads = [note.text for note in layout.annotations]
     assert heads[:2] == ["<b>Agent500, whole</b>", "<b>64 tokens</b>"] and "not measured" not in heads
@@ -126,23 +127,23 @@ def test_a_number_is_as_sure_as_its_folds_agree_not_its_seeds(asked: QueryCache)
         ],
         columns=["reader", "benchmark", "condition", "reduction", "value", "std"],
     ).assign(metric="accuracy", k=5, n=9, origin="measured")
-    frame = compare_elsewhere.settled(stored)
+    frame = readers.settled(stored)
     assert frame["value"].tolist() == [0.6, 0.35, 0.7]
     assert frame["std"].tolist() == pytest.approx([0.03, 0.04, math.nan], nan_ok=True)
     known = asked.ask(queries.summaries, [TINY], "12-way", ("accuracy",))
     folds = known[(known["reduction"] == "fold") & (known["condition"] == "clean") & (known["k"] == 20)]
-    shown = compare_chosen.accuracies(asked, [TINY], "12-way", "agent500", "clean", 20)
+    shown = readers.accuracies(asked, [TINY], "12-way", "agent500", "clean", 20)
     home = folds[folds["benchmark"] == "agent500"]
     assert shown["reduction"].tolist() == ["pooled"] and shown["std"].tolist() == home["std"].tolist()
 
 
 def test_parts_views_forms_and_variance(asked: QueryCache, view: View) -> None:
-    parts = compare_forms.parts(asked, view)
+    parts = proxies.parts(asked, view)
     assert set(drawn(parts.figure)) == {"both (DC–AC)", "drift (first AC)", "mean (DC)"}
     assert next(iter(parts.figure["layout"]["yaxis"]["ticktext"])) == "Tiny-1M"
-    views = compare_forms.view_rows(asked, view)
+    views = proxies.view_rows(asked, view)
     assert set(views["row"]) == {"tiny"} and set(views["series"]) == {"ur", "r"}
-    forms = compare_forms.form_rows(asked, view).set_index(["row", "series"])
+    forms = proxies.form_rows(asked, view).set_index(["row", "series"])
     assert forms.at[("dct-q2", "published"), "proxies"] == 4
     assert forms.at[("dct-q2", "published"), "value"] == pytest.approx(0.4 + 0.045 + 0.09 * 3)
     assert list(dict.fromkeys(forms.index.get_level_values(0))) == [
@@ -151,19 +152,19 @@ def test_parts_views_forms_and_variance(asked: QueryCache, view: View) -> None:
         "dct-q2",
         "dct-q4",
     ]
-    variance = compare_forms.variance_rows(asked, view).set_index(["row", "series"])
+    variance = proxies.variance_rows(asked, view).set_index(["row", "series"])
     assert variance.at[(TINY, "dc-ac"), "ratio"] == pytest.approx(0.6)
     assert variance.at[(TINY, "dc"), "std"] == pytest.approx(0.005) and variance.at[(TINY, "dc"), "n"] == 2
 
 
 def test_a_test_in_pairs_stands_only_where_it_was_made(asked: QueryCache, view: View) -> None:
-    rows = compare_chosen.end_rows(asked, view)
+    rows = readers.end_rows(asked, view)
     assert rows["p_holm"].notna().any()
     short = dataclasses.replace(view, condition="t64")
-    frame = compare_chosen.end_rows(asked, short)
+    frame = readers.end_rows(asked, short)
     assert len(frame) and frame[["low", "high", "p_value", "p_holm"]].isna().all(axis=None)
-    assert "none of these has been tested" in told(compare_chosen.ends(asked, short)[1])
-    one, other = (told(compare_chosen.answer(asked, where)) for where in (short, view))
+    assert "none of these has been tested" in told(readers.ends(asked, short)[1])
+    one, other = (told(readers.answer(asked, where)) for where in (short, view))
     assert re.search(r"of the groups \(first 64 tokens\)(\", \"|\.|, the reference)", one) and ",," not in one
     assert "(" not in other
 
@@ -172,41 +173,39 @@ def test_another_roster_is_offered_with_the_rest_of_the_view(tmp_path: Path) -> 
     publish_invented(tmp_path / "data", rosters={"100-way": 12, "165-way": 27})
     held: QueryCache = create_application(tmp_path / "data", tmp_path / "cache").server.extensions["atlas"]
     wide = held.resolve_view(View(reader=TINY, roster="165-way", domain="math100", k=5, condition="t64"))
-    away = compare_forms.forms(held, wide).absent
+    away = proxies.forms(held, wide).absent
     assert away is not None
     assert f"?{dataclasses.replace(wide, roster='100-way').query()}" in told(away)
 
 
 def test_capability_has_a_fit_line_and_p(asked: QueryCache, view: View) -> None:
-    figure = compare_proxies.capability(asked, view).figure
+    figure = proxies.capability(asked, view).figure
     line, marks = go.Figure(figure).data
     assert line.name == "fit line, MMLU-Pro" and len(marks.x) == 4 and list(marks.x) == sorted(marks.x)
     assert "r = .900 (p .040)" in figure["layout"]["annotations"][0]["text"]
-    away = compare_proxies.capability(asked, asked.resolve_view(View(roster="27-way")))
+    away = proxies.capability(asked, asked.resolve_view(View(roster="27-way")))
     assert away.absent is not None and "python -m jobs evaluate --stage statistics" in told(away.absent)
 
 
 def test_cost_tells_machines_apart(asked: QueryCache, view: View) -> None:
-    frame = compare_proxies.cost_rows(asked, view).set_index("reader")
+    frame = proxies.cost_rows(asked, view).set_index("reader")
     assert frame.at[TINY, "latency_ms"] == 12 and frame.at[VAST, "audit_parameters"] == 5e9
-    marks = drawn(compare_proxies.cost(asked, view).figure)["READER"]
+    marks = drawn(proxies.cost(asked, view).figure)["READER"]
     assert len(marks.x) == 2 and "reader-dc/tiny/ur" in frame.index  # a part is in the table alone
     assert len(set(marks.marker.color)) == 2 and "2 million parameters" in " ".join(marks.hovertext)
-    _, sentence = compare_proxies.costs(asked, view)
+    _, sentence = proxies.costs(asked, view)
     assert "2 machines here" in told(sentence)
 
 
 def test_who_runs_nothing_has_no_place_on_a_log_scale(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = compare_proxies.cost_rows(asked, view)
+    found = proxies.cost_rows(asked, view)
     guesses = found["reader"].eq(TINY)
     monkeypatch.setattr(
-        compare_proxies,
-        "cost_rows",
-        lambda *_: found.assign(audit_parameters=found["audit_parameters"].mask(guesses, 0)),
+        proxies, "cost_rows", lambda *_: found.assign(audit_parameters=found["audit_parameters"].mask(guesses, 0))
     )
-    figure = compare_proxies.cost(asked, view).figure
+    figure = proxies.cost(asked, view).figure
     assert all(x > 0 for mark in drawn(figure).values() for x in mark.x)
     assert all(math.isfinite(end) for end in figure["layout"]["xaxis"]["range"])
 
@@ -222,5 +221,5 @@ def test_what_was_not_measured_names_its_command(tmp_path: Path) -> None:
 
 
 def test_a_link_without_readers_puts_the_headers_first(asked: QueryCache, view: View) -> None:
-    assert compare_chosen.chosen(asked, view)[0] == TINY
-    assert compare_chosen.chosen(asked, asked.resolve_view(View(readers=(VAST,)))) == [VAST]
+    assert readers.chosen(asked, view)[0] == TINY
+    assert readers.chosen(asked, asked.resolve_view(View(readers=(VAST,)))) == [VAST]

@@ -1,4 +1,4 @@
-"""Readouts beside the paper's, on the page Compare: what the fused one reaches, what its members bring, and tests."""
+"""Readouts and the paper's best on the page Compare: what the fused one reaches, what its members bring, and tests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import pandas as pd
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import dots, goals
+from atlas.figures import dots, plots
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import Series, signed
-from atlas.figures.neighbourhoods import p_text
+from atlas.figures.dots import Series
 from atlas.pages import intervals
-from atlas.pages.compare_chosen import FUSED, PATH, accuracies, corrected
-from atlas.pages.compare_elsewhere import settled
+from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
 from atlas.state import View
 from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
@@ -57,6 +55,11 @@ BUDGETS: Mapping[str, Series] = {
 PRINTED = "tab:agent500_full_std", "tab:agent500_allk", "tab:stress_tests_full"
 AIMED_ROSTER = "100-way"
 WORST_ECE = 0.03
+FUSED_HELP = (
+    "A weighted sum of what several readers say: discriminants over several blocks of small proxies, a network on the "
+    "same blocks, and word n-grams. Its weights are chosen on prompts that neither its members nor the test have seen"
+)
+HOLM_HELP = "Made larger to allow for the number of differences that were tested together"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,30 +99,30 @@ AIMS = (
 def fused_reader(cache: QueryCache, view: View) -> str:
     """The fused readout of a roster, that of most proxies where there are several; '' without one."""
     readers = cache.ask(queries.readers)
-    held = readers.loc[(readers["method"] == FUSED) & _on(readers, view.roster), "reader"]
-    return max(held, key=lambda reader: str(reader).count("+"), default="")
+    fused = readers.loc[(readers["method"] == FUSED) & _on(readers, view.roster), "reader"]
+    return max(fused, key=lambda reader: str(reader).count("+"), default="")
 
 
 def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
     """Readouts measured here on the roster, and what they are compared with (columns reader, method, words)."""
     readers = cache.ask(queries.readers)
-    held = readers[
+    rows = readers[
         readers["method"].isin(list(MEMBERS))
         & readers["origin"].eq("measured")
         & _on(readers, view.roster)
         & (readers["view"].eq("ur") | readers["proxy"].isna() | readers["method"].eq("encoder-lengths"))
     ]
     order = {method: place for place, method in enumerate(MEMBERS)}
-    held = held.assign(place=held["method"].map(order), alone=~held["reader"].str.contains("+", regex=False))
-    held = held.sort_values(["place", "alone"], kind="stable")
-    proxies = held["proxy_name"]
-    several = held.groupby("method")["reader"].transform("count") > 1
+    rows = rows.assign(place=rows["method"].map(order), alone=~rows["reader"].str.contains("+", regex=False))
+    rows = rows.sort_values(["place", "alone"], kind="stable")
+    proxies = rows["proxy_name"]
+    several = rows.groupby("method")["reader"].transform("count") > 1
     short = brief_names(list(proxies.dropna().unique()))
     words = [
         f"{MEMBERS[method]} · {short[proxy]}" if many and isinstance(proxy, str) else MEMBERS[method]
-        for method, proxy, many in zip(held["method"], proxies, several, strict=True)
+        for method, proxy, many in zip(rows["method"], proxies, several, strict=True)
     ]
-    return held[["reader", "method"]].assign(words=words).reset_index(drop=True)
+    return rows[["reader", "method"]].assign(words=words).reset_index(drop=True)
 
 
 def brief_names(proxies: Sequence[str]) -> dict[str, str]:
@@ -140,38 +143,34 @@ def _on(readers: pd.DataFrame, roster: str) -> npt.NDArray[np.bool_]:
 
 def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every aim with the answers of the fused readout, of READER and word n-grams here, and of the paper."""
-    held = readouts(cache, view)
-    fused = fused_reader(cache, view)
+    here, fused = readouts(cache, view), fused_reader(cache, view)
     who = {
         "readout": [fused] if fused else [],
-        "reader": list(held.loc[held["method"] == READER_PAPER, "reader"]),
-        "words": list(held.loc[held["method"] == WORDS, "reader"]),
+        "reader": list(here.loc[here["method"] == READER_PAPER, "reader"]),
+        "words": list(here.loc[here["method"] == WORDS, "reader"]),
     }
     everyone = [reader for readers in who.values() for reader in readers]
     frame = cache.ask(queries.summaries, everyone, view.roster, ("accuracy", "accuracy_low", "accuracy_high"))
     printed = cache.ask(comparison_queries.paper_values, PRINTED)
     keys = ["reader", "benchmark", "condition", "k", "reduction", "metric"]
-    held_values = dict(zip(frame[keys].itertuples(index=False, name=None), frame["value"], strict=True))
+    values = dict(zip(frame[keys].itertuples(index=False, name=None), frame["value"], strict=True))
     aimed = view.roster == AIMED_ROSTER
     rows = []
     for aim in AIMS:
         about = {"row": aim.words, "k": aim.k, "aim": aim.value if aimed else np.nan}
+        where = (aim.benchmark, aim.condition, aim.k, aim.reduction)
         for answer, readers in who.items():
-            where = (aim.benchmark, aim.condition, aim.k, aim.reduction)
-            own = {reader: held_values[reader, *where, "accuracy"] for reader in readers
-                   if (reader, *where, "accuracy") in held_values}  # fmt: skip
-            if not own:
-                continue
-            best = max(own, key=lambda reader: own[reader])
-            low, high = (held_values.get((best, *where, f"accuracy_{end}"), np.nan) for end in ("low", "high"))
-            name = cache.reader_name(best)
-            rows.append({**about, "answer": answer, "name": name, "value": own[best], "low": low, "high": high})
+            own = {reader: values[key] for reader in readers if (key := (reader, *where, "accuracy")) in values}
+            if own:
+                best = max(own, key=lambda reader: own[reader])
+                ends = {end: values.get((best, *where, f"accuracy_{end}"), np.nan) for end in ("low", "high")}
+                name = cache.reader_name(best)
+                rows.append({**about, "answer": answer, "name": name, "value": own[best], **ends})
         theirs = printed[(printed["place"] == aim.place) & (printed["column_name"] == aim.column)]
         theirs = theirs[theirs["row_name"].str.startswith("READER") | (theirs["place"] == PRINTED[1])]
         if len(theirs) and aimed:
             top = theirs.loc[theirs["value"].idxmax()]
-            told = {"answer": "paper", "name": str(top["row_name"]), "value": float(top["value"])}
-            rows.append({**about, **told, "low": np.nan, "high": np.nan})
+            rows.append({**about, "answer": "paper", "name": str(top["row_name"]), "value": float(top["value"])})
     return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
 
 
@@ -183,8 +182,8 @@ def _calibration(cache: QueryCache, view: View) -> str:
     if clean.empty:
         return ""
     worst = float(clean["value"].max())
-    said = f"aimed for at most {rate_text(WORST_ECE)}" if view.roster == AIMED_ROSTER else "no aim was set here"
-    return f" Its stated probabilities are off by {rate_text(worst)} at the worst budget ({said})."
+    aim = f"aimed for at most {rate_text(WORST_ECE)}" if view.roster == AIMED_ROSTER else "no aim was set here"
+    return f" Its stated probabilities are off by {rate_text(worst)} at the worst budget ({aim})."
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:
@@ -195,42 +194,44 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     names = {aim.words: aim.words for aim in AIMS if aim.words in set(frame["row"])}
     own = frame[frame["answer"] == "readout"]
     aimed = own.dropna(subset="aim")
-    said = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
+    aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
     sentence = [
         "The ",
-        shell.term(
-            "fused readout",
-            "A weighted sum of what several readers say: discriminants over several blocks of small proxies, a "
-            "network on the same blocks, and word n-grams. Its weights are chosen on prompts that neither its members "
-            "nor the test have seen",
-        ),
+        shell.term("fused readout", FUSED_HELP),
         f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
-        f"READER has 27 to 32 billion parameters. {said}{_calibration(cache, view)} Bars across: what was aimed for "
+        f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} Bars across: what was aimed for "
         "before; thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
         f"it. n = {view.roster.removesuffix('-way')} sources.",
     ]
-    return FigureView(goals.goal_rows(frame, names, theme=view.theme), sentence)
+    return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
+
+
+def _in_order(frame: pd.DataFrame, readers: Sequence[str]) -> pd.DataFrame:
+    order = {reader: place for place, reader in enumerate(readers)}
+    return frame.sort_values("reader", key=lambda column: column.map(order), kind="stable")
 
 
 def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy at K of the readouts and their members, whole and shortened, and on Math100."""
-    held = readouts(cache, view)
-    readers = list(held["reader"])
+    here = readouts(cache, view)
+    readers = list(here["reader"])
     home = view.roster if view.roster in cache.domains() else "agent500"
+    stored = settled(cache.ask(queries.summaries, readers, view.roster, ("accuracy",)))
     parts = []
     for series in LENGTHS:
-        where = ("math100", "clean") if series == "math100" else (home, series)
+        benchmark, condition = ("math100", "clean") if series == "math100" else (home, series)
         if series == "clean":
-            part = accuracies(cache, readers, view.roster, *where, view.k)
+            part = accuracies(cache, readers, view.roster, benchmark, condition, view.k)
         else:
-            stored = settled(cache.ask(queries.summaries, readers, view.roster, ("accuracy",)))
-            here = (stored["benchmark"] == where[0]) & (stored["condition"] == where[1]) & (stored["k"] == view.k)
-            part = stored[here][["reader", "origin", "reduction", "value", "std", "n"]].assign(low=np.nan, high=np.nan)
+            at = (stored["benchmark"] == benchmark) & (stored["condition"] == condition) & (stored["k"] == view.k)
+            part = stored[at][["reader", "origin", "reduction", "value", "std", "n"]].assign(low=np.nan, high=np.nan)
         parts.append(part.assign(series=series))
-    frame = pd.concat(parts, ignore_index=True).merge(held, on="reader")
-    order = {reader: place for place, reader in enumerate(readers)}
-    frame = frame.sort_values("reader", key=lambda column: column.map(order), kind="stable")
+    frame = _in_order(pd.concat(parts, ignore_index=True).merge(here, on="reader"), readers)
     return frame.assign(row=frame["reader"], name=frame["words"]).reset_index(drop=True)
+
+
+def _names(frame: pd.DataFrame) -> dict[str, str]:
+    return dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
 
 
 def members(cache: QueryCache, view: View) -> FigureView:
@@ -238,9 +239,8 @@ def members(cache: QueryCache, view: View) -> FigureView:
     frame = member_rows(cache, view)
     if not fused_reader(cache, view):
         return _unmeasured(cache, view, "members of a fused readout")
-    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
     axis = f"Accuracy at {traces(view.k)}"
-    figure = dots.dot_rows(frame, names, LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
+    figure = dots.dot_rows(frame, _names(frame), LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
     sentence = (
         f"The whole, then its members alone, then what they are compared with, at {traces(view.k)}: what a member is "
         "worth shows where its line falls behind. Shortened responses are where readers of one length fail. Thick "
@@ -252,12 +252,11 @@ def members(cache: QueryCache, view: View) -> FigureView:
 
 def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The fused readout less every other, with interval and p, at one and at 100 traces."""
-    fused, held = fused_reader(cache, view), readouts(cache, view)
-    tests = cache.ask(queries.paired_tests, fused, list(held["reader"]), view.roster)
+    fused, here = fused_reader(cache, view), readouts(cache, view)
+    tests = cache.ask(queries.paired_tests, fused, list(here["reader"]), view.roster)
     tests = tests[tests["measure"].isin(list(BUDGETS)) & tests["reader"].ne(fused)]
     tests = tests.sort_values("p_holm", ascending=False, kind="stable").drop_duplicates(["reader", "measure"])
-    frame = tests.merge(held, on="reader")
-    order = {reader: place for place, reader in enumerate(held["reader"])}
+    frame = tests.rename(columns={"method": "test"}).merge(here, on="reader")
     frame = frame.assign(
         row=frame["reader"],
         name=frame["words"],
@@ -267,15 +266,13 @@ def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         difference=-frame["difference"],
         low=-frame["high"],
         high=-frame["low"],
-        p_text=[f"p {p_text(p)}" for p in frame["p_holm"]],
-        p_raw=[p_text(p) for p in frame["p_value"]],
+        p_text=[f"p {plots.p_text(p)}" for p in frame["p_holm"]],
+        p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
-    frame = frame.sort_values("reader", key=lambda column: column.map(order), kind="stable")
     columns = ["row", "name", "series", "origin", "difference", "low", "high", "p_value", "p_holm", "together", "n"]
-    drawn = ["p_text", "p_raw", "clear"]
-    frame = frame[[*columns, "method_x", *drawn, "hypotheses"]]
-    return frame.rename(columns={"method_x": "test"}).reset_index(drop=True)
+    columns += ["test", "p_text", "p_raw", "clear", "hypotheses"]
+    return _in_order(frame, list(here["reader"]))[columns].reset_index(drop=True)
 
 
 def gains(cache: QueryCache, view: View) -> FigureView:
@@ -283,20 +280,13 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     if frame.empty:
         return _unmeasured(cache, view, "paired test of a fused readout")
-    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
-    figure = dots.difference_rows(
-        frame,
-        names,
-        BUDGETS,
-        theme=view.theme,
-        axis="Fused readout less this one, accuracy",
-        told="fused less this, at",
-    )
+    words = {"axis": "Fused readout less this one, accuracy", "told": "fused less this, at"}
+    figure = dots.difference_rows(frame, _names(frame), BUDGETS, theme=view.theme, **words)
     real = int(frame["clear"].sum())
     sentence = [
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
-        shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
+        shell.term("Holm-corrected", HOLM_HELP),
         f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05). "
         f"n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(cache, view)}",
     ]
@@ -305,28 +295,28 @@ def gains(cache: QueryCache, view: View) -> FigureView:
 
 def _encoder_gain(cache: QueryCache, view: View) -> str:
     """What a fine-tuned encoder brings to the fused readout of the same proxies, in a sentence."""
-    held = readouts(cache, view)
-    for reader in held.loc[held["method"] == TUNED, "reader"]:
+    here = readouts(cache, view)
+    for reader in here.loc[here["method"] == TUNED, "reader"]:
         plain = str(reader).replace(TUNED, FUSED, 1)
         tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
         found = tests.set_index("measure")
-        told = [
-            f"{signed(found.at[measure, 'difference'])} at {series.words} (p {p_text(found.at[measure, 'p_holm'])})"
-            for measure, series in BUDGETS.items()
-            if measure in found.index
+        gains = [
+            f"{plots.signed(found.at[key, 'difference'])} at {series.words} (p {plots.p_text(found.at[key, 'p_holm'])})"
+            for key, series in BUDGETS.items()
+            if key in found.index
         ]
-        if told:
-            return f" A fine-tuned encoder beside the members of {cache.proxy_name(plain)}: {' and '.join(told)}."
+        if gains:
+            return f" A fine-tuned encoder beside the members of {cache.proxy_name(plain)}: {' and '.join(gains)}."
     return ""
 
 
 def goals_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    held = tuple(readouts(cache, view)["reader"]) or (cache.attribution_reader(view),)
-    return "attribution_metrics", {"reader": held, "roster": view.roster, "metric": "accuracy"}
+    readers = tuple(readouts(cache, view)["reader"]) or (cache.attribution_reader(view),)
+    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
 
 
-def printed_told(_asked: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
+def printed_told(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the paper's best."""
     return "paper_values", {"place": PRINTED}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dash_mantine_components as dmc
 import pandas as pd
 from dash import html
 from dash.development.base_component import Component
@@ -10,9 +9,10 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import pairs
+from atlas.figures import plots
+from atlas.figures import relationships as figures
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import signed
+from atlas.pages import pieces
 from atlas.state import PROTOCOLS, View
 from backend.protocol import READER_PAPER
 from backend.store import relationships as store
@@ -29,18 +29,26 @@ MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai
 """Family of the atlas for the organisation that a parent model is published by."""
 METHODS = {READER_PAPER: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "PhyloLM"}
 COUNT_MISTAKEN = 40
+ORIENTED = (
+    ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "
+)
+ABOVE_HELP = (
+    "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an unrelated "
+    "one in their midst"
+)
+PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 is right"
 
 
 def reader_names(cache: QueryCache) -> dict[str, str]:
     """Names of the readers with relationships, measured ones first."""
     names = {}
-    for row in cache.ask(store.relationship_readers).itertuples(index=False):
-        method = str(row.method).removeprefix("published-")
+    for reader in cache.ask(store.relationship_readers).itertuples(index=False):
+        method = str(reader.method).removeprefix("published-")
         name = METHODS.get(method, "" if method != "reader-mean4" else "READER · mean of four proxies")
-        if name and isinstance(row.proxy_name, str) and row.proxy_name:
-            name += f" · {row.proxy_name}"
-            name += " · response" if row.view == "r" and method == READER_PAPER else ""
-        names[row.reader] = name or str(row.name)
+        if name and isinstance(reader.proxy_name, str) and reader.proxy_name:
+            name += f" · {reader.proxy_name}"
+            name += " · response" if reader.view == "r" and method == READER_PAPER else ""
+        names[reader.reader] = name or str(reader.name)
     return names
 
 
@@ -59,28 +67,17 @@ def shown_reader(cache: QueryCache, view: View) -> str:
 def reader_field(cache: QueryCache, view: View) -> Component:
     """A field for the reader whose scores are shown, measured ones first."""
     readers, names = cache.ask(store.relationship_readers), reader_names(cache)
+    readers = readers[readers["pairs"] > 0]
     groups = [
-        {
-            "group": words,
-            "items": [
-                {"value": row.reader, "label": names[row.reader]}
-                for row in readers[(readers["origin"] == origin) & (readers["pairs"] > 0)].itertuples(index=False)
-            ],
-        }
+        {"group": words, "items": [{"value": reader, "label": names[reader]} for reader in group]}
         for origin, words in shell.ORIGINS.items()
+        if len(group := readers.loc[readers["origin"] == origin, "reader"])
     ]
-    return dmc.Select(
-        id="relates",
-        data=[group for group in groups if group["items"]],
-        value=shown_reader(cache, view) or None,
-        allowDeselect=False,
-        searchable=True,
-        size="sm",
-        maxDropdownHeight=360,
+    return pieces.select(
+        "relates", groups, shown_reader(cache, view) or None,
+        "Reader whose scores of pairs are shown", allowDeselect=False, searchable=True, maxDropdownHeight=360,
         nothingFoundMessage="No reader has this name",
-        comboboxProps={"zIndex": 300},
-        attributes=shell.named("Reader whose scores of pairs are shown"),
-    )
+    )  # fmt: skip
 
 
 def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Component:
@@ -90,20 +87,11 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Com
         {"group": str(parent), "items": [{"value": model, "label": model} for model in rows["model"]]}
         for parent, rows in models.groupby("parent_family", sort=False)
     ]
-    return dmc.Select(
-        id=identity,
-        data=data,
-        value=value if value in set(models["model"]) else None,
-        searchable=True,
-        clearable=True,
-        placeholder="A model",
-        nothingFoundMessage="No model has this name",
-        limit=80,
-        maxDropdownHeight=320,
-        size="sm",
-        comboboxProps={"zIndex": 300},
-        attributes=shell.named(label),
-    )
+    chosen = value if value in set(models["model"]) else None
+    return pieces.select(
+        identity, data, chosen, label, searchable=True, clearable=True, placeholder="A model", limit=80,
+        nothingFoundMessage="No model has this name", maxDropdownHeight=320,
+    )  # fmt: skip
 
 
 def scored(cache: QueryCache, view: View, reader: str) -> tuple[pd.DataFrame, str]:
@@ -131,10 +119,13 @@ def unmeasured(view: View, what: str, ways: list[tuple[str, str]] | None = None)
     )
 
 
+def _origins(cache: QueryCache) -> pd.Series:
+    return cache.ask(store.relationship_readers).set_index("reader")["origin"]
+
+
 def badge(cache: QueryCache, reader: str) -> Component:
     """Whether a reader was measured here."""
-    readers = cache.ask(store.relationship_readers).set_index("reader")
-    return shell.origin_badge(str(readers.at[reader, "origin"]))
+    return shell.origin_badge(str(_origins(cache)[reader]))
 
 
 def kinship(cache: QueryCache, view: View) -> FigureView:
@@ -143,39 +134,36 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     frame, protocol = scored(cache, view, reader)
     if frame.empty:
         return unmeasured(view, "score of a pair yet")
-    focus = {"model": view.left if not view.right else "", "chosen": (view.left, view.right)}
-    name = pairs.leading(frame)
+    focus = {"theme": view.theme, "model": view.left if not view.right else "", "chosen": (view.left, view.right)}
+    name = figures.leading(frame)
     two = name == "ac" and frame["dc"].notna().any()
     if two:
-        figure = pairs.pair_scatter(frame, theme=view.theme, **focus)
+        figure = figures.pair_scatter(frame, **focus)
     else:
-        figure = pairs.score_stacks(frame.assign(score=frame[name]), theme=view.theme, title=SCORE_WORDS[name], **focus)
-    decisions = frame["decision"].notna()
-    right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
-    told: list[Component | str] = [
+        figure = figures.score_stacks(frame.assign(score=frame[name]), title=SCORE_WORDS[name], **focus)
+    sentence: list[Component | str] = [
         badge(cache, reader),
         " One mark a pair, in the two scores that the readout sees. "
         if two
         else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
+    decisions = frame["decision"].notna()
     if decisions.any():
-        told.append(
+        right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
+        sentence.append(
             f"{int(right.sum())} of {len(right)} mean decisions are right; the dashed line is where they turn. "
         )
     else:
-        told.append("The released files hold this reader's scores and none of its decisions")
-        told.append(
-            ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the "
-            "reader. "
-            if two
-            else ". "
-        )
+        sentence += [
+            "The released files hold this reader's scores and none of its decisions",
+            ORIENTED if two else ". ",
+        ]
     if protocol != view.protocol:
-        told.append("They hold the pairs of the pair split alone, which are shown. ")
-    told.append(
+        sentence.append("They hold the pairs of the pair split alone, which are shown. ")
+    sentence.append(
         f"Click a pair to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
     )
-    return FigureView(figure, told)
+    return FigureView(figure, sentence)
 
 
 def shown_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -187,27 +175,21 @@ def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every reader's scores of the chosen pair; empty for a pair that is in no set."""
     truth = cache.ask(store.relationship_pairs)
     needed = {view.left, view.right}
-    held = truth[[{a, b} == needed for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
+    chosen = truth[[{a, b} == needed for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
     parts = []
-    for row in held.itertuples(index=False):
-        scores = cache.ask(store.relationship_scores, row.pair_set)
-        pairs_of = truth[truth["pair_set"] == row.pair_set][["pair_id", "related"]]
+    for pair in chosen.itertuples(index=False):
+        scores = cache.ask(store.relationship_scores, pair.pair_set)
+        kinds = truth[truth["pair_set"] == pair.pair_set][["pair_id", "related"]]
         for reader, rows in scores.groupby("reader", sort=False):
-            own = rows[rows["pair_id"] == row.pair_id]
+            own = rows[rows["pair_id"] == pair.pair_id]
             if own.empty:
                 continue
-            name = pairs.leading(rows)
-            others = rows.merge(pairs_of, on="pair_id")
+            name = figures.leading(rows)
+            others = rows.merge(kinds, on="pair_id")
             sign = -1.0 if name == "distance" else 1.0
-            strangers = sign * others.loc[~others["related"].astype(bool) & (others["pair_id"] != row.pair_id), name]
-            parts.append(
-                own.assign(
-                    reader=reader,
-                    pair_set=row.pair_set,
-                    related=bool(row.related),
-                    above=float((strangers < sign * own[name].iloc[0]).mean()),
-                )
-            )
+            strangers = sign * others.loc[~others["related"].astype(bool) & (others["pair_id"] != pair.pair_id), name]
+            above = float((strangers < sign * own[name].iloc[0]).mean())
+            parts.append(own.assign(reader=reader, pair_set=pair.pair_set, related=bool(pair.related), above=above))
     if not parts:
         return pd.DataFrame()
     frame = pd.concat(parts, ignore_index=True)
@@ -226,58 +208,41 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     if not models.size:
         return drawing.absent(unmeasured(view, "pair of models yet"))
     if not left and not right:
-        return (
-            shell.empty("No pair is chosen", "Click a mark above, select a row below, or type the name of a model"),
-            f"Two of {len(models)} models, and what every reader makes of them.",
-        )
+        empty = shell.empty("No pair is chosen", "Click a mark above, select a row below, or type the name of a model")
+        return empty, f"Two of {len(models)} models, and what every reader makes of them."
     if left == right or not (left and right):
         return _partners(cache, view, left or right)
     frame = pair_rows(cache, view)
-    names = reader_names(cache)
     card = html.Div([_model_card(cache, view, models, model) for model in (left, right)], className="kin-models")
     if frame.empty:
         same = models.at[left, "parent_family"] == models.at[right, "parent_family"]
         why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
         return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
-    related = bool(frame["related"].iloc[0])
-    shown = shown_reader(cache, view)
-    held = [name for name in COLUMNS if frame[name].notna().any()]
-    body = [
-        html.Tr(
-            [
-                html.Th(
-                    html.Span([html.Span(names[row.reader], className="reader-name"), badge(cache, row.reader)],
-                              className="marked"),
-                    scope="row",
-                ),
-                *[html.Td(_score(name, getattr(row, name))) for name in held],
-                html.Td(f"{100 * row.above:.0f} %"),
-                html.Td(_decision(getattr(row, DECISIONS[view.protocol]), related)),
-            ],
-            className="here" if row.reader == shown else "",
+    names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
+    related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[view.protocol]]
+    scores = [name for name in COLUMNS if frame[name].notna().any()]
+    rows = [
+        pieces.row(
+            pieces.reader_mark(names[one.reader], str(origins[one.reader])),
+            *[_score(name, getattr(one, name)) for name in scores],
+            f"{100 * one.above:.0f} %",
+            _decision(decision, related),
+            here=one.reader == shown,
         )
-        for row in frame.itertuples(index=False)
-    ]  # fmt: skip
-    heads = ["Reader", *[COLUMNS[name] for name in held], "Above strangers", "Read as"]
-    table = html.Table(
-        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
-        className="small wide kin-table",
-    )
-    decided = frame[DECISIONS[view.protocol]].dropna()
+        for one, decision in zip(frame.itertuples(index=False), decisions, strict=True)
+    ]
+    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above strangers", "Read as"]
+    decided = decisions.dropna()
     correct = int(((decided > 0) == related).sum())
     verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
     sentence = [
-        html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{pairs.TRUTH_WORDS[related]}"),
+        html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}"),
         f" in truth. {verdict}",
-        shell.term(
-            "Above strangers",
-            "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an "
-            "unrelated one in their midst",
-        ),
+        shell.term("Above strangers", ABOVE_HELP),
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
         f"{PROTOCOLS[view.protocol].lower()} split.",
     ]
-    return html.Div([card, html.Div(table, className="scroll-x")], className="kin"), sentence
+    return html.Div([card, pieces.scrolling(pieces.table(heads, rows, "wide kin-table"))], className="kin"), sentence
 
 
 def _score(name: str, value: float) -> str:
@@ -289,36 +254,24 @@ def _decision(value: float, related: bool) -> list[Component | str]:
     if pd.isna(value):
         return ["–"]
     says = bool(value > 0)
-    right = says == related
+    judged = "right" if says == related else "wrong"
     return [
-        html.Span(
-            f"{pairs.TRUTH_WORDS[says]}, {'right' if right else 'wrong'}",
-            className="kin-right" if right else "kin-wrong",
-        ),
-        html.Span(f" ({signed(value)})", className="soft"),
+        html.Span(f"{figures.TRUTH_WORDS[says]}, {judged}", className=f"kin-{judged}"),
+        html.Span(f" ({plots.signed(value)})", className="soft"),
     ]
 
 
 def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str) -> Component:
-    row = models.loc[model]
-    mark = cache.marks().get(MAKERS.get(str(row["parent_family"]).partition("/")[0], ""))
-    empty = int(row["empty_responses"])
-    facts: list[Component | str] = [
-        "a parent"
-        if row["is_parent"]
-        else html.Span(["derived from ", shell.source_name(row["parent_family"])], className="marked")
-    ]
+    own = models.loc[model]
+    mark = cache.marks().get(MAKERS.get(str(own["parent_family"]).partition("/")[0], ""))
+    empty = int(own["empty_responses"])
+    parent = "a parent" if own["is_parent"] else pieces.marked("derived from ", shell.source_name(own["parent_family"]))
+    facts: list[Component | str] = [parent]
     if empty:
         facts.append(html.Span(f"{empty} of its 600 answers are empty", className="caution"))
-    return html.Div(
-        [
-            html.Div(
-                [*([shell.symbol(mark, view.theme)] if mark else []), shell.source_name(model)], className="marked"
-            ),
-            html.Div(facts, className="card-facts"),
-        ],
-        className="kin-model",
-    )
+    symbol = [shell.symbol(mark, view.theme)] if mark else []
+    name = html.Div([*symbol, shell.source_name(model)], className="marked")
+    return html.Div([name, html.Div(facts, className="card-facts")], className="kin-model")
 
 
 def _partners(cache: QueryCache, view: View, model: str) -> tuple[Component, shell.Children]:
@@ -331,27 +284,17 @@ def _partners(cache: QueryCache, view: View, model: str) -> tuple[Component, she
     scorer = reader_names(cache).get(reader, "a reader")
     sentence = f"Pairs of this model that {scorer} has scored, the closest first; choose one. n = {len(own)}."
     if own.empty:
-        return html.Div(
-            [card, shell.empty("No pair of this model is in this split", "Choose another split above")]
-        ), sentence
-    name = pairs.leading(own)
+        nothing = shell.empty("No pair of this model is in this split", "Choose another split above")
+        return html.Div([card, nothing]), sentence
+    name = figures.leading(own)
     own = own.assign(other=own["model_b"].where(own["model_a"] == model, own["model_a"]))
     own = own.sort_values(["related", name], ascending=[False, name == "distance"], kind="stable").head(COUNT_MISTAKEN)
-    rows = [
-        html.Button(
-            [
-                shell.source_name(row.other),
-                html.Span(
-                    pairs.TRUTH_WORDS[bool(row.related)],
-                    className=f"kin-truth kin-{pairs.TRUTH_WORDS[bool(row.related)]}",
-                ),
-                html.Span(rate_text(getattr(row, name)), className="number"),
-            ],
-            id={"type": "partner", "model": row.other},
-            className="kin-partner",
-        )
-        for row in own.itertuples(index=False)
-    ]
+    rows = []
+    for pair in own.itertuples(index=False):
+        truth = figures.TRUTH_WORDS[bool(pair.related)]
+        kind = html.Span(truth, className=f"kin-truth kin-{truth}")
+        content = [shell.source_name(pair.other), kind, pieces.number(rate_text(getattr(pair, name)))]
+        rows.append(html.Button(content, id={"type": "partner", "model": pair.other}, className="kin-partner"))
     return html.Div([card, html.Div(rows, className="kin-partners")], className="kin"), sentence
 
 
@@ -362,7 +305,7 @@ def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     columns += ["decision", "passed_by"]
     if frame.empty:
         return pd.DataFrame(columns=columns)
-    frame = frame.assign(passed_by=pairs.passed_by(frame), truth=frame["related"].map(pairs.TRUTH_WORDS))
+    frame = frame.assign(passed_by=figures.passed_by(frame), truth=frame["related"].map(figures.TRUTH_WORDS))
     frame = frame.sort_values("passed_by", ascending=False, kind="stable")
     return frame[columns].dropna(axis="columns", how="all").reset_index(drop=True)
 
@@ -388,10 +331,7 @@ def mistaken(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     sentence = [
         badge(cache, reader),
         f" {reader_names(cache)[reader]}; the most wrong first: ",
-        shell.term(
-            "passed by",
-            "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 is right",
-        ),
+        shell.term("passed by", PASSED_HELP),
         f" counts unrelated pairs that look closer than a related one, and the reverse. n = {len(frame)} pairs. Select "
         "a row to ask every reader.",
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,11 +12,12 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import relationships
+from atlas.figures import plots, relationships
 from atlas.figures.attribution import rate_text
-from atlas.figures.dots import dots_height, signed
+from atlas.figures.dots import dots_height
 from atlas.figures.relationships import READOUTS
-from atlas.pages import related_pairs
+from atlas.pages import pieces
+from atlas.pages.relationships import pairs
 from atlas.state import MEASURES, PROTOCOLS, View
 from backend.protocol import READER_PAPER
 from backend.store import relationships as store
@@ -42,6 +43,9 @@ MEASURE_HELP = {
     "f1": "harmonic mean of precision and recall",
     "auc": "how often a related pair scores above an unrelated one",
 }
+READOUT_HELP = "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
+FAMILIES_HELP = "A parent model and the models that were derived from it by further training"
+DERIVED_HELP = "A parent and a model made from it by further training; unrelated pairs have two parents"
 COINS = {"accuracy": 0.5, "precision": 0.5, "auc": 0.5}
 """What a coin gets where as many test pairs are related as not."""
 COMPARED = ("accuracy", "f1", "auc")
@@ -55,54 +59,33 @@ def layout(cache: QueryCache, view: View) -> Component:
     def section(name: str, drawn: FigureView, height: int, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin="", **more)
 
+    def grid(name: str, content: tuple[Component, shell.Children], height: int | None, **more: Any) -> Component:
+        return shell.grid_section(name, QUESTIONS[name], *content, origin="", height=height, **more)
+
+    choices = [
+        shell.segmented("protocol", PROTOCOLS, view.protocol, "Held out"),
+        shell.segmented("measure", MEASURES, view.measure, "Metric"),
+    ]
+    controls = html.Div(choices, className="controls")
+    protocol = html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence")
+    reader = shell.labelled("Reader of pairs", "relates", pairs.reader_field(cache, view))
+    models = [
+        shell.labelled(word, place, pairs.model_field(cache, place, value, f"{word} model"))
+        for word, place, value in (("First", "left", view.left), ("Second", "right", view.right))
+    ]
     return html.Div(
-        className="column",
-        children=[
+        [
             drawing.remembered(PAGE.name),
-            html.Div(
-                className="page-head",
-                children=[
-                    html.H1("Relationships"),
-                    html.Div(
-                        _answer(cache, view), id="related-answer", className="answer alone", **{"aria-live": "polite"}
-                    ),
-                    html.Div(
-                        className="controls",
-                        children=[
-                            shell.segmented("protocol", PROTOCOLS, view.protocol, "Held out"),
-                            shell.segmented("measure", MEASURES, view.measure, "Metric"),
-                        ],
-                    ),
-                    html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence"),
-                ],
-            ),
+            drawing.head("Relationships", "related-answer", _answer(cache, view), controls, protocol),
             section("readouts", readouts(cache, view), readouts_height(cache, view)),
-            section(
-                "kinship",
-                related_pairs.kinship(cache, view),
-                460,
-                controls=[shell.labelled("Reader of pairs", "relates", related_pairs.reader_field(cache, view))],
-            ),
-            shell.grid_section(
-                "verdicts",
-                QUESTIONS["verdicts"],
-                *related_pairs.verdicts(cache, view),
-                origin="",
-                height=None,
-                controls=[
-                    shell.labelled("First", "left", related_pairs.model_field(cache, "left", view.left, "First model")),
-                    shell.labelled(
-                        "Second", "right", related_pairs.model_field(cache, "right", view.right, "Second model")
-                    ),
-                ],
-            ),
-            shell.grid_section(
-                "mistaken", QUESTIONS["mistaken"], *related_pairs.mistaken(cache, view), origin="", height=400
-            ),
+            section("kinship", pairs.kinship(cache, view), 460, controls=[reader]),
+            grid("verdicts", pairs.verdicts(cache, view), None, controls=models),
+            grid("mistaken", pairs.mistaken(cache, view), 400),
             section("contrasts", _contrasts(cache, view), _contrasts_height(cache, view)),
-            shell.grid_section("tested", QUESTIONS["tested"], *_tested(cache, view), origin="", height=400),
-            shell.grid_section("rates", QUESTIONS["rates"], *_rates(cache, view), origin="", height=480),
+            grid("tested", _tested(cache, view), 400),
+            grid("rates", _rates(cache, view), 480),
         ],
+        className="column",
     )
 
 
@@ -116,19 +99,19 @@ def register(app: Dash) -> None:
         drawing.place("related-answer", _answer),
         drawing.place("protocol-told", _protocol_sentence),
         drawing.figure("readouts", readouts),
-        _tall("readouts", readouts_height),
+        pieces.sized("readouts", readouts_height),
         drawing.figure("contrasts", _contrasts),
-        _tall("contrasts", _contrasts_height),
+        pieces.sized("contrasts", _contrasts_height),
         drawing.grid("tested", _tested),
         protocol=protocol,
         measure=measure,
     )
     drawing.follow(app, drawing.grid("rates", _rates), protocol=protocol)
-    drawing.follow(app, drawing.grid("mistaken", related_pairs.mistaken), protocol=protocol, relates=relates)
+    drawing.follow(app, drawing.grid("mistaken", pairs.mistaken), protocol=protocol, relates=relates)
     drawing.follow(
         app,
-        drawing.figure("kinship", related_pairs.kinship),
-        drawing.grid("verdicts", related_pairs.verdicts),
+        drawing.figure("kinship", pairs.kinship),
+        drawing.grid("verdicts", pairs.verdicts),
         protocol=protocol,
         relates=relates,
         left=left,
@@ -159,16 +142,6 @@ def register(app: Dash) -> None:
         return no_update, no_update
 
 
-def _tall(name: str, height: Callable[[QueryCache, View], int]) -> drawing.Part:
-    """The height of a figure that has a line a reader."""
-    return drawing.Part(
-        (Output({"type": "body", "figure": name}, "style"),), lambda cache, view: ({"height": height(cache, view)},)
-    )
-
-
-# ---- what is drawn --------------------------------------------------------------------------------------------------
-
-
 def summaries(cache: QueryCache, view: View) -> pd.DataFrame:
     """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
     frame = cache.ask(store.relationship_summaries, view.protocol)
@@ -176,7 +149,7 @@ def summaries(cache: QueryCache, view: View) -> pd.DataFrame:
     readers = cache.ask(store.relationship_readers).set_index("reader")
     method, reads = frame["reader"].map(readers["method"]), frame["reader"].map(readers["view"])
     aside = (frame["origin"] == "published") & (method == READER_PAPER) & (reads == "r")
-    return frame[~aside].assign(row=[related_pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
+    return frame[~aside].assign(row=[pairs.row_of(reader) for reader in frame.loc[~aside, "reader"]])
 
 
 def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
@@ -198,51 +171,42 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     measured, published = (best(cache, view, origin) for origin in shell.ORIGINS)
     if measured is None and published is None:
         return ["No reader has been asked yet which of two models is derived from the other."]
-    names = related_pairs.reader_names(cache)
-    unit = f"{MEASURES[view.measure]} " if view.measure != "accuracy" else ""
+    names = pairs.reader_names(cache)
+    share = view.measure == "accuracy"
 
     def rate(row: pd.Series) -> list[Component | str]:
-        if view.measure == "accuracy":
+        if share:
             return [html.Strong(f"{100 * row['value']:.1f}\u00a0%")]
-        return [unit, html.Strong(rate_text(row["value"]))]
+        return [f"{MEASURES[view.measure]} ", html.Strong(rate_text(row["value"]))]
 
-    told: list[Component | str] = []
+    answer: list[Component | str] = []
     if measured is not None:
-        told += (
-            [f"{called(measured, names)} tells ", *rate(measured)]
-            if view.measure == "accuracy"
-            else [f"{called(measured, names)} reaches ", *rate(measured)]
+        verb, end = (
+            ("tells", " of the pairs right, the best measured here. ") if share else ("reaches", ", the best here. ")
         )
-        told.append(
-            " of the pairs right, the best measured here. " if view.measure == "accuracy" else ", the best here. "
-        )
+        answer += [f"{called(measured, names)} {verb} ", *rate(measured), end]
     if published is not None:
-        told.append(
-            html.Span([f"Best published: {called(published, names)}, ", *rate(published), ". "], className="soft")
-        )
+        best_published = [f"Best published: {called(published, names)}, ", *rate(published), ". "]
+        answer.append(html.Span(best_published, className="soft"))
     if view.measure in COINS:
-        told.append(
-            html.Span("A coin gets 50 %." if view.measure == "accuracy" else "A coin gets .500.", className="soft")
-        )
-    return told
+        answer.append(html.Span("A coin gets 50 %." if share else "A coin gets .500.", className="soft"))
+    return answer
 
 
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
     return [
         f"{len(models)} small models of {models['parent_family'].nunique()} ",
-        shell.term("parent families", "A parent model and the models that were derived from it by further training"),
+        shell.term("parent families", FAMILIES_HELP),
         ": is the second model of a pair ",
-        shell.term(
-            "derived", "A parent and a model made from it by further training; unrelated pairs have two parents"
-        ),
+        shell.term("derived", DERIVED_HELP),
         f" from the first? {PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}.",
     ]
 
 
 def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
     """Names of the lines, best first; lines with something measured here come before published ones."""
-    names = related_pairs.reader_names(cache)
+    names = pairs.reader_names(cache)
     usual = frame.assign(usual=frame["readout"].isin(relationships.USUAL))
     order = (
         usual.sort_values(["usual", "value"], ascending=False, kind="stable")
@@ -250,7 +214,7 @@ def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
         .agg(value=("value", "first"), here=("origin", lambda origins: bool((origins == "measured").any())))
         .sort_values(["here", "value"], ascending=False, kind="stable")
     )
-    by_row = {related_pairs.row_of(reader): name for reader, name in list(names.items())[::-1]}
+    by_row = {pairs.row_of(reader): name for reader, name in list(names.items())[::-1]}
     return {str(row): by_row[str(row)] for row in order.index}
 
 
@@ -263,21 +227,18 @@ def readouts(cache: QueryCache, view: View) -> FigureView:
     """Readers and their readouts under the chosen protocol and metric."""
     frame = summaries(cache, view)
     if frame.empty:
-        return related_pairs.unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships")
+        return pairs.unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships")
     names = _lines(cache, frame)
     axis = f"{MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}"
     figure = relationships.readout_dots(frame, names, theme=view.theme, axis=axis, chance=COINS.get(view.measure))
-    thin = (
-        " Thin bars with caps: one standard deviation over the splits, because the release holds no interval for these."
-        if frame["low"].isna().any()
-        else ""
+    caps = (
+        "Thin bars with caps: one standard deviation over the splits, because the release holds no interval for these."
     )
+    thin = f" {caps}" if frame["low"].isna().any() else ""
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
     sentence = [
         "A linear ",
-        shell.term(
-            "readout", "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
-        ),
+        shell.term("readout", READOUT_HELP),
         f" of each reader's scores, mean over {int(frame['n'].max())} splits; thick bars are 95 % bootstrap intervals "
         f"over the splits.{thin} Filled: measured here; hollow: published. n = {len(names)} readers, {len(here)} of "
         "them measured here.",
@@ -286,9 +247,13 @@ def readouts(cache: QueryCache, view: View) -> FigureView:
 
 
 def _tests(cache: QueryCache, view: View) -> pd.DataFrame:
-    measure = view.measure if view.measure in COMPARED else "accuracy"
     frame = cache.ask(store.relationship_tests, view.protocol)
-    return frame[frame["measure"] == measure]
+    return frame[frame["measure"] == _compared(view)]
+
+
+def _compared(view: View) -> str:
+    """The chosen metric, or accuracy where that one was not tested."""
+    return view.measure if view.measure in COMPARED else "accuracy"
 
 
 def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -305,7 +270,7 @@ def _contrasts_height(cache: QueryCache, view: View) -> int:
 def _untested(view: View, what: str) -> FigureView:
     """What stands for tests where there are none; the pair split has none by design."""
     if view.protocol != "pair":
-        return related_pairs.unmeasured(view, f"{what} yet")
+        return pairs.unmeasured(view, f"{what} yet")
     ways = [
         (f"Hold out {words.lower()}", f"{PAGE.path}?{_with(view, protocol)}")
         for protocol, words in PROTOCOLS.items()
@@ -324,9 +289,9 @@ def _contrasts(cache: QueryCache, view: View) -> FigureView:
     frame = _contrast_rows(cache, view)
     if frame.empty:
         return _untested(view, "tested differences of the blocks")
-    names = related_pairs.reader_names(cache)
+    names = pairs.reader_names(cache)
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
-    measure = MEASURES[view.measure if view.measure in COMPARED else "accuracy"].lower()
+    measure = MEASURES[_compared(view)].lower()
     figure = relationships.contrast_dots(frame, lines, theme=view.theme, measure=measure)
     sentence = [
         "What the readout of ",
@@ -342,35 +307,39 @@ def _contrasts(cache: QueryCache, view: View) -> FigureView:
 
 def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     frame = _tests(cache, view)
-    names = related_pairs.reader_names(cache)
-
-    return pd.DataFrame(
-        {
-            "subject": [names.get(reader, reader) for reader in frame["subject"]],
-            "subject_readout": frame["subject_readout"],
-            "reference": [names.get(reader, reader) for reader in frame["reference"]],
-            "reference_readout": frame["reference_readout"],
-            "measure": frame["measure"],
-            "difference": frame["difference"],
-            "low": frame["low"],
-            "high": frame["high"],
-            "p_value": frame["p_value"],
-            "p_holm": frame["p_holm"],
-            "corrected_with": frame["hypotheses"].str.extract(r"relationships/([^/]+)/", expand=False),
-            "splits": frame["n"],
-            "origin": frame["origin"],
-        }
-    ).reset_index(drop=True)
+    names = pairs.reader_names(cache)
+    columns = [
+        "subject_readout",
+        "reference_readout",
+        "measure",
+        "difference",
+        "low",
+        "high",
+        "p_value",
+        "p_holm",
+        "origin",
+    ]
+    rows = frame[columns].assign(
+        subject=[names.get(reader, reader) for reader in frame["subject"]],
+        reference=[names.get(reader, reader) for reader in frame["reference"]],
+        corrected_with=frame["hypotheses"].str.extract(r"relationships/([^/]+)/", expand=False),
+        splits=frame["n"],
+    )
+    order = ["subject", "subject_readout", "reference", *columns[1:-1], "corrected_with", "splits", "origin"]
+    return rows[order].reset_index(drop=True)
 
 
 def _tested(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     frame = _tested_rows(cache, view)
     if frame.empty:
         return drawing.absent(_untested(view, "paired tests"))
-    told = frame.assign(
+    rows = frame.assign(
         subject_words=[relationships.readout_words(readout) for readout in frame["subject_readout"]],
         reference_words=[relationships.readout_words(readout) for readout in frame["reference_readout"]],
-        interval=[f"{signed(low)} to {signed(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)],
+        interval=[
+            f"{plots.signed(low)} to {plots.signed(high)}"
+            for low, high in zip(frame["low"], frame["high"], strict=True)
+        ],
     )
     columns = [
         tables.words("subject", "Reader", 150, 1),
@@ -384,18 +353,18 @@ def _tested(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         tables.words("origin", "Origin", 92),
     ]
     real = int((frame["p_holm"] < 0.05).sum())
-    measure = MEASURES[view.measure if view.measure in COMPARED else "accuracy"].lower()
+    measure = MEASURES[_compared(view)].lower()
     sentence = (
         f"Differences in {measure}, paired by split; p by sign flips, Holm-corrected over both strict protocols and "
         f"three metrics of its set. {real} of {len(frame)} stay below .05. n = {int(frame['splits'].max())} splits."
     )
-    return tables.grid("tested-grid", told, columns), sentence
+    return tables.grid("tested-grid", rows, columns), sentence
 
 
 def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Every readout of every reader under the protocol, its five metrics beside each other."""
     frame = cache.ask(store.relationship_summaries, view.protocol)
-    names = related_pairs.reader_names(cache)
+    names = pairs.reader_names(cache)
     wide = frame.pivot(
         index=["reader", "origin", "readout", "n"], columns="metric", values=["value", "std", "low", "high"]
     )
@@ -409,7 +378,7 @@ def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def _rates(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     frame = _rate_rows(cache, view)
     if frame.empty:
-        return drawing.absent(related_pairs.unmeasured(view, "relationship measured yet"))
+        return drawing.absent(pairs.unmeasured(view, "relationship measured yet"))
     frame = frame.assign(words=[relationships.readout_words(readout) for readout in frame["readout"]])
     columns = [
         tables.words("name", "Reader", 150, 1),
@@ -431,18 +400,18 @@ def _rates(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     return tables.grid("rates-grid", frame, columns), sentence
 
 
-# ---- what the figures say of themselves -----------------------------------------------------------------------------
-
-
-def _tests_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:
     frame = cache.ask(store.relationship_tests, view.protocol)
-    return "comparisons", {"method": frame["method"].iloc[0] if len(frame) else ""}
+    return {"method": frame["method"].iloc[0] if len(frame) else ""}
+
+
+def _metrics_key(_cache: QueryCache, view: View) -> dict[str, object]:
+    return {"protocol": view.protocol}
 
 
 def metrics_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    del cache
-    return "relationship_metrics", {"protocol": view.protocol}
+    return "relationship_metrics", _metrics_key(cache, view)
 
 
 PAGE = shell.Page(
@@ -453,18 +422,14 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "readouts": shell.FigureMeta(
-            lambda cache, view: summaries(cache, view).drop(columns=["build_id", "row"]),
-            metrics_told,
-            related_pairs.shown_reader,
+        "readouts": pieces.meta(
+            pieces.without(summaries, "build_id", "row"), "relationship_metrics", _metrics_key, pairs.shown_reader
         ),
-        "kinship": shell.FigureMeta(related_pairs.shown_rows, related_pairs.scores_told),
-        "verdicts": shell.FigureMeta(related_pairs.pair_rows, related_pairs.pair_told),
-        "mistaken": shell.FigureMeta(related_pairs.mistaken_rows, related_pairs.scores_told),
-        "contrasts": shell.FigureMeta(
-            lambda cache, view: _contrast_rows(cache, view).drop(columns=["build_id", "row"]), _tests_told
-        ),
-        "tested": shell.FigureMeta(_tested_rows, _tests_told),
-        "rates": shell.FigureMeta(_rate_rows, metrics_told),
+        "kinship": shell.FigureMeta(pairs.shown_rows, pairs.scores_told),
+        "verdicts": shell.FigureMeta(pairs.pair_rows, pairs.pair_told),
+        "mistaken": shell.FigureMeta(pairs.mistaken_rows, pairs.scores_told),
+        "contrasts": pieces.meta(pieces.without(_contrast_rows, "build_id", "row"), "comparisons", _tests_key),
+        "tested": pieces.meta(_tested_rows, "comparisons", _tests_key),
+        "rates": pieces.meta(_rate_rows, "relationship_metrics", _metrics_key),
     },
 )

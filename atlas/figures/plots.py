@@ -1,0 +1,211 @@
+"""Pieces that figures share: traces, notes, axes and layouts as plain values, and the sides of names next to marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from atlas.figures.attribution import rate_text
+from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, translucent
+
+HOVER = "%{hovertext}<extra></extra>"
+STILL = {"fixedrange": True}
+"""An axis that nobody moves."""
+ROW_LEGEND: Mapping[str, object] = {"orientation": "h", "x": 0, "font": {"size": 12}, "itemclick": False}
+HEAD_LEGEND: Mapping[str, object] = {
+    **ROW_LEGEND, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"
+}  # fmt: skip
+LEGEND: Mapping[str, object] = {**HEAD_LEGEND, "xanchor": "left", "itemdoubleclick": False}
+"""A legend in one line above the drawing that nobody can switch off by accident."""
+LETTER = 6.2
+"""Width of a letter in pixels, at a size of 11."""
+TALL = 14.0
+REACH = 7.0
+"""Half the size of a mark, and the gap to its name."""
+RING = 13.0
+"""The same of a mark with a ring around it."""
+BOLD = 7.0
+"""Width of a bold letter in pixels, at a size of 12."""
+SIDES = ("top center", "bottom center", "middle right", "middle left")
+Box = tuple[float, float, float, float]
+
+
+def scatter(name: str, x: Iterable[Any], y: Iterable[Any], hover: Sequence[str] | None = None, **more: Any) -> Plot:
+    """Marks, or what ``mode`` says; without texts or a template of texts they do not answer the pointer."""
+    silent = {} if "hovertemplate" in more else {"hoverinfo": "skip"}
+    answer = silent if hover is None else {"hovertext": list(hover), "hovertemplate": HOVER}
+    return {"type": "scatter", "name": name, "x": list(x), "y": list(y), "mode": "markers"} | answer | more
+
+
+def band(
+    name: str, x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str, alpha: float, **more: Any
+) -> Plot:
+    """A filled range between two curves."""
+    across = list(x)
+    around = [*high, *list(low)[::-1]]
+    style = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, alpha), "line": {"width": 0}}
+    return scatter(name, [*across, *across[::-1]], around, **style, **more)
+
+
+def bars(over: Iterable[float], under: Iterable[float], colour: str, thickness: float = 2, width: int = 0) -> Plot:
+    """Error bars of so much above and below."""
+    return {
+        "type": "data", "array": list(over), "arrayminus": list(under), "color": colour, "thickness": thickness,
+        "width": width,
+    }  # fmt: skip
+
+
+def outlined(size: float, fill: str, colour: str, width: float = 2, **more: Any) -> Plot:
+    """A marker with a rim."""
+    return {"size": size, "color": fill, "line": {"color": colour, "width": width}, **more}
+
+
+def note(x: float, y: float, text: str, size: int, colour: str, **more: Any) -> Plot:
+    """Words at a place of the drawing."""
+    return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": size, "color": colour}, **more}
+
+
+def end_note(y: float, text: str, colour: str, size: int = 13, shift: int = 10, **more: Any) -> Plot:
+    """Words right of the drawing, at the height of what they name."""
+    return note(1, y, text, size, colour, xref="paper", xanchor="left", xshift=shift, **more)
+
+
+def upright(x: float, line: Mapping[str, object], **more: Any) -> Plot:
+    """A line from the foot of the drawing to its head."""
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "y domain", "line": dict(line), **more}
+
+
+def segment(x: tuple[float, float], y: tuple[float, float], line: Mapping[str, object], **more: Any) -> Plot:
+    """A straight line between two places."""
+    return {"type": "line", "x0": x[0], "x1": x[1], "y0": y[0], "y1": y[1], "line": dict(line), **more}
+
+
+def titled(title: str, **more: Any) -> Plot:
+    """An axis with a title."""
+    return {"title": {"text": title}, **more}
+
+
+def rows_axis(names: Sequence[str], bottom: float = 0.5, top: float = 0.5, **more: Any) -> Plot:
+    """An axis with a name a row, from the top down; ``bottom`` and ``top`` are the room beyond the outer rows."""
+    ends = [len(names) - bottom, -top]
+    return {"tickvals": list(range(len(names))), "ticktext": list(names), "range": ends, "ticks": "", **more}
+
+
+def layout(theme: Theme, margin: tuple[int, int, int, int], x: Plot, y: Plot, **more: Any) -> Plot:
+    """Layout of one drawing; the margin is left, right, top, bottom. What is None stays Plotly's own."""
+    room = dict(zip("lrtb", margin, strict=True))
+    values = {"template": dress(theme), "margin": room, "hovermode": "closest", "xaxis": x, "yaxis": y, **more}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def figure(data: Sequence[Plot], arrangement: Plot) -> go.Figure:
+    """Traces and layout as Plotly's figure, which checks them."""
+    return go.Figure({"data": list(data), "layout": arrangement})
+
+
+def rim(mark: Mark, theme: Theme) -> str:
+    """Outline of a family's marker: an open one is its outline, a filled one is set off from those behind it."""
+    if mark.symbol == RINGED:
+        return TOKENS[theme]["ink"]
+    return mark.colour(theme) if mark.symbol.endswith("-open") else TOKENS[theme]["ground"]
+
+
+def rim_width(mark: Mark) -> float:
+    """Width of :func:`rim` on a flat drawing."""
+    return 2 if mark.symbol == RINGED or mark.symbol.endswith("-open") else 0.75
+
+
+def published_words(published: bool) -> str:
+    """What a hover text adds to a name that was not measured here."""
+    return ", published" if published else ""
+
+
+def small(text: str) -> str:
+    """Words in smaller letters at the end of a number."""
+    return f"<span style='font-size:11px'>{text}</span>"
+
+
+def signed(value: float) -> str:
+    """A difference with its sign."""
+    return f"+{rate_text(value)}" if value >= 0 else rate_text(value)
+
+
+def p_text(value: float) -> str:
+    """A p value to three digits, never as nought or one: '.012', '< .001', '> .999'."""
+    if value < 0.001:
+        return "< .001"
+    return "> .999" if value >= 0.9995 else rate_text(value)
+
+
+def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float) -> list[str]:
+    """Plotly's text position of every mark.
+
+    across, heights : Places of the marks in pixels, upwards.
+    names : In their order one after another finds the first side that is free; where none is, the least covered
+        one.
+    wide : Width of the drawing; what hangs over its ends counts as covered.
+    """
+    taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
+    ends: list[Box] = [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
+    found = []
+    for place, (x, y, name) in enumerate(zip(across, heights, names, strict=True)):
+        others = [*ends, *(box for number, box in enumerate(taken) if number != place)]
+        boxes = {side: _box(x, y, LETTER * len(name), side) for side in SIDES}
+        side = min(SIDES, key=lambda side: sum(_shared(boxes[side], box) for box in others))
+        found.append(side)
+        taken.append(boxes[side])
+    return found
+
+
+def free_sides(
+    places: npt.NDArray[np.float64], names: Sequence[str], marks: npt.NDArray[np.float64], half: float, *, kept: int
+) -> list[str]:
+    """Plotly's text position of labels beside ringed marks, none of which stands on an earlier one.
+
+    places : (n, 2); Ringed marks in pixels from the middle of the drawing, upwards.
+    names : Their labels, the most important one first.
+    marks : (m, 2); All marks: a label takes the side on which it covers the fewest.
+    half : Half the width of the drawing.
+    kept : So many of the first labels always find a place; of the others, '' stands for one without room.
+    """
+    dots = np.hstack([marks - REACH, marks + REACH])
+    ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
+    taken: list[Box] = []
+    found = []
+    for (x, y), name in zip(places, names, strict=True):
+        boxes = {side: _box(x, y, BOLD * len(name), side, RING) for side in SIDES}
+        free = {side: box for side, box in boxes.items() if not any(_shared(box, other) for other in taken)}
+        if not free and len(found) >= kept:
+            found.append("")
+            continue
+        covers = {side: _covered(box, np.vstack([dots, ends])) for side, box in (free or boxes).items()}
+        side = min(covers, key=lambda side: covers[side])
+        found.append(side)
+        taken.append(boxes[side])
+    return found
+
+
+def _box(x: float, y: float, wide: float, side: str, reach: float = REACH) -> Box:
+    if side == "top center":
+        return x - wide / 2, y + reach, x + wide / 2, y + reach + TALL
+    if side == "bottom center":
+        return x - wide / 2, y - reach - TALL, x + wide / 2, y - reach
+    left = x + reach if side == "middle right" else x - reach - wide
+    return left, y - TALL / 2, left + wide, y + TALL / 2
+
+
+def _shared(one: Box, other: Box) -> float:
+    """Area that two boxes share."""
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    tall = min(one[3], other[3]) - max(one[1], other[1])
+    return max(wide, 0.0) * max(tall, 0.0)
+
+
+def _covered(box: Box, others: npt.NDArray[np.float64]) -> float:
+    """Area that a box shares with others of shape (m, 4)."""
+    shared = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    return float(shared.clip(min=0).prod(axis=1).sum())

@@ -1,0 +1,391 @@
+"""Proxies on the page Compare: what is read of a response, and what capability, size and cost have to do with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import METHOD_NAMES, QueryCache, method_group
+from atlas.drawing import FigureView, traces
+from atlas.figures import compare, dots, plots
+from atlas.figures.attribution import rate_text
+from atlas.figures.dots import Level, Series
+from atlas.pages import intervals, pieces
+from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, lines
+from atlas.state import View
+from atlas.theme import Plot
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
+from backend.protocol import READER_PAPER
+from backend.store import comparison_queries, queries
+
+PARTS: Mapping[str, Series] = {
+    READER_PAPER: Series("both (DC–AC)", "circle", 1, 0),
+    "reader-ac": Series("drift (first AC)", "diamond", 0, 1),
+    "reader-dc": Series("mean (DC)", "square", -1, 2),
+}
+BLOCKS: Mapping[str, Series] = {"dc-ac": PARTS[READER_PAPER], "ac": PARTS["reader-ac"], "dc": PARTS["reader-dc"]}
+VIEWS: Mapping[str, Series] = {
+    "ur": Series("prompt and response", "circle", 1, 0),
+    "r": Series("response alone", "diamond", -1, 1),
+}
+FORMS = (
+    *("temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final", "temporal-mean-max"),
+    *("temporal-final-max", "mixture-1", "mixture-2", "dct-q2", "dct-q4", "dct-q8"),
+)
+"""Forms over time in the order of the paper's table."""
+FORM_NAMES = {**METHOD_NAMES, "dct-q2": "DC–AC (2 DCT modes)"}
+CONTROLS = "python -m jobs evaluate --stage controls"
+COST = "python -m jobs evaluate --stage cost"
+MEASURES = (
+    *("trainable_parameters", "fit_seconds", "selection_seconds", "audit_parameters", "latency_ms"),
+    "peak_memory_gb",
+)
+READS = "ur"
+SAME_COST = frozenset(STATES) - {READER_PAPER, LDA_LIVE, FUSED_LIVE}
+"""Methods that change the form or the part that READER's probe reads: they cost what it costs."""
+
+
+# ---- what is read of a response -------------------------------------------------------------------------------------
+
+
+def _at_k(cache: QueryCache, view: View, methods: Sequence[str]) -> pd.DataFrame:
+    """Clean accuracy at K of the readers of some methods, with method, proxy and view."""
+    readers = cache.ask(queries.readers)
+    readers = readers[readers["method"].isin(list(methods)) & readers["proxy"].notna()]
+    home = view.roster if view.roster in cache.domains() else "agent500"
+    frame = accuracies(cache, list(readers["reader"]), view.roster, home, "clean", view.k)
+    return frame.merge(readers[["reader", "method", "proxy", "proxy_name", "view"]], on="reader")
+
+
+def _by_proxy(frame: pd.DataFrame, series: str) -> pd.DataFrame:
+    """Rows of proxies that have more than one of a series, with the row and name of their line."""
+    frame = frame.assign(series=frame[series], row=frame["proxy"], name=frame["proxy_name"])
+    return frame[frame.groupby("row")["series"].transform("nunique") > 1].reset_index(drop=True)
+
+
+def _names(frame: pd.DataFrame, lead: Sequence[str]) -> dict[str, str]:
+    """Rows of a figure with the names of their proxies: measured here first, then by the leading series."""
+    rank = {name: place for place, name in enumerate(lead)}
+    ordered = frame.assign(
+        away=frame["origin"] == "published", rank=frame["series"].map(rank).fillna(len(rank)), down=-frame["value"]
+    ).sort_values(["away", "rank", "down"], kind="stable")
+    return dict(ordered.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+
+
+def _accuracy_dots(frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], view: View) -> Plot:
+    marks = {"theme": view.theme, "axis": f"Accuracy at {traces(view.k)}", "usual": list(series), "unit": "groups"}
+    return dots.dot_rows(frame, names, series, **marks)
+
+
+def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy of the mean, the drift and both, by proxy; prompt and response are read."""
+    frame = _at_k(cache, view, list(PARTS))
+    return _by_proxy(frame[frame["view"] == "ur"], "method")
+
+
+def parts(cache: QueryCache, view: View) -> FigureView:
+    """What the two halves of a fingerprint bring."""
+    frame = part_rows(cache, view)
+    if frame.empty:
+        return _missing(cache, view, "parts of a fingerprint", f"{CONTROLS} --method components --roster {view.roster}")
+    sentence = [
+        "The mean of the proxy's states over a response (",
+        shell.term("DC", "Mode 0 of a cosine transform over the response: the mean state"),
+        "), how they drift from its start to its end (",
+        shell.term("first AC", "Mode 1 of a cosine transform over the response: its smoothest change"),
+        f"), and both, each with a probe of its own. {_bars_words(frame)}",
+    ]
+    return FigureView(_accuracy_dots(frame, _names(frame, list(PARTS)), PARTS, view), sentence)
+
+
+def view_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy with and without the prompt, by proxy."""
+    frame = _at_k(cache, view, [READER_PAPER])
+    return _by_proxy(frame[frame["view"].isin(list(VIEWS))], "view")
+
+
+def views(cache: QueryCache, view: View) -> FigureView:
+    """Does it matter whether the proxy sees the prompt?"""
+    frame = view_rows(cache, view)
+    if frame.empty:
+        command = f"python -m jobs evaluate --view ur,r --roster {view.roster}"
+        return _missing(cache, view, "reader that was measured with and without the prompt", command)
+    sentence = f"The same proxy with the prompt before the response, and without it. {_bars_words(frame)}"
+    return FigureView(_accuracy_dots(frame, _names(frame, list(VIEWS)), VIEWS, view), sentence)
+
+
+def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy of the eleven forms over time: proxies measured here, and the mean of the published ones."""
+    frame = _at_k(cache, view, FORMS)
+    frame = frame[frame["view"].eq("ur")]
+    here = frame[frame["origin"] == "measured"]
+    here = here.assign(series=here["proxy"], proxies=1)
+    away = frame[frame["origin"] == "published"]
+    means = away.groupby("method", sort=False).agg(
+        value=("value", "mean"), n=("n", "sum"), proxies=("proxy", "nunique"), least=("value", "min"),
+        most=("value", "max"),
+    )  # fmt: skip
+    published = means.reset_index().assign(series="published", origin="published", proxy_name="published")
+    out = pd.concat([here, published], ignore_index=True)
+    out = out.assign(row=out["method"], name=[FORM_NAMES.get(method, method) for method in out["method"]])
+    return out.sort_values("row", key=lambda rows: rows.map({name: at for at, name in enumerate(FORMS)}), kind="stable")
+
+
+def forms_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the forms: those of every proxy that the means are over."""
+    readers = tuple(_at_k(cache, view, FORMS)["reader"])
+    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+
+
+def forms(cache: QueryCache, view: View) -> FigureView:
+    """Forms over time."""
+    frame = form_rows(cache, view)
+    if frame.empty:
+        return _missing(cache, view, "forms over time", f"{CONTROLS} --method temporal --roster {view.roster}")
+    proxies = dict(zip(frame["series"], frame["proxy_name"], strict=True))
+    here = [proxy for proxy in dict.fromkeys(frame["series"]) if proxy != "published"]
+    series = {
+        proxy: Series(str(proxies[proxy]), "circle", 1 - 2 * place / max(len(here), 1), 2 * place % 6)
+        for place, proxy in enumerate(here)
+    }
+    published = frame.loc[frame["series"] == "published", "proxies"]
+    if len(published):
+        series["published"] = Series(f"mean of {int(published.max())} larger proxies", "square", -1, 2)
+    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    sentence = [
+        "What is kept of the states of a response, all else alike: a mean, the last token, a ",
+        shell.term("maximum", "Of every coordinate over the tokens of the response"),
+        ", two to eight modes of a ",
+        shell.term("cosine transform", "DCT-II along the response: mode 0 is the mean, mode 1 its smoothest change"),
+        f", or a learned mixture of them. {_bars_words(frame)}",
+    ]
+    return FigureView(_accuracy_dots(frame, names, series, view), sentence)
+
+
+def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Source-to-prompt variance by reader and block."""
+    frame = cache.ask(comparison_queries.variance_ratios, view.roster)
+    names = [
+        f"{name} + prompt" if reads == "ur" else str(name)
+        for name, reads in zip(frame["proxy_name"], frame["view"], strict=True)
+    ]
+    return frame.assign(series=frame["block"], row=frame["reader"], name=names, value=frame["ratio"])
+
+
+def variance(cache: QueryCache, view: View) -> FigureView:
+    """Do fingerprints vary with the source or with the prompt?"""
+    frame = variance_rows(cache, view)
+    if frame.empty:
+        return _missing(cache, view, "variance", f"{CONTROLS} --method variance --view ur,r --roster {view.roster}")
+    figure = dots.dot_rows(
+        frame.assign(low=float("nan"), high=float("nan")), _names(frame, list(BLOCKS)), BLOCKS, theme=view.theme,
+        axis="Variance between sources, as a multiple of the variance between prompts", usual=list(BLOCKS),
+        level=Level(1.0, "as much as prompts"), top=None, unit="folds",
+    )  # fmt: skip
+    sentence = (
+        "How much a fingerprint changes with the source that answers, beside how much it changes with the prompt, on "
+        "held-out prompts; the proxy read the response alone or, where it says so, the prompt too. Bars: one standard "
+        "deviation over the folds. Right of the dotted line the source counts for more. Filled: measured here; hollow: "
+        f"published. n = {frame['row'].nunique()} readers, {int(frame['n'].max())} folds each."
+    )
+    return FigureView(figure, sentence)
+
+
+def depth_frames(cache: QueryCache, view: View) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+    """Accuracy of every block of the chosen readers' proxies, and the block that most folds chose."""
+    depth = cache.ask(queries.proxies).set_index("proxy")["depth"]
+    found, modal = {}, {}
+    for reader in chosen(cache, view):
+        curve = cache.ask(queries.layer_curve, reader, view.roster)
+        if curve.empty:
+            continue
+        blocks = depth.get(cache.reader_row(reader)["proxy"])
+        whole = float(blocks) if blocks is not None and pd.notna(blocks) else float(curve["layer"].max())
+        found[reader] = curve.assign(depth=curve["layer"] / whole)
+        selected = cache.ask(queries.selected_layers, reader, view.roster)
+        for layer in selected.loc[selected["outer_fold"].isna(), "layer"]:
+            modal[reader] = int(layer)
+    return found, modal
+
+
+def depths(cache: QueryCache, view: View) -> FigureView:
+    """Where in the proxy the knowledge sits."""
+    found, modal = depth_frames(cache, view)
+    if not found:
+        return drawing.unmeasured(cache, view, "layer curves", PATH)
+    drawn = lines(cache, view)
+    fits = int(sum(curve["fits"].sum() for curve in found.values()))
+    missing = len(drawn) - len(found)
+    absent = (
+        f" {missing} of the readers {'has' if missing == 1 else 'have'} none: there is no scan of words, nor of "
+        "several blocks read at once, and not every scan was published."
+    )
+    sentence = (
+        "Accuracy on the inner validation folds along the blocks of each proxy; the ring is the block that most outer "
+        f"folds chose, the band is their range. n = {fits:,} fits.{absent if missing else ''}"
+    )
+    return FigureView(compare.layer_curves(found, modal, drawn, theme=view.theme), sentence)
+
+
+def depth_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Rows of the layer curves."""
+    found, _ = depth_frames(cache, view)
+    columns = ["reader", "layer", "depth", "accuracy", "std", "low", "high", "fits"]
+    curves = [curve.assign(reader=reader) for reader, curve in found.items()]
+    return pd.concat(curves, ignore_index=True)[columns] if curves else pd.DataFrame(columns=columns)
+
+
+def _bars_words(frame: pd.DataFrame) -> str:
+    ranged = bool(frame["low"].notna().any()) if "low" in frame else False
+    bars = f"Thick bars are 95 % intervals, thin ones {intervals.FOLDS}" if ranged else f"Bars: {intervals.FOLDS}"
+    return (
+        f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "
+        f"{pieces.counted(frame['row'].nunique(), 'line')}."
+    )
+
+
+def _missing(cache: QueryCache, view: View, what: str, command: str) -> FigureView:
+    near = dataclasses.replace(view, roster="100-way")
+    offered = view != near and near.roster in set(cache.ask(queries.rosters)["roster"])
+    ways = [("Show the 100-way roster", f"{PATH}?{near.query()}")] if offered else []
+    problem = f"There are no numbers of {what} for {view.roster}"
+    return drawing.nothing(view, problem, f"Measure it with: {command}", ways)
+
+
+# ---- what it takes --------------------------------------------------------------------------------------------------
+
+
+def capability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Capability of every proxy, and the accuracy of READER with it."""
+    readers = cache.ask(queries.readers)
+    own = readers.loc[(readers["method"] == READER_PAPER) & (readers["view"] == READS), "reader"]
+    return cache.ask(comparison_queries.capability, list(own), view.roster, view.k)
+
+
+def correlations_told(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the correlations at K."""
+    return "correlations", {"reference": f"accuracy@{view.k}/{READS}"}
+
+
+def capability(cache: QueryCache, view: View) -> FigureView:
+    """Do more capable proxies read better?"""
+    frame = capability_rows(cache, view)
+    if frame.empty:
+        return drawing.nothing(
+            view,
+            f"There is no proxy with a capability score and an accuracy for {view.roster} at K = {view.k}",
+            "Choose the roster 100-way and a published budget, or measure it with: python -m jobs evaluate --stage "
+            "statistics",
+        )
+    correlations = cache.ask(comparison_queries.correlations)
+    correlations = correlations[correlations["reference"] == f"accuracy@{view.k}/{READS}"]
+    told = {}
+    for benchmark, rows in correlations.groupby("subject"):
+        by = rows.set_index("statistic")
+        told[str(benchmark)] = ",  ".join(
+            f"{sign} = {rate_text(by.at[name, 'value'])} (p {plots.p_text(by.at[name, 'p_value'])})"
+            for name, sign in (("pearson", "r"), ("spearman", "ρ"))
+            if name in by.index
+        )
+    figure = compare.capability_fit(frame.assign(name=frame["proxy_name"]), told, theme=view.theme, k=view.k)
+    sentence = [
+        "General capability of each proxy as others scored it, against its accuracy here; the dashed line is the least-"
+        "squares fit, ",
+        shell.term("r", "Pearson's correlation: how close the marks lie to a straight line"),
+        " and ",
+        shell.term("ρ", "Spearman's correlation: how far the two orders agree"),
+        f" with p, uncorrected. n = {frame['proxy'].nunique()} proxies, a small number: the correlation says that "
+        "there is a trend, not how strong it is. The embedded proxy has no published score.",
+    ]
+    return FigureView(figure, sentence)
+
+
+def cost_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """What every reader costs, one row a reader and machine, and its accuracy at K."""
+    stored = cache.ask(comparison_queries.costs, view.roster)
+    keys = ["reader", "origin", "method", "hardware"]
+    wide = stored.pivot_table(index=keys, columns="measure", values="value", sort=False).reset_index()
+    wide = wide.reindex(columns=[*keys, *MEASURES])
+    known = everyone(cache)
+    own = accuracies(cache, known, view.roster, "agent500", "clean", view.k).set_index("reader")["value"]
+    wide["accuracy"] = wide["reader"].map(own)
+    # Parameters do not depend on the machine, and stand in one of the rows of a reader only.
+    for name in ("trainable_parameters", "audit_parameters"):
+        wide[name] = wide[name].fillna(wide.groupby("reader")[name].transform("max"))
+    names = [cache.reader_name(reader) if reader in set(known) else reader for reader in wide["reader"]]
+    wide.insert(0, "name", names)
+    return wide.rename_axis(None, axis=1)
+
+
+def _unpriced(view: View) -> FigureView:
+    return drawing.nothing(
+        view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"
+    )
+
+
+def cost(cache: QueryCache, view: View) -> FigureView:
+    """Accuracy against the parameters that an audit runs through."""
+    frame = cost_rows(cache, view)
+    frame = frame.dropna(subset=["audit_parameters", "accuracy"]).drop_duplicates("reader")
+    frame = frame[frame["audit_parameters"] > 0]  # who guesses runs nothing, and has no place on a log scale
+    frame = frame[~frame["method"].isin(SAME_COST)]
+    if frame.empty:
+        return _unpriced(view)
+    names = cache.short_names(list(frame["reader"]))
+    frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
+    readers = [cache.reader_row(reader) for reader in frame["reader"]]
+    drawn = frame.assign(
+        name=[names[reader["reader"]] for reader in readers],
+        label=[_label(reader, names) for reader in readers],
+        kind=[method_group(method) for method in frame["method"]],
+        cost=frame["audit_parameters"],
+        value=frame["accuracy"],
+        told=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],
+    )
+    axis = "Parameters that are run through for a response, log scale"
+    here = int((frame["origin"] == "measured").sum())
+    mine = "" if here else f" No reader has been measured here yet: {COST}."
+    sentence = (
+        f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the blocks up "
+        "to the one that is read; deeper blocks are never run. Times depend on the machine and are in the table below, "
+        "with what parts and forms of READER cost. Filled: measured here; hollow: published. "
+        f"n = {len(frame)} readers, {here} of them measured here.{mine}"
+    )
+    return FigureView(compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k), sentence)
+
+
+def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
+    """A reader beside its mark: the proxy of READER, method and proxy of others, its name where it has no proxy."""
+    if not isinstance(reader["proxy_name"], str):
+        return names[str(reader["reader"])]
+    usual = (reader["method"], reader["view"]) == (READER_PAPER, READS)
+    return str(reader["proxy_name"]) if usual else f"{reader['method']} · {reader['proxy_name']}"
+
+
+def costs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    """The grid of what readers cost."""
+    frame = cost_rows(cache, view)
+    if frame.empty:
+        return drawing.absent(_unpriced(view))
+    columns = [
+        tables.wrapped("name", "Reader", 186),
+        tables.words("origin", "Origin", 92),
+        tables.number("accuracy", "Accuracy", "rate", 84),
+        tables.number("trainable_parameters", "Trained", "count", 104),
+        tables.number("audit_parameters", "Run a response", "count", 122),
+        tables.number("fit_seconds", "Fit, s", "number", 74),
+        tables.number("latency_ms", "Latency, ms", "number", 94),
+        tables.number("peak_memory_gb", "Memory, GB", "number", 94),
+        tables.wrapped("hardware", "Machine", 108),
+    ]
+    machines = frame["hardware"].nunique()
+    sentence = (
+        "Parameters that are trained and that are run for a response, seconds to fit one fold, milliseconds a response "
+        "(median of three warmed runs) and peak memory. Times of different machines cannot be compared: "
+        f"{machines} machine{'s' if machines > 1 else ''} here. n = {frame['reader'].nunique()} readers."
+    )
+    return tables.grid("costs-grid", frame, columns), sentence

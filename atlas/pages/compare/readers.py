@@ -1,0 +1,462 @@
+"""Readers side by side on the page Compare: curves, end points, paired tests, other prompts, shorter responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from dash import html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
+from atlas.drawing import FigureView, traces
+from atlas.figures import attribution, compare, plots
+from atlas.figures.attribution import Line, rate_text
+from atlas.pages import intervals, pieces
+from atlas.state import METRICS, View
+from atlas.theme import READER_COLOURS
+from backend.protocol import READER_PAPER
+from backend.store import queries
+
+PATH = "/compare"
+AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL of the mean evidence (nats)", "ece": "ECE"}
+STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
+FUSED = "fused"
+TESTED = ("agent500", "clean")
+"""Where readers are tested in pairs: domain and condition."""
+FIRST = 4
+"""Readers that stand side by side before anybody chose some."""
+SHORT = ("t64", "t32")
+"""Lengths that the paper stresses with."""
+GLOBAL = "-global"
+"""Ending of conditions whose groups were drawn over all folds at once; the released files have no others."""
+KEPT_HELP = (
+    "Accuracy there divided by the same reader's accuracy on whole responses of its own domain; the paper calls it the "
+    "retained share"
+)
+Where = tuple[str, str]
+
+
+# ---- who is compared ------------------------------------------------------------------------------------------------
+
+
+def everyone(cache: QueryCache) -> list[str]:
+    """Every reader of the generation."""
+    return list(cache.ask(queries.readers)["reader"])
+
+
+def chosen(cache: QueryCache, view: View) -> list[str]:
+    """Readers side by side: those of the link, else the header's, the fused readout and the best of the paper's."""
+    if view.readers:
+        return list(view.readers)
+    first = cache.attribution_reader(view) or view.reader
+    frame = measured(cache, view)
+    top = frame[frame["k"] == frame["k"].max()].sort_values("value", ascending=False, kind="stable")
+    readers = cache.ask(queries.readers).set_index("reader")
+    others = [reader for reader in dict.fromkeys(top["reader"]) if reader != first]
+    alike = [
+        reader
+        for reader in others
+        if readers.at[reader, "method"] == READER_PAPER
+        and (first not in readers.index or readers.at[reader, "view"] == readers.at[first, "view"])
+    ]
+    # The fused readout is what this atlas adds, so it is shown with the paper's from the start.
+    ours = [reader for reader in others if readers.at[reader, "method"] == FUSED]
+    return [*([first] if first else []), *ours[:1], *alike][:FIRST]
+
+
+def first(cache: QueryCache, view: View) -> str:
+    """The reference."""
+    return (chosen(cache, view) or [""])[0]
+
+
+def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
+    """Names beside lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
+    names = cache.short_names(readers)
+    methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
+    for reader, method in zip(readers, methods, strict=True):
+        if method != READER_PAPER and method in METHOD_NAMES and methods.count(method) == 1:
+            names[reader] = METHOD_NAMES[method]
+    return names
+
+
+def lines(cache: QueryCache, view: View) -> list[Line]:
+    """One line a chosen reader; the reference is drawn last, on top."""
+    colours = READER_COLOURS[view.theme]
+    names = names_of(cache, chosen(cache, view))
+    return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
+
+
+def key_of(cache: QueryCache, view: View) -> list[Component]:
+    """The chosen readers with their colours and origins."""
+    return [
+        pieces.reader_mark(cache.reader_name(line.key), cache.origin(line.key), line.colour)
+        for line in lines(cache, view)[::-1]
+    ]
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+def accuracies(
+    cache: QueryCache, readers: Sequence[str], roster: str, benchmark: str, condition: str, k: int
+) -> pd.DataFrame:
+    """Accuracy of readers at a budget with what is known of its spread, one row a reader.
+
+    Returns columns reader, origin, reduction (pooled where there is one), value, std (over the folds), low, high
+        (a 95 % interval, NaN where none is stored), n.
+    """
+    metrics = ("accuracy", "accuracy_low", "accuracy_high")
+    frame = intervals.over_folds(cache.ask(queries.summaries, readers, roster, metrics))
+    here = (frame["benchmark"] == benchmark) & (frame["condition"] == condition) & (frame["k"] == k)
+    frame = frame[here].sort_values("reduction", key=lambda names: names != "pooled", kind="stable")
+    frame = frame.drop_duplicates(["reader", "metric"])
+    values = {metric: rows.set_index("reader")["value"] for metric, rows in frame.groupby("metric")}
+    own = frame[frame["metric"] == "accuracy"][["reader", "origin", "reduction", "value", "std", "n"]]
+    none = pd.Series(dtype=float)
+    bounds = {end: own["reader"].map(values.get(f"accuracy_{end}", none)) for end in ("low", "high")}
+    return own.assign(**bounds).reset_index(drop=True)
+
+
+def measured(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy of every reader in the roster and domain of the view, one row a reader and budget."""
+    frame = cache.ask(queries.summaries, everyone(cache), view.roster)
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
+    return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
+
+
+def places(cache: QueryCache, view: View) -> dict[Where, str]:
+    """Domains and lengths that readers are tried on, in words; an enrolled ecosystem has one domain."""
+    domains = cache.domains()
+    own = view.roster if view.roster in domains else "agent500"
+    where = {(own, "clean"): f"{pieces.domain_words(own)}, whole"}
+    where |= {(own, condition): f"{condition.removeprefix('t')} tokens" for condition in SHORT}
+    if own == "agent500" and "math100" in domains:
+        where[("math100", "clean")] = "Math100"
+    return where
+
+
+def settled(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a reader, domain, length, metric and budget, the one that published and measured readers share.
+
+    Shortened responses: groups over all folds at once, else inside the folds. Math100: the mean over the five fold
+    models, else their ensemble; everything else: folds pooled, else their mean.
+    """
+    wide = frame["condition"].str.endswith(GLOBAL)
+    folds = frame["reduction"] == "fold"
+    usual = np.where(frame["benchmark"] == "math100", folds, ~folds)
+    out = frame.assign(
+        groups=np.where(wide, "over all folds", "inside the folds"),
+        condition=frame["condition"].str.removesuffix(GLOBAL),
+        _wide=~wide,
+        _usual=~usual.astype(bool),
+    ).sort_values(["_wide", "_usual"], kind="stable")
+    keys = ["reader", "benchmark", "condition", "metric", "k"]
+    out = intervals.over_folds(out).drop_duplicates(keys).drop(columns=["_wide", "_usual"])
+    return out.sort_index().reset_index(drop=True)
+
+
+def _at_places(cache: QueryCache, view: View, readers: Sequence[str], *metrics: str) -> pd.DataFrame:
+    """:func:`settled` summaries of some readers at K, and the share of its value at home that every row keeps."""
+    frame = settled(cache.ask(queries.summaries, readers, view.roster, metrics))
+    frame = frame[frame["k"] == view.k]
+    clean = frame[(frame["benchmark"] == _home(cache, view)) & (frame["condition"] == "clean")]
+    base = clean.set_index(["reader", "metric"])["value"]
+    own = base.reindex(pd.MultiIndex.from_frame(frame[["reader", "metric"]])).to_numpy(dtype=float)
+    return frame.assign(kept=frame["value"] / own)
+
+
+def _home(cache: QueryCache, view: View) -> str:
+    return next(iter(places(cache, view)))[0]
+
+
+# ---- curves and end points ------------------------------------------------------------------------------------------
+
+
+def answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """Which of the chosen readers is best at K, in a sentence."""
+    readers = chosen(cache, view)
+    frame = measured(cache, view)
+    here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
+    under = "" if view.condition == "clean" else f" ({pieces.condition_words(view.condition)})"
+    if not len(here):
+        return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
+    names = names_of(cache, readers)
+    best = str(here.idxmax())
+    told: list[Component | str] = [
+        f"With {traces(view.k)}, ",
+        html.Strong(names[best]),
+        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups{under}",
+    ]
+    if readers[0] in here.index and best != readers[0]:
+        told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")
+    return [*told, "."]
+
+
+def curves(cache: QueryCache, view: View) -> FigureView:
+    """The chosen metric against the budget."""
+    drawn = lines(cache, view)
+    readers = [line.key for line in drawn]
+    frame = intervals.curves(cache, view, readers, STORED[view.metric], view.reduction, view.condition)
+    condition = pieces.condition_words(view.condition)
+    if frame.empty:
+        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} ({condition})", PATH)
+    size = max(pieces.roster_size(cache, view), 1)
+    chance = {"accuracy": 1 / size, "nll": float(np.log(size))}.get(view.metric)
+    marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "chance": chance}
+    figure = attribution.budget_curves(frame.assign(line=frame["reader"]), drawn, unit=view.metric != "nll", **marks)
+    how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
+    missing = len(drawn) - frame["reader"].nunique()
+    absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
+    away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
+    sentence = (
+        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{intervals.told(frame)}. "
+        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
+    )
+    return FigureView(figure, sentence)
+
+
+def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Rows of the curves."""
+    frame = cache.ask(queries.summaries, chosen(cache, view), view.roster, (STORED[view.metric],))
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
+    return frame[here & (frame["reduction"] == view.reduction)].reset_index(drop=True)
+
+
+def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """End points: smallest and largest budget, by fold where there is such a summary, and tests against the first."""
+    readers = chosen(cache, view)
+    reference = readers[0] if readers else ""
+    frame = cache.ask(queries.summaries, readers, view.roster)
+    frame = frame[(frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)]
+    frame = frame.sort_values("reduction", key=lambda names: names.map({"fold": 0, "pooled": 1}), kind="stable")
+    values = frame.drop_duplicates(["reader", "metric", "k"]).set_index(["reader", "metric", "k"])
+    budgets = sorted({int(frame["k"].min()), int(frame["k"].max())}) if len(frame) else []
+    tests = cache.ask(queries.paired_tests, reference, readers, view.roster)
+    tests = tests if (view.domain, view.condition) == TESTED else tests.iloc[:0]
+    tests = tests.drop_duplicates(["reader", "measure"]).set_index(["reader", "measure"])
+    rows = []
+    for reader in readers:
+        for metric, k in ((metric, k) for metric in ("accuracy", "macro_f1") for k in budgets):
+            if (reader, metric, k) not in values.index:
+                continue
+            own = values.loc[(reader, metric, k)]
+            base = values["value"].get((reference, metric, k), np.nan) if reader != reference else np.nan
+            told = {name: own[name] for name in ("origin", "value", "std", "reduction")}
+            test = dict.fromkeys(("low", "high", "p_value", "p_holm"), np.nan) | {"together": 0}
+            if (reader, f"{metric}@{k}") in tests.index:
+                test = tests.loc[(reader, f"{metric}@{k}"), list(test)].to_dict()
+            names = {"reader": reader, "name": cache.reader_name(reader), "metric": metric, "k": k}
+            rows.append({**names, **told, "difference": own["value"] - base, **test, "n": int(own["n"])})
+    columns = ["reader", "name", "origin", "metric", "k", "value", "std", "reduction", "difference", "low", "high"]
+    frame = pd.DataFrame(rows, columns=[*columns, "p_value", "p_holm", "together", "n"])
+    return frame.assign(together=frame["together"].astype(int))
+
+
+def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    """The table of the end points."""
+    frame = end_rows(cache, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmeasured(cache, view, "end points", PATH))
+    pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
+    colours = {line.key: line.colour for line in lines(cache, view)}
+    names = names_of(cache, chosen(cache, view))
+    heads: list[Component | str] = ["Reader"]
+    for metric, k in pairs:
+        heads += [f"{METRICS[metric]}, K = {k}", *(["less the first"] if metric == "accuracy" else [])]
+    body = []
+    for reader, rows in frame.groupby("reader", sort=False):
+        by_pair = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
+        cells: list[shell.Children] = []
+        for pair in pairs:
+            one = by_pair.get(pair)
+            cells.append("–" if one is None else _value(one))
+            if pair[0] == "accuracy":
+                cells.append("" if one is None else _difference(one))
+        title = {"title": rows["name"].iloc[0]}
+        body.append(
+            pieces.row(pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title), *cells)
+        )
+    tested = frame[frame["p_holm"].notna()]
+    if (view.domain, view.condition) != TESTED:
+        text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
+    elif len(tested):
+        text = (
+            f"{len(tested)} {'difference was' if len(tested) == 1 else 'differences were'} tested in pairs (clusters "
+            f"of fold and source, sign flips); p is Holm-corrected, made larger {corrected(tested['together'])}."
+        )
+    else:
+        text = (
+            "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
+            "that were measured here, and published ones come without the answers that a test in pairs needs."
+        )
+    spread = "mean ± standard deviation over the folds where there is one"
+    sentence = (
+        f"{drawing.choice_words(view)}, {pieces.condition_words(view.condition)}; "
+        f"{spread if (frame['reduction'] == 'fold').any() else 'folds pooled'}. {text} "
+        f"n = {frame['reader'].nunique()} readers."
+    )
+    return pieces.scrolling(pieces.table(heads, body)), sentence
+
+
+def corrected(together: pd.Series) -> str:
+    """For how many comparisons p values were corrected, in words, out of the sizes of their sets."""
+    sizes = " or ".join(str(size) for size in sorted(set(together)))
+    return f"for the {sizes} comparisons of its set; intervals are not"
+
+
+def _value(end: dict[str, Any]) -> list[Component | str]:
+    value = "1" if end["value"] >= 1 else rate_text(end["value"])
+    return [value] if pd.isna(end["std"]) else [value, html.Span(f" ± {rate_text(end['std'])}", className="soft")]
+
+
+def _difference(end: dict[str, Any]) -> list[Component | str]:
+    if pd.isna(end["difference"]):
+        return ["–"]
+    parts: list[Component | str] = [plots.signed(end["difference"])]
+    if pd.notna(end["low"]) and pd.notna(end["high"]):
+        parts += [html.Br(), html.Span(f"[{rate_text(end['low'])}, {rate_text(end['high'])}]", className="soft")]
+    if pd.notna(end["p_holm"]):
+        raw = f"p {plots.p_text(end['p_value'])} before the correction"
+        parts.append(html.Span(f" p {plots.p_text(end['p_holm'])}", className="soft", title=raw))
+    return parts
+
+
+# ---- other prompts and shorter responses ----------------------------------------------------------------------------
+
+
+def panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The metric against the budget under every domain and length, of the chosen readers."""
+    where = list(places(cache, view))
+    frame = settled(cache.ask(queries.summaries, chosen(cache, view), view.roster, (STORED[view.metric],)))
+    drawn = pd.MultiIndex.from_frame(frame[["benchmark", "condition"]]).isin(where)
+    return frame[drawn].drop(columns="build_id").reset_index(drop=True)
+
+
+def panels(cache: QueryCache, view: View) -> FigureView:
+    """Small multiples of the chosen readers' curves."""
+    where, frame = places(cache, view), panel_rows(cache, view)
+    if frame.empty:
+        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
+    marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "unit": view.metric != "nll"}
+    figure = compare.curve_panels(frame, where, lines(cache, view), **marks)
+    groups = " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
+    grouped = f"Shortened responses were grouped {groups}. " if groups else ""
+    sentence = (
+        f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
+        f"trained on whole responses of {pieces.domain_words(_home(cache, view))}. {grouped}Bands: {intervals.FOLDS}, "
+        f"where there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
+    )
+    return FigureView(figure, sentence)
+
+
+def elsewhere_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The metric at K under every domain and condition, and what share of the clean Agent500 value is kept."""
+    frame = _at_places(cache, view, chosen(cache, view), STORED[view.metric])
+    return frame.drop(columns="build_id").reset_index(drop=True)
+
+
+def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
+    conditions = list(dict.fromkeys(name.removesuffix(GLOBAL) for name in cache.conditions()))
+    measured = set(zip(frame["benchmark"], frame["condition"], strict=True))
+    order = [(domain, condition) for domain in cache.domains() for condition in conditions]
+    return {
+        (domain, name): f"{pieces.domain_words(domain)}, {_brief(name)}"
+        for domain, name in order
+        if (domain, name) in measured
+    }
+
+
+def _brief(condition: str) -> str:
+    words = CONDITION_NAMES.get(condition, CONDITION_NAMES.get(f"{condition}{GLOBAL}", condition))
+    return words.removeprefix("first ").removesuffix(", groups over all folds").removesuffix(" of that domain")
+
+
+def elsewhere(cache: QueryCache, view: View) -> FigureView:
+    """One column a domain and condition, one mark a chosen reader."""
+    frame = elsewhere_rows(cache, view)
+    if frame.empty:
+        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} at K = {view.k}", PATH)
+    columns = _columns(frame, cache)
+    figure = compare.condition_dots(frame, columns, lines(cache, view), theme=view.theme)
+    figure.update_yaxes(title=AXES[view.metric], rangemode="tozero")
+    if view.metric != "nll":
+        top = float((frame["value"] + frame["std"].fillna(0.0)).max())
+        figure.update_yaxes(range=[0, min(1.02, 1.12 * top)], tickformat=".1~f")
+    home = _home(cache, view)
+    absent = [
+        words
+        for name, words in (("math100", "Math100"), ("t64", "64 tokens"), ("t32", "32 tokens"))
+        if home == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
+    ]
+    missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
+    kept = frame.loc[frame["kept"] < 1, "kept"]
+    shared = len(kept) and view.metric in ("accuracy", "macro_f1")
+    least = f" The least that is kept of the clean value is {100 * kept.min():.0f} %." if shared else ""
+    sentence = (
+        f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
+        f"whole responses of {pieces.domain_words(home)}.{least}{missing} "
+        f"Bars: {intervals.FOLDS}, where there are some. n = {len(frame)} numbers."
+    )
+    return FigureView(figure, sentence)
+
+
+def _field(words: str) -> str:
+    return words.lower().replace(", ", "_").replace(" ", "_")
+
+
+def every_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Every reader at K: accuracy under every domain and length, what is kept, and macro-F1, best first."""
+    where = places(cache, view)
+    frame = _at_places(cache, view, everyone(cache), "accuracy", "macro_f1")
+    parts = []
+    for (benchmark, condition), words in where.items():
+        here = frame[(frame["benchmark"] == benchmark) & (frame["condition"] == condition)]
+        own = here[here["metric"] == "accuracy"].set_index("reader")
+        name = _field(words)
+        parts.append(own["value"].rename(f"accuracy_{name}"))
+        if (benchmark, condition) == next(iter(where)):
+            parts.append(own["std"].rename(f"std_{name}"))
+            parts.append(here[here["metric"] == "macro_f1"].set_index("reader")["value"].rename("macro_f1"))
+        else:
+            parts.append(own["kept"].rename(f"kept_{name}"))
+        if condition in SHORT:
+            parts.append(own["groups"].rename(f"groups_{name}"))
+    wide = pd.concat(parts, axis=1).rename_axis("reader").reset_index()
+    readers = cache.ask(queries.readers).set_index("reader")
+    wide = wide.join(readers[["method", "proxy_name", "view", "origin"]], on="reader")
+    wide.insert(0, "name", [cache.reader_name(reader) for reader in wide["reader"]])
+    lead = next((column for column in wide if column.startswith("accuracy_")), "name")
+    return wide.sort_values(lead, ascending=False, na_position="last", kind="stable").reset_index(drop=True)
+
+
+def every_height(cache: QueryCache, view: View) -> int:
+    """Height in pixels of :func:`every`, with a head of its groups."""
+    return 38 + tables.height(len(every_rows(cache, view)), 482)
+
+
+def every(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+    """The grid of all readers under all conditions."""
+    frame = every_rows(cache, view)
+    if frame.empty:
+        return drawing.absent(drawing.unmeasured(cache, view, f"results at K = {view.k}", PATH))
+    columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), tables.words("origin", "Origin", 92)]
+    for words in places(cache, view).values():
+        name = _field(words)
+        other = (f"kept_{name}", "Kept", 62) if f"kept_{name}" in frame else ("macro_f1", "M-F1", 66)
+        pair = [
+            tables.number(field, title, "rate", width, filter=False)
+            for field, title, width in ((f"accuracy_{name}", "Accuracy", 76), other)
+        ]
+        columns.append({"headerName": words, "children": pair})
+    sentence: list[Component | str] = [
+        f"Every reader at {traces(view.k)} among the sources of {view.roster}. ",
+        shell.term("Kept", KEPT_HELP),
+        " is the share of the first column that is left. Shortened responses are grouped over all folds where that is "
+        "stored, because the released files have no other groups; Math100 is the mean of the five fold models. Select "
+        f"a row to set it beside the others. n = {len(frame)} readers.",
+    ]
+    return tables.grid("every-grid", frame, columns, selectable=True), sentence
