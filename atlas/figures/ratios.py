@@ -1,29 +1,23 @@
-"""Validated likelihood ratios: how often they point the right way (Tippett), and whether they mean it (PAV).
-
-Few points of the curves travel in an enrolment's validation; both axes of ratios are in log10.
-"""
+"""Validated likelihood ratios: Tippett and PAV plots, both axes of ratios in log10."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from atlas.figures.attribution import SHOW_HOVERTEXT
 from atlas.figures.dots import upright
+from atlas.figures.evidence import number
 from atlas.theme import TOKENS, Plot, Theme, dress
 
 CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("false claims", "dash", "right")}
-"""Metric to words, dash, and the side of the curve's label that touches it."""
+"""Metric to words, dash, and the side of the label that touches the curve."""
 
 
 def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, theme: Theme) -> Plot:
     """Share of true and of false claims whose ratio is at least as large.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
-    limits : (float, float), optional
-        What log10 ratios are held within, dotted.
-    theme : {'dark', 'light'}
+    points : columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share). limits : what ratios are held
+    within.
     """
     token = TOKENS[theme]
     traces: list[dict[str, object]] = []
@@ -33,22 +27,11 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
         if curve.empty:
             continue
         colour = token["accent" if metric == "tippett_true" else "caution"]
-        traces.append(
-            {
-                "type": "scatter",
-                "name": words,
-                "x": curve["level"].tolist(),
-                "y": curve["value"].tolist(),
-                "mode": "lines+markers",
-                "line": {"color": colour, "width": 2, "dash": dash},
-                "marker": {"size": 5, "color": colour},
-                "hovertext": [
-                    f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {_number(level)} or more"
-                    for level, share in zip(curve["level"], curve["value"], strict=True)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-            }
-        )
+        hover = [
+            f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {number(level)} or more"
+            for level, share in zip(curve["level"], curve["value"], strict=True)
+        ]
+        traces.append(_steps(curve, words, {"color": colour, "width": 2, "dash": dash}, 5, hover))
         middle = curve.iloc[(curve["value"] - 0.5).abs().argmin()]
         notes.append(
             {"x": middle["level"], "y": middle["value"], "text": words, "showarrow": False, "xanchor": side,
@@ -62,33 +45,17 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
 
 
 def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
-    """What claims show where a ratio was stated, against the diagonal where both are the same.
-
-    Parameters
-    ----------
-    points : DataFrame
-        Columns level (stated log10 ratio), value (log10 ratio that claims show).
-    theme : {'dark', 'light'}
-    """
+    """The log10 ratio that claims show (value) where one was stated (level), against the diagonal."""
     token = TOKENS[theme]
     curve = points.sort_values("level")
     ends = [min(curve["level"].min(), curve["value"].min(), 0), max(curve["level"].max(), curve["value"].max(), 0)]
     room = 0.06 * max(ends[1] - ends[0], 1.0)
     reach = [ends[0] - room, ends[1] + room]
-    shown = {
-        "type": "scatter",
-        "name": "held-out claims",
-        "x": curve["level"].tolist(),
-        "y": curve["value"].tolist(),
-        "mode": "lines+markers",
-        "line": {"color": token["accent"], "width": 2, "shape": "hv"},
-        "marker": {"size": 6, "color": token["accent"]},
-        "hovertext": [
-            f"<b>stated {_number(level)}</b><br>claims show {_number(value)} (log10 ratio)"
-            for level, value in zip(curve["level"], curve["value"], strict=True)
-        ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+    hover = [
+        f"<b>stated {number(level)}</b><br>claims show {number(value)} (log10 ratio)"
+        for level, value in zip(curve["level"], curve["value"], strict=True)
+    ]
+    shown = _steps(curve, "held-out claims", {"color": token["accent"], "width": 2, "shape": "hv"}, 6, hover)
     same = {"type": "line", "x0": reach[0], "y0": reach[0], "x1": reach[1], "y1": reach[1], "layer": "below",
             "line": {"color": token["soft"], "width": 1, "dash": "dash"}}  # fmt: skip
     note = {"x": reach[1], "y": reach[1], "text": "as stated", "showarrow": False, "xanchor": "right", "yanchor": "top",
@@ -98,17 +65,18 @@ def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
     return {"data": [shown], "layout": layout | {"shapes": [same], "annotations": [note]}}
 
 
-def _layout(theme: Theme, title: str, upwards: dict[str, object]) -> Plot:
+def _steps(curve: pd.DataFrame, name: str, line: dict[str, object], size: int, hover: list[str]) -> Plot:
     return {
-        "template": dress(theme),
-        "margin": {"l": 64, "r": 16, "t": 8, "b": 52},
-        "hovermode": "closest",
-        "dragmode": False,
-        "showlegend": False,
-        "xaxis": {"title": {"text": "log10 ratio"}, "fixedrange": True},
-        "yaxis": {"title": {"text": title}, "fixedrange": True} | upwards,
+        **{"type": "scatter", "name": name, "x": curve["level"].tolist(), "y": curve["value"].tolist()},
+        **{"mode": "lines+markers", "line": line, "marker": {"size": size, "color": line["color"]}},
+        **{"hovertext": hover, "hovertemplate": SHOW_HOVERTEXT},
     }
 
 
-def _number(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+def _layout(theme: Theme, title: str, upwards: dict[str, object]) -> Plot:
+    return {
+        **{"template": dress(theme), "margin": {"l": 64, "r": 16, "t": 8, "b": 52}},
+        **{"hovermode": "closest", "dragmode": False, "showlegend": False},
+        "xaxis": {"title": {"text": "log10 ratio"}, "fixedrange": True},
+        "yaxis": {"title": {"text": title}, "fixedrange": True} | upwards,
+    }
