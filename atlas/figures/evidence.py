@@ -138,13 +138,11 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
         hovertext=[_trace_words(trace) for trace in traces], hovertemplate=SHOW_HOVERTEXT,
     )  # fmt: skip
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    for y, words, anchor in (
-        (1, report["results"]["subject"], "bottom"),
-        (0, report["results"]["leave_one_out"]["rival"], "top"),
-    ):
+    results = report["results"]
+    for y, side, who in ((1, "top", results["subject"]), (0, "bottom", results["leave_one_out"]["rival"])):
         figure.add_annotation(
-            x=0, xref="paper", y=y, yref="paper", yanchor="top" if anchor == "bottom" else "bottom", xanchor="left",
-            xshift=6, showarrow=False, text=f"{'↑' if y else '↓'} speaks for {plain(words, 32)}",
+            x=0, xref="paper", y=y, yref="paper", yanchor=side, xanchor="left", xshift=6, showarrow=False,
+            text=f"{'↑' if y else '↓'} speaks for {plain(who, 32)}",
             font={"size": 12, "color": token["accent-ink"] if y else token["caution"]},
         )  # fmt: skip
     reach = 1.35 * max([abs(value) for value in values], default=1.0) or 1.0
