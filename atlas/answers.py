@@ -24,26 +24,22 @@ from dash import Dash
 from flask import Response, g, request
 
 from atlas import logs
-from atlas.api.access import authorised, guarded
-from atlas.api.admission import CALLBACK
+from atlas.api.access import CALLBACK, authorised, guarded
 from atlas.api.bodies import JSON, LARGE, read_json, turn
 from atlas.api.problems import RefusedError, answer
 from atlas.data import QueryCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LIMIT = 96 * 2**20
-"""Bytes of answers in memory; the least recently sent go first."""
+LIMIT = 96 * 2**20  # bytes of answers in memory; the least recently sent go first
 LONGEST_REQUEST = 64 * 2**10
-PAGE_VALUES = 250_000
-"""Commas, colons and brackets of a callback's body."""
+PAGE_VALUES = 250_000  # commas, colons and brackets of a callback's body
 PAGE_WIDE = 20_000_000
 _MALFORMED = itertools.count(1)
 HEADERS = ("Content-Type", "Content-Encoding", "Vary")
 OPENED = ".._pages_content.children..._pages_store.data.."
 """Outputs of Dash's own callback that lays out the page of a link."""
-TOKEN_GIVEN = "..attr-token-said.children"
-"""First output of the callback that takes the token."""
+TOKEN_GIVEN = "..attr-token-said.children"  # first output of the callback that takes the token
 
 
 def pure(callback: F) -> F:

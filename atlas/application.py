@@ -22,7 +22,7 @@ from flask_compress import Compress
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from atlas import answers, api, bundles, logs, shell
-from atlas.api import admission, sites
+from atlas.api import access, sites
 from atlas.api.problems import RefusedError
 from atlas.api.sites import behind_proxy
 from atlas.data import QueryCache, install
@@ -57,8 +57,7 @@ PAGES = (
     source.PAGE,
     family.PAGE,
 )
-ANYTHING = "/<path:path>"
-"""Where Dash answers whatever nobody else does."""
+ANYTHING = "/<path:path>"  # where Dash answers whatever nobody else does
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
 WITHOUT_FIGURES = ("attribute", "methods")
 """Pages that draw nothing when they open; all others are told at once where plotly.js is."""
@@ -116,7 +115,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     )
     if behind_proxy():
         app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)  # type: ignore[method-assign]
-    app.server.config["MAX_CONTENT_LENGTH"] = admission.PAGE_FILE
+    app.server.config["MAX_CONTENT_LENGTH"] = access.PAGE_FILE
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
     tables = cache or cache_folder() / "web-tables"
     config = {"CACHE_TYPE": "atlas.cache.TableCache", "CACHE_DIR": str(tables), "CACHE_THRESHOLD": 5_000}

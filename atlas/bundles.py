@@ -25,8 +25,7 @@ SUITES = "/_dash-component-suites/"
 PLOTLY = f"{SUITES}plotly/package_data/plotly.min.js"
 """Where the renderer of Dash asks for plotly.js, which the first bytes of a page tell the browser to fetch at once."""
 BEST = 11
-SMALLEST = 1_024
-"""Bytes of a file that is worth packing."""
+SMALLEST = 1_024  # bytes of a file that is worth packing
 YEAR, MONTH = 31_536_000, 2_592_000
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 

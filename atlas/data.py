@@ -108,8 +108,7 @@ VIEW_READS = {"ur": "prompt + response", "r": "response"}
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 PINNED = "atlas.generation"
-NEAR = 256
-"""Tables that are also kept in memory; every page asks for readers, rosters and sources several times."""
+NEAR = 256  # tables that are also kept in memory; every page asks for readers, rosters and sources several times
 
 
 @functools.cache

@@ -22,8 +22,7 @@ from atlas.theme import Plot, Theme, dress
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")
-"""Methods that have signatures, and with them a map."""
+MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")  # methods that have signatures, and with them a map
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,8 +27,7 @@ MEASURES = {"accuracy": "Accuracy", "precision": "Precision", "recall": "Recall"
 BUDGETS = (1, 5, 10, 20, 50, 100)
 MOST_READERS = 6
 """Readers that one figure can hold side by side."""
-LONGEST_NAME = 400
-"""Characters of a name in a link; longer ones are no name of a source."""
+LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of a source
 
 
 @dataclass(frozen=True)

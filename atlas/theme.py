@@ -85,8 +85,7 @@ MUTED: tuple[Mapping[Theme, str], ...] = (
 )
 # What Plotly draws in three dimensions, less its x, which is an emoji glyph that many machines lack.
 SYMBOLS = ("circle", "square", "diamond", "circle-open", "square-open", "diamond-open", "cross")
-RINGED = "circle-ringed"
-"""A disc with a rim of ink: Plotly has no eighth symbol in three dimensions."""
+RINGED = "circle-ringed"  # a disc with a rim of ink: Plotly has no eighth symbol in three dimensions
 # Readers beside each other, the first the chosen one; apart from one another for every vision, and no family's.
 READER_COLOURS: Mapping[Theme, tuple[str, ...]] = {
     "dark": ("#3BA7C9", "#E8C15A", "#A98BF0", "#F4F6F8", "#D96C4F", "#7FD9A8"),

@@ -21,8 +21,7 @@ from atlas.theme import TOKENS, Plot
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-WIDTH = 672
-"""Width of a figure in pixels: an A4 page less its margins."""
+WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 OTHERS = 3
 """Readers beside the chosen one."""
 Rows = Callable[[QueryCache, View], pd.DataFrame]
@@ -312,5 +311,4 @@ KINDS: dict[str, Kind] = {
     ),
 }
 """Figures on offer, in the order of the list."""
-USUAL = ("map", "budget", "confusion", "readouts")
-"""Figures of a brief that nobody has chosen any for."""
+USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for

@@ -22,8 +22,7 @@ from atlas.theme import Theme
 from backend.store import queries
 
 NEAREST = 8
-METHODS = ("tsne", "umap", "pca")
-"""Projections in two dimensions, the preferred one first."""
+METHODS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
 
 
 def points(cache: QueryCache, where: Mapping[str, Any]) -> pd.DataFrame:

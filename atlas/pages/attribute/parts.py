@@ -9,8 +9,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 
-NOTHING = {"width": "0%"}
-"""Style of a bar before anything has been read."""
+NOTHING = {"width": "0%"}  # style of a bar before anything has been read
 
 
 def step(number: int, title: str, identity: str, children: Sequence[Component]) -> Component:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 KEPT_TEXT = 3
-LONGEST = 300
-"""Characters of a case or a question."""
+LONGEST = 300  # characters of a case or a question
 
 
 def step() -> Component:

@@ -36,8 +36,7 @@ QUESTIONS = {
     "left": "What was left out?",
 }
 BIASED = "Each trace holds what the calibration adds for its source."
-SHOWN = 10
-"""Candidates, neighbours and families that are listed at once; the table holds all."""
+SHOWN = 10  # candidates, neighbours and families that are listed at once; the table holds all
 
 
 def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Mapping[str, str]) -> Component:
