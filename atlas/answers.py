@@ -1,8 +1,8 @@
-"""Finished answers, kept as the bytes that were sent: a view that was drawn once is sent again without being drawn.
+"""Finished answers, kept as the bytes that were sent.
 
 Kept are callbacks marked with :func:`pure`, and the pages that links open. What they answer follows from their request,
 the generation and the day, which are the key, so that a newly published generation is answered anew; a page that tells
-of more, such as whose session this is, says so with :func:`refuse`.
+of more, such as whose session this is, calls :func:`refuse`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Answer:
 
 
 class Answers:
-    """The most recently sent answers, at most ``limit`` bytes of them. Threads may share it."""
+    """The most recently sent answers, at most ``limit`` bytes; threads may share it."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -97,13 +97,6 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
     """Answer repeated requests for pure callbacks and pages from memory.
 
     Has to be called before compression is installed: Flask asks the last one first, and what is kept is what was sent.
-
-    Parameters
-    ----------
-    app : Dash
-    cache : QueryCache
-        They name the generation.
-    held : Answers, optional
     """
     held = held or Answers()
 
@@ -158,12 +151,12 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
 
 
 def is_sealed(cache: QueryCache) -> bool:
-    """Whether the visitor may see nothing: a token is set that they have not given, and not all sources are public."""
+    """Whether the visitor may see nothing: no token given, and not all sources are public."""
     return guarded() and not authorised(request) and cache.problem() is None and cache.holds_own_sources()
 
 
 def _callback_body(app: Dash) -> dict[str, Any]:
-    """The body of a callback as Dash takes it, checked against the callback that it names.
+    """The body of a callback, checked against the callback that it names.
 
     Dash trusts the shape of a body, and fails somewhere inside where it is another one.
     """

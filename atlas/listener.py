@@ -145,13 +145,7 @@ class Channel(HTTPChannel):
 
 
 def serve(server: Flask, host: str, port: int, *, proxied: bool) -> None:
-    """Serve until somebody stops it.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be listened to.
-    """
+    """Serve until somebody stops it; raises OSError if the address cannot be listened to."""
     Channel.proxied = proxied
     TcpWSGIServer.channel_class = Channel
     waitress.serve(

@@ -72,16 +72,7 @@ def height(rows: int, most: int = 560) -> int:
 def grid(
     identity: str, frame: pd.DataFrame, columns: Sequence[Column], *, selectable: bool = False, **options: Any
 ) -> dag.AgGrid:
-    """Rows as an AG Grid.
-
-    Parameters
-    ----------
-    identity : str
-    frame : DataFrame
-    columns : sequence of Column
-    selectable : bool
-        Whether a click on a row, or Space, selects it.
-    """
+    """Rows as an AG Grid; ``selectable`` rows are selected by a click or Space."""
     chosen = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
     selection = {"rowSelection": chosen} if selectable else {}
     return shell.ag_grid(identity, frame, columns, PLAIN, {"ensureDomOrder": True, **selection, **options})

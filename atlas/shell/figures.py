@@ -155,14 +155,13 @@ def loading(children: Any, words: str, **options: Any) -> Component:
 
 
 def small_table(
-    heads: Sequence[Any],
-    rows: Sequence[Component],
-    name: str = "",
-    className: str = "small wide",  # noqa: N803
+    heads: Sequence[Any], rows: Sequence[Component], name: str = "", kind: str = "small wide", caption: str = ""
 ) -> Component:
     """A table in the text, its first row the heads; ``name`` is its name for assistive technology."""
     head = html.Thead(html.Tr([html.Th(word, scope="col") for word in heads]))
-    return html.Table([head, html.Tbody(rows)], className=className, **({"aria-label": name} if name else {}))
+    above = [html.Caption(caption)] if caption else []
+    named = {"aria-label": name} if name else {}
+    return html.Table([*above, head, html.Tbody(rows)], className=kind, **named)
 
 
 def facts(pairs: Mapping[str, Any], **options: Any) -> Component:
@@ -170,9 +169,9 @@ def facts(pairs: Mapping[str, Any], **options: Any) -> Component:
     return html.Dl([part for word, fact in pairs.items() if fact for part in (html.Dt(word), html.Dd(fact))], **options)
 
 
-def build(head: Sequence[Component], command: str, pairs: Mapping[str, Any]) -> Component:
+def build(head: Children, command: str, pairs: Mapping[str, Any]) -> Component:
     """What made some numbers: its name, its command, and further facts."""
-    children = [html.Div(list(head), className="build-head"), html.Code(command, className="command"), facts(pairs)]
+    children = [html.Div(head, className="build-head"), html.Code(command, className="command"), facts(pairs)]
     return html.Div(children, className="build")
 
 
