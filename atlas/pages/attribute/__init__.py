@@ -84,9 +84,7 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
 
     @app.callback(
-        Output("attr-token-said", "children"),
-        Output("attr-token", "value"),
-        Output("attr-admitted", "data"),
+        *sections.places(Output, "attr-token-said.children attr-token.value attr-admitted.data"),
         Input("attr-token-go", "n_clicks"),
         State("attr-token", "value"),
         prevent_initial_call=True,
@@ -119,9 +117,7 @@ def register(app: Dash) -> None:
     )
 
     @app.callback(
-        Output("attr-one", "hidden"),
-        Output("attr-two", "hidden"),
-        Output("attr-check", "hidden"),
+        *sections.places(Output, "attr-one.hidden attr-two.hidden attr-check.hidden"),
         Input("attr-mode", "value"),
         prevent_initial_call=True,
     )
@@ -230,9 +226,7 @@ def _tokens(app: Dash) -> None:
     @app.callback(
         Output("heat", "children"),
         Output("attr-heat-choice", "data"),
-        Input("heat-trace", "value"),
-        Input("heat-source", "value"),
-        Input("heat-rival", "value"),
+        *sections.places(Input, "heat-trace.value heat-source.value heat-rival.value"),
         State("attr-job", "data"),
     )
     def heated(trace: str | None, source: str | None, rival: str | None, job: str | None) -> Any:

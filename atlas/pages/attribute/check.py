@@ -100,10 +100,9 @@ def register(app: Dash) -> None:
 
 def _receiving(app: Dash, kind: str) -> None:
     @app.callback(
-        Output(f"check-{kind}-upload", "data"),
-        Output(f"check-{kind}-head", "children"),
-        Output(f"check-{kind}", "contents"),
-        Output("check-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output, f"check-{kind}-upload.data check-{kind}-head.children check-{kind}.contents check-problem.children*"
+        ),
         Input(f"check-{kind}", "contents"),
         State(f"check-{kind}", "filename"),
         prevent_initial_call=True,
@@ -136,10 +135,7 @@ def _facts(report: dict[str, Any], name: str) -> Component:
 
 def _checking(app: Dash) -> None:
     @app.callback(
-        Output("check-job", "data"),
-        Output("check-done", "data"),
-        Output("check-problem", "children"),
-        Output("check-tick", "disabled"),
+        *sections.places(Output, "check-job.data check-done.data check-problem.children check-tick.disabled"),
         Input("check-go", "n_clicks"),
         State("check-report-upload", "data"),
         State("check-traces-upload", "data"),
@@ -157,13 +153,11 @@ def _checking(app: Dash) -> None:
         return job, None, None, False
 
     @app.callback(
-        Output("check-progress", "hidden"),
-        Output("check-words", "children"),
-        Output("check-bar", "style"),
-        Output("check-tick", "disabled", allow_duplicate=True),
-        Output("check-done", "data", allow_duplicate=True),
-        Output("check-job", "data", allow_duplicate=True),
-        Output("check-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output,
+            "check-progress.hidden check-words.children check-bar.style check-tick.disabled* check-done.data* "
+            "check-job.data* check-problem.children*",
+        ),
         Input("check-tick", "n_intervals"),
         Input("check-cancel", "n_clicks"),
         State("check-job", "data"),

@@ -206,13 +206,10 @@ def register(app: Dash) -> None:
     )
 
     @app.callback(
-        Output("attr-upload", "data"),
-        Output("attr-problem", "children"),
-        Output("attr-drop", "contents"),
-        Output("attr-sample-other", "children"),
-        Input("attr-drop", "contents"),
-        Input("attr-use", "n_clicks"),
-        Input("attr-sample", "n_clicks"),
+        *sections.places(
+            Output, "attr-upload.data attr-problem.children attr-drop.contents attr-sample-other.children"
+        ),
+        *sections.places(Input, "attr-drop.contents attr-use.n_clicks attr-sample.n_clicks"),
         State("attr-drop", "filename"),
         State("attr-paste", "value"),
         prevent_initial_call=True,

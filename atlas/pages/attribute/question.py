@@ -298,18 +298,12 @@ def register(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("attribute", "choices"),
         Output("attr-link", "data"),
-        Input("attr-ecosystem", "value"),
-        Input("attr-claim", "value"),
-        Input("attr-mode", "value"),
+        *sections.places(Input, "attr-ecosystem.value attr-claim.value attr-mode.value"),
     )
 
     @app.callback(
-        Output("attr-ecosystem", "data"),
-        Output("attr-ecosystem", "value"),
-        Output("attr-ecosystem", "placeholder"),
-        Input("attr-wanted", "data"),
-        Input("attr-upload", "data"),
-        Input("attr-admitted", "data"),
+        *sections.places(Output, "attr-ecosystem.data attr-ecosystem.value attr-ecosystem.placeholder"),
+        *sections.places(Input, "attr-wanted.data attr-upload.data attr-admitted.data"),
         State("attr-ecosystem", "value"),
     )
     def offered(link: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None) -> Any:
@@ -321,19 +315,13 @@ def register(app: Dash) -> None:
         return ecosystem_options(known), chosen, "Choose an ecosystem" if known else empty
 
     @app.callback(
-        Output("attr-claim", "data"),
-        Output("attr-claim", "value"),
-        Output("attr-ecosystem-note", "children"),
-        Output("attr-stop-level", "data"),
-        Output("attr-stop-level", "value"),
-        Output("attr-stop-place", "hidden"),
-        Output("attr-also", "data"),
-        Output("attr-also", "value"),
+        *sections.places(
+            Output,
+            "attr-claim.data attr-claim.value attr-ecosystem-note.children attr-stop-level.data "
+            "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value",
+        ),
         Input("attr-ecosystem", "value"),
-        State("attr-claim", "value"),
-        State("attr-wanted", "data"),
-        State("attr-stop-level", "value"),
-        State("attr-also", "value"),
+        *sections.places(State, "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value"),
     )
     def sources(
         name: str | None, claim: str | None, link: dict[str, str], level: str | None, also: list[str] | None
@@ -365,9 +353,7 @@ def register(app: Dash) -> None:
         )
 
     @app.callback(
-        Output("attr-prior-claim", "hidden"),
-        Output("attr-prior-own", "hidden"),
-        Output("attr-prior-why", "hidden"),
+        *sections.places(Output, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden"),
         Input("attr-prior", "value"),
     )
     def prior_fields(kind: str) -> Any:

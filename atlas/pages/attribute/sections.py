@@ -8,10 +8,10 @@ there is no link to copy: a link does not carry traces.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import dash_mantine_components as dmc
-from dash import dcc, html
+from dash import Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -20,7 +20,14 @@ from backend.methods.registry import SEVERAL, TEXT
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
 )
+D = TypeVar("D", Output, Input, State)
 NOTHING = {"width": "0%"}  # style of a bar before anything has been read
+
+
+def places(kind: type[D], names: str) -> list[D]:
+    """Outputs, inputs or states ``id.property`` for a callback; an output with a star is another callback's too."""
+    found = [(*name.rstrip("*").rsplit(".", 1), name.endswith("*")) for name in names.split()]
+    return [kind(at, what, **({"allow_duplicate": True} if shared else {})) for at, what, shared in found]
 
 
 def step(number: int, title: str, identity: str, *children: Component) -> Component:

@@ -158,10 +158,7 @@ def register(app: Dash) -> None:
 
     @app.callback(
         Output("win-go", "disabled"),
-        Input("win-before-upload", "data"),
-        Input("win-after-upload", "data"),
-        Input("win-ecosystem", "value"),
-        Input("win-jobs", "data"),
+        *sections.places(Input, "win-before-upload.data win-after-upload.data win-ecosystem.value win-jobs.data"),
     )
     def may_go(
         before: dict[str, Any] | None, after: dict[str, Any] | None, ecosystem: str | None, jobs: list[str] | None
@@ -171,10 +168,9 @@ def register(app: Dash) -> None:
 
 def _receiving(app: Dash, side: str) -> None:
     @app.callback(
-        Output(f"win-{side}-upload", "data"),
-        Output(f"win-{side}-head", "children"),
-        Output(f"win-{side}", "contents"),
-        Output("win-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output, f"win-{side}-upload.data win-{side}-head.children win-{side}.contents win-problem.children*"
+        ),
         Input(f"win-{side}", "contents"),
         State(f"win-{side}", "filename"),
         prevent_initial_call=True,
@@ -196,14 +192,9 @@ def _receiving(app: Dash, side: str) -> None:
 
 def _testing(app: Dash) -> None:
     @app.callback(
-        Output("win-jobs", "data"),
-        Output("win-problem", "children"),
-        Output("win-tick", "disabled"),
-        Output("win-cancel-said", "children"),
+        *sections.places(Output, "win-jobs.data win-problem.children win-tick.disabled win-cancel-said.children"),
         Input("win-go", "n_clicks"),
-        State("win-before-upload", "data"),
-        State("win-after-upload", "data"),
-        State("win-ecosystem", "value"),
+        *sections.places(State, "win-before-upload.data win-after-upload.data win-ecosystem.value"),
         prevent_initial_call=True,
     )
     def start(
@@ -222,13 +213,11 @@ def _testing(app: Dash) -> None:
         return jobs, None, False, None
 
     @app.callback(
-        Output("win-progress", "hidden"),
-        Output("win-words", "children"),
-        Output("win-bar", "style"),
-        Output("win-tick", "disabled", allow_duplicate=True),
-        Output("win-done", "data"),
-        Output("win-jobs", "data", allow_duplicate=True),
-        Output("win-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output,
+            "win-progress.hidden win-words.children win-bar.style win-tick.disabled* win-done.data win-jobs.data* "
+            "win-problem.children*",
+        ),
         Input("win-tick", "n_intervals"),
         State("win-jobs", "data"),
         prevent_initial_call=True,

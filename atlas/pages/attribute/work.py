@@ -97,9 +97,7 @@ def register(app: Dash) -> None:
 
 def _warming(app: Dash) -> None:
     @app.callback(
-        Output("attr-ready", "children"),
-        Output("attr-ready", "className"),
-        Output("attr-warm", "disabled"),
+        *sections.places(Output, "attr-ready.children attr-ready.className attr-warm.disabled"),
         Input("attr-warm", "n_intervals"),
     )
     def warm(_ticks: int | None) -> Any:
@@ -115,10 +113,7 @@ def _warming(app: Dash) -> None:
     @app.callback(
         Output("attr-go", "disabled"),
         Output("attr-go", "title"),
-        Input("attr-upload", "data"),
-        Input("attr-columns", "data"),
-        Input("attr-ecosystem", "value"),
-        Input("attr-job", "data"),
+        *sections.places(Input, "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data"),
     )
     def may_go(
         upload: dict[str, Any] | None, columns: dict[str, Any] | None, ecosystem: str | None, job: str | None
@@ -167,20 +162,14 @@ def _running(app: Dash) -> None:
             return no_update, visitor.refusal(error), no_update
 
     @app.callback(
-        Output("attr-progress", "hidden"),
-        Output("attr-words", "children"),
-        Output("attr-so-far", "children"),
-        Output("attr-bar", "style"),
-        Output("attr-live", "figure"),
-        Output("attr-tick", "disabled"),
-        Output("attr-ended", "data"),
-        Output("attr-job", "data", allow_duplicate=True),
-        Output("attr-go-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output,
+            "attr-progress.hidden attr-words.children attr-so-far.children attr-bar.style attr-live.figure "
+            "attr-tick.disabled attr-ended.data attr-job.data* attr-go-problem.children*",
+        ),
         Input("attr-tick", "n_intervals"),
         Input("attr-job", "modified_timestamp"),
-        State("attr-job", "data"),
-        State("attr-so-far", "children"),
-        State("theme", "data"),
+        *sections.places(State, "attr-job.data attr-so-far.children theme.data"),
         prevent_initial_call="initial_duplicate",
     )
     def tick(_ticks: int | None, _changed: int | None, job: str | None, before: str | None, theme: Theme) -> Any:
@@ -221,14 +210,9 @@ def _running(app: Dash) -> None:
 
 def _results(app: Dash) -> None:
     @app.callback(
-        Output("attr-result", "children"),
-        Output("attr-root", "className"),
-        Output("attr-again-words", "children"),
+        *sections.places(Output, "attr-result.children attr-root.className attr-again-words.children"),
         Input("attr-ended", "data"),
-        State("reader", "value"),
-        State("roster", "value"),
-        State("domain", "value"),
-        State("theme", "data"),
+        *sections.places(State, "reader.value roster.value domain.value theme.data"),
     )
     def shown(job: str | None, reader: str, roster: str, domain: str, theme: Theme) -> Any:
         if not job:
@@ -247,9 +231,7 @@ def _results(app: Dash) -> None:
         return result.result(report, cache, view, place), "attr stage-result", what
 
     @app.callback(
-        Output("attr-job", "data", allow_duplicate=True),
-        Output("attr-upload", "data", allow_duplicate=True),
-        Output("attr-cancel-said", "children", allow_duplicate=True),
+        *sections.places(Output, "attr-job.data* attr-upload.data* attr-cancel-said.children*"),
         Input("attr-back", "n_clicks"),
         Input("attr-forget", "n_clicks"),
         prevent_initial_call=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
@@ -87,8 +89,8 @@ def register(app: Dash) -> None:
     downloads.install(app.server)
 
 
-def _terms(question: str, terms: tuple[tuple[str, str], ...]) -> list[Component]:
-    return [html.H3(question, className="group"), shell.facts(dict(terms), className="terms")]
+def _terms(question: str, terms: Mapping[str, str]) -> list[Component]:
+    return [html.H3(question, className="group"), shell.facts(terms, className="terms")]
 
 
 def _builds(cache: QueryCache, view: View) -> Component:
