@@ -22,11 +22,6 @@ def candidates(report: Report) -> pd.DataFrame:
     return pd.DataFrame(report["results"]["candidates"])[columns]
 
 
-def families(report: Report) -> pd.DataFrame:
-    """Every enrolled family (columns family, probability), most probable first."""
-    return pd.DataFrame(report["results"]["families"], columns=["family", "probability"])
-
-
 def evidence(report: Report) -> pd.DataFrame:
     """Evidence after every printed number of traces, as they arrived and over random orders.
 
