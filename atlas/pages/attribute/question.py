@@ -250,16 +250,12 @@ def weights(
 
 
 CHOICES = {
-    **{
-        name: State(f"attr-{identity}", "value")
-        for name, identity in {
-            **{"ecosystem": "ecosystem", "claim": "claim", "case": "case", "question": "question", "also": "also"},
-            **{"prior": "prior", "share": "prior-share", "weights": "prior-weights", "statement": "prior-statement"},
-            **{"count": "keep-count", "stop": "stop-level"},
-        }.items()
-    },
-    "duplicates": State("attr-again-count", "checked"),
-    "keep": State("attr-keep", "checked"),
+    name: State(f"attr-{field}", "checked" if name in ("duplicates", "keep") else "value")
+    for name, field in {
+        **{"ecosystem": "ecosystem", "claim": "claim", "prior": "prior", "share": "prior-share"},
+        **{"weights": "prior-weights", "statement": "prior-statement", "case": "case", "question": "question"},
+        **{"duplicates": "again-count", "keep": "keep", "count": "keep-count", "stop": "stop-level", "also": "also"},
+    }.items()
 }
 """Where the choices of this step stand in the page."""
 
