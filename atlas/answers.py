@@ -1,8 +1,8 @@
-"""Finished answers, kept as the bytes that were sent: a view that was drawn once is sent again without being drawn.
+"""Finished answers, kept as the bytes that were sent.
 
 Kept are callbacks marked with :func:`pure`, and the pages that links open. What they answer follows from their request,
 the generation and the day, which are the key, so that a newly published generation is answered anew; a page that tells
-of more, such as whose session this is, says so with :func:`refuse`.
+of more, such as whose session this is, calls :func:`refuse`.
 """
 
 from __future__ import annotations
@@ -24,26 +24,22 @@ from dash import Dash
 from flask import Response, g, request
 
 from atlas import logs
-from atlas.api.access import authorised, guarded
-from atlas.api.admission import CALLBACK
+from atlas.api.access import CALLBACK, authorised, guarded
 from atlas.api.bodies import JSON, LARGE, read_json, turn
 from atlas.api.problems import RefusedError, answer
 from atlas.data import QueryCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LIMIT = 96 * 2**20
-"""Bytes of answers in memory; the least recently sent go first."""
+LIMIT = 96 * 2**20  # bytes of answers in memory; the least recently sent go first
 LONGEST_REQUEST = 64 * 2**10
-PAGE_VALUES = 250_000
-"""Commas, colons and brackets of a callback's body."""
+PAGE_VALUES = 250_000  # commas, colons and brackets of a callback's body
 PAGE_WIDE = 20_000_000
 _MALFORMED = itertools.count(1)
 HEADERS = ("Content-Type", "Content-Encoding", "Vary")
 OPENED = ".._pages_content.children..._pages_store.data.."
 """Outputs of Dash's own callback that lays out the page of a link."""
-TOKEN_GIVEN = "..attr-token-said.children"
-"""First output of the callback that takes the token."""
+TOKEN_GIVEN = "..attr-token-said.children"  # first output of the callback that takes the token
 
 
 def pure(callback: F) -> F:
@@ -61,7 +57,7 @@ class Answer:
 
 
 class Answers:
-    """The most recently sent answers, at most ``limit`` bytes of them. Threads may share it."""
+    """The most recently sent answers, at most ``limit`` bytes; threads may share it."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -101,13 +97,6 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
     """Answer repeated requests for pure callbacks and pages from memory.
 
     Has to be called before compression is installed: Flask asks the last one first, and what is kept is what was sent.
-
-    Parameters
-    ----------
-    app : Dash
-    cache : QueryCache
-        They name the generation.
-    held : Answers, optional
     """
     held = held or Answers()
 
@@ -162,12 +151,12 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
 
 
 def is_sealed(cache: QueryCache) -> bool:
-    """Whether the visitor may see nothing: a token is set that they have not given, and not all sources are public."""
+    """Whether the visitor may see nothing: no token given, and not all sources are public."""
     return guarded() and not authorised(request) and cache.problem() is None and cache.holds_own_sources()
 
 
 def _callback_body(app: Dash) -> dict[str, Any]:
-    """The body of a callback as Dash takes it, checked against the callback that it names.
+    """The body of a callback, checked against the callback that it names.
 
     Dash trusts the shape of a body, and fails somewhere inside where it is another one.
     """

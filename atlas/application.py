@@ -22,7 +22,7 @@ from flask_compress import Compress
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from atlas import answers, api, bundles, logs, shell
-from atlas.api import admission, sites
+from atlas.api import access, sites
 from atlas.api.problems import RefusedError
 from atlas.api.sites import behind_proxy
 from atlas.data import QueryCache, install
@@ -45,20 +45,13 @@ from backend.fingerprints import cache_folder
 from backend.service.service import Service
 from backend.store.database import default_data_folder
 
-PAGES = (
-    map.PAGE,
-    neighbourhoods.PAGE,
-    attribution.PAGE,
-    compare.PAGE,
-    relationships.PAGE,
-    attribute.PAGE,
-    brief.PAGE,
-    methods.PAGE,
-    source.PAGE,
-    family.PAGE,
-)
-ANYTHING = "/<path:path>"
-"""Where Dash answers whatever nobody else does."""
+PAGES = tuple(
+    module.PAGE
+    for module in (
+        map, neighbourhoods, attribution, compare, relationships, attribute, brief, methods, source, family
+    )
+)  # fmt: skip
+ANYTHING = "/<path:path>"  # where Dash answers whatever nobody else does
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
 WITHOUT_FIGURES = ("attribute", "methods")
 """Pages that draw nothing when they open; all others are told at once where plotly.js is."""
@@ -79,19 +72,9 @@ document.head.appendChild(l)}})();
 
 
 def create_application(data: Path | None = None, cache: Path | None = None) -> Dash:
-    """Make the application.
+    """Make the application; raises AtlasError if the cache folder cannot be written.
 
-    Parameters
-    ----------
-    data : Path, optional
-        Data folder, by default ``ATLAS_DATA`` or ``data/`` beside the code.
-    cache : Path, optional
-        Folder of cached answers, by default inside the cache folder.
-
-    Raises
-    ------
-    AtlasError
-        If the cache folder cannot be written.
+    data : by default ``ATLAS_DATA`` or ``data/`` next to the code. cache : by default inside the cache folder.
     """
     # Text kept by pyarrow gives the interpreter away at every step, a thousand times a page, and waits to get it back
     # while the proxy is made ready in the background.
@@ -116,7 +99,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     )
     if behind_proxy():
         app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)  # type: ignore[method-assign]
-    app.server.config["MAX_CONTENT_LENGTH"] = admission.PAGE_FILE
+    app.server.config["MAX_CONTENT_LENGTH"] = access.PAGE_FILE
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
     tables = cache or cache_folder() / "web-tables"
     config = {"CACHE_TYPE": "atlas.cache.TableCache", "CACHE_DIR": str(tables), "CACHE_THRESHOLD": 5_000}
@@ -128,13 +111,13 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             "Set ATLAS_CACHE to a folder that you may write to",
         ) from error
     logs.install(app.server)
-    asked = QueryCache(data or default_data_folder(), cached)
-    install(app.server, asked)
+    questions = QueryCache(data or default_data_folder(), cached)
+    install(app.server, questions)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
-    service = Service(asked.folder, live)
+    service = Service(questions.folder, live)
     service.warm()
-    api.install(app.server, asked, service)
-    answers.install(app, asked)
+    api.install(app.server, questions, service)
+    answers.install(app, questions)
     Compress(app.server)
     bundles.install(app, bundles.Packed(cache_folder() / "web-bundles") if cache is None else None)
     for order, page in enumerate(PAGES):
@@ -143,13 +126,13 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             **({"path_template": page.path} if "<" in page.path else {"path": page.path}),
             title=f"{page.title} · Provenance Atlas",
             name=page.title,
-            layout=_guarded(page.layout, asked),
+            layout=_guarded(page.layout, questions),
             order=order,
         )
         page.register(app)
     dash.register_page("not_found_404", title="No such page · Provenance Atlas", layout=shell.nowhere)
     shell.register(app, PAGES)
-    app.layout = lambda: shell.frame(asked, PAGES, service.damaged(), sealed=answers.is_sealed(asked))
+    app.layout = lambda: shell.frame(questions, PAGES, service.damaged(), sealed=answers.is_sealed(questions))
     _only_own_paths(app)
     first = _first()
     app.index_string = _index(first)

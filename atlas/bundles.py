@@ -1,6 +1,6 @@
-"""Scripts and style sheets on their way to the browser: packed once as small as Brotli can, and kept by the browser.
+"""Scripts and style sheets, packed once as small as Brotli can, and kept by the browser.
 
-Packing plotly.js that small takes seconds, so nobody waits for it: who asks first gets what the server packs in
+Packing plotly.js that small takes seconds, so nobody waits for it: whoever asks first gets what the server packs in
 passing, while one thread of the lowest priority packs the file and leaves it in the cache folder for all that follow,
 this server's restarts among them.
 """
@@ -25,22 +25,13 @@ SUITES = "/_dash-component-suites/"
 PLOTLY = f"{SUITES}plotly/package_data/plotly.min.js"
 """Where the renderer of Dash asks for plotly.js, which the first bytes of a page tell the browser to fetch at once."""
 BEST = 11
-SMALLEST = 1_024
-"""Bytes of a file that is worth packing."""
+SMALLEST = 1_024  # bytes of a file that is worth packing
 YEAR, MONTH = 31_536_000, 2_592_000
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 
 class Packed:
-    """Files packed at the best level, in a folder and in memory. Threads may share it.
-
-    Parameters
-    ----------
-    folder : Path
-        Where packed files are left; it is made when the first one is.
-    pack : callable
-        From bytes to fewer bytes.
-    """
+    """Files packed at the best level, in a folder and in memory; threads may share it."""
 
     def __init__(self, folder: Path, pack: Callable[[bytes], bytes] | None = None) -> None:
         self._folder = folder
@@ -92,14 +83,7 @@ class Packed:
 
 
 def install(app: Dash, packed: Packed | None) -> None:
-    """Send packed files where there are some, and tell the browser what it may keep.
-
-    Parameters
-    ----------
-    app : Dash
-    packed : Packed or None
-        None where nothing is to be packed ahead, as in tests.
-    """
+    """Send packed files (None packs nothing ahead), and tell the browser what it may keep."""
 
     @app.server.before_request
     def send() -> Response | None:

@@ -17,8 +17,7 @@ from backend.store import queries
 _PLAIN = (str, bool, int, float, type(None))
 RECORDS: dict[str, Any] = {one.__name__: one for one in (queries.SourceProfile,)}
 """Answers that are neither a table nor a plain value."""
-_KINDS = "biufMm"
-"""Kinds of numbers, dates and durations, which are written as their bytes."""
+_KINDS = "biufMm"  # kinds of numbers, dates and durations, which are written as their bytes
 
 
 class Serializer:

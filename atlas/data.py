@@ -1,7 +1,7 @@
-"""Cached questions to the generation that is being served, and what a link's names mean in it.
+"""Cached questions to the served generation, and what a link's names mean in it.
 
-Every cache key carries the generation's name, so a newly published one is seen at the next question and nothing of
-the old one is ever shown beside it.
+Every cache key carries the generation's name, so a newly published one is seen at the next question and nothing of the
+old one is ever shown next to it.
 """
 
 from __future__ import annotations
@@ -108,8 +108,7 @@ VIEW_READS = {"ur": "prompt + response", "r": "response"}
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 PINNED = "atlas.generation"
-NEAR = 256
-"""Tables that are also kept in memory; every page asks for readers, rosters and sources several times."""
+NEAR = 256  # tables that are also kept in memory; every page asks for readers, rosters and sources several times
 
 
 @functools.cache
@@ -122,12 +121,7 @@ def _questions_hash() -> str:
 class QueryCache:
     """What pages ask.
 
-    Parameters
-    ----------
-    folder : Path
-        Data folder with the pointer to a generation. It may be empty or missing: then every page shows what to do.
-    cache : Cache
-        An initialised flask-caching cache.
+    folder : data with the pointer to a generation; may be empty or missing, then every page shows what to do.
     """
 
     def __init__(self, folder: Path, cache: Cache) -> None:
@@ -140,12 +134,9 @@ class QueryCache:
         self._reader_rows: tuple[str, dict[str, pd.Series]] = ("", {})
 
     def generation(self) -> Generation:
-        """The generation to answer from; a request that began with one is answered from it to its end.
+        """The generation to answer from; a request is answered from one to its end.
 
-        Raises
-        ------
-        AtlasError
-            If none has been published, or it cannot be read.
+        Raises AtlasError if none has been published, or it cannot be read.
         """
         if self._followed is None:
             with self._lock:
@@ -171,13 +162,7 @@ class QueryCache:
         return self._followed.problem if self._followed is not None else None
 
     def ask(self, question: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Answer of one of :mod:`backend.store.queries`, from the cache where it was asked before.
-
-        Parameters
-        ----------
-        question : callable
-            Takes a cursor, then the arguments.
-        """
+        """Answer of one of :mod:`backend.store.queries`, from the cache where it was asked before."""
         generation = self.generation()
         whose = f"{_questions_hash()}\0{question.__module__}.{question.__name__}"
         text = f"{generation.name}\0{whose}\0{arguments!r}\0{sorted(named.items())!r}"
@@ -199,7 +184,7 @@ class QueryCache:
         return cast(T, answer.copy(deep=False))
 
     def ask_anew(self, question: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """The same without the cache, for questions that can be put in so many ways that they would fill it."""
+        """The same without the cache, for questions with so many forms that they would fill it."""
         with self.generation().cursor() as cursor:
             return question(cursor, *arguments, **named)
 
@@ -284,7 +269,7 @@ class QueryCache:
         return sorted(held, key=lambda name: (known.index(name) if name in known else len(known), name))
 
     def opened(self, view: View) -> View:
-        """The view, or, where its reader has no attribution in its roster, the largest roster in which it has."""
+        """The view, or its reader's largest roster with attribution where it has none here."""
         if self.attribution_reader(view):
             return view
         sizes = self.ask(queries.rosters).sort_values("sources", ascending=False, kind="stable")
@@ -296,7 +281,7 @@ class QueryCache:
         return self.resolve_view(dataclasses.replace(view, reader=""))
 
     def map_reader(self, view: View) -> str:
-        """The reader whose map is shown: the chosen one, else its method and proxy in the other input view, else ''."""
+        """The reader whose map is shown: the chosen one, else its sibling that reads the other text, else ''."""
         maps = self.ask(queries.maps)
         return self._with(view, set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
 

@@ -1,7 +1,7 @@
-"""The numbers to take away: the generation that is served as one DuckDB file, and each of its tables as CSV.
+"""The numbers to take away: the served generation as one DuckDB file, and its tables as CSV.
 
-Both are guarded as the REST interface is: where ``ATLAS_TOKEN`` is set, they ask for it. No part of an address becomes
-part of a path or of a question to the database: the file is the one that is open, a table is one that it has.
+Both are guarded as the REST interface is. No part of an address becomes part of a path or of a question to the
+database: the file is the one that is open, a table is one that it has.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def install(server: Flask) -> None:
 
     @routes.get(f"{TABLES}/<table>.csv")
     def one(table: str) -> Response:
-        asked = _open()
-        if table not in set(asked.ask(download_queries.table_sizes)["table_name"]):
+        cache = _open()
+        if table not in set(cache.ask(download_queries.table_sizes)["table_name"]):
             abort(_told(404, "The atlas has no such table. The page Methods lists the ones that it has."))
-        generation = asked.generation()
+        generation = cache.generation()
         headers = {
             "Content-Disposition": f'attachment; filename="atlas_{table}_{generation.name}.csv"',
             "Cache-Control": "no-cache",

@@ -22,8 +22,7 @@ from atlas.theme import Plot, Theme, dress
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")
-"""Methods that have signatures, and with them a map."""
+MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")  # methods that have signatures, and with them a map
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class FigureView:
 
 
 def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Component]:
-    """A page's layout for a query string, out of one for a settled view; without data it says what makes some."""
+    """A page's layout for a query string, out of one for a settled view."""
 
     @functools.wraps(lay)
     def layout(**query: str) -> Component:
@@ -55,9 +54,9 @@ def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Componen
 
 
 def head(title: str, place: str, answer: shell.Children, *more: Component) -> Component:
-    """The head of a page: its title, its answer in one sentence at the place ``place``, and what else belongs there."""
-    told = html.Div(answer, id=place, className="answer alone", **{"aria-live": "polite"})
-    return html.Div([html.H1(title), told, *more], className="page-head")
+    """A page's title, its answer at the place ``place``, and what else belongs there."""
+    sentence = html.Div(answer, id=place, className="answer alone", **{"aria-live": "polite"})
+    return html.Div([html.H1(title), sentence, *more], className="page-head")
 
 
 def section(name: str, question: str, drawn: FigureView, height: int, **more: Any) -> Component:
@@ -77,15 +76,7 @@ def blank(theme: Theme) -> Plot:
 
 
 def nothing(view: View, problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> FigureView:
-    """What stands in the place of a figure that has nothing to show.
-
-    Parameters
-    ----------
-    view : View
-    problem, remedy : str
-        What is missing, and the choice or command that brings it.
-    ways : sequence of (words, link)
-    """
+    """What stands in place of an empty figure: problem, remedy, and links (words, address)."""
     return FigureView(blank(view.theme), "Not measured yet.", shell.empty(problem, remedy, ways))
 
 
@@ -128,7 +119,7 @@ def _measured(cache: QueryCache, view: View) -> list[View]:
 
 
 def unmapped(cache: QueryCache, view: View, what: str, path: str = "/neighbourhoods") -> FigureView:
-    """No geometry of this kind: the command that makes it, or the usual reader where that one has it."""
+    """No geometry of this kind: the command that makes it, or the usual reader."""
     command = maps(cache, view)
     remedy = f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}"
     usual = cache.usual(view)
@@ -145,8 +136,8 @@ def _reads(cache: QueryCache, view: View) -> dict[str, str]:
     row = cache.reader_row(view.reader) if cache.knows(view.reader) else None
     if row is None or row["origin"] == "published" or view.roster in cache.domains():
         return {}
-    told = {"method": row["method"], "proxy": row["proxy"], "view": row["view"], "roster": view.roster}
-    return {name: value for name, value in told.items() if isinstance(value, str)}
+    options = {"method": row["method"], "proxy": row["proxy"], "view": row["view"], "roster": view.roster}
+    return {name: value for name, value in options.items() if isinstance(value, str)}
 
 
 def _evaluates(cache: QueryCache, view: View) -> str:
@@ -173,14 +164,7 @@ def maps(cache: QueryCache, view: View) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A piece of a page that follows the view.
-
-    Attributes
-    ----------
-    outputs : tuple of Output
-    fill : callable
-        One value an output, for the questions and a settled view.
-    """
+    """A piece of a page that follows the view: outputs, and one value for each."""
 
     outputs: tuple[Output, ...]
     fill: Callable[[QueryCache, View], Sequence[Any]]
@@ -207,18 +191,11 @@ def grid(name: str, fill: Callable[[QueryCache, View], tuple[Component, shell.Ch
 
 
 def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
-    """Make parts of a page again, in one request, when the header or one of the page's own choices changes.
+    """Make parts of a page again, in one request, when a choice changes.
 
     The fewer requests a page makes, the better it is left: the browser runs twelve callbacks at a time, and one that
     still waits for its turn when its page is replaced finds its outputs gone and complains.
-
-    Parameters
-    ----------
-    app : Dash
-    *parts : Part
-        Parts that depend on the same choices.
-    **own : Input or State
-        Field of the view to where its value stands in the page.
+    own : field of the view to where its value stands in the page.
     """
     outputs = [output for part in parts for output in part.outputs]
 
@@ -235,7 +212,7 @@ def refill(app: Dash, identity: str, fill: Callable[[QueryCache, View], Any], **
 
 
 def remembered(page: str) -> Component:
-    """The place in a page's layout that :func:`remember` needs to be called when the page opens."""
+    """The place in a layout that :func:`remember` needs when the page opens."""
     return dcc.Store(id=f"{page}-link")
 
 

@@ -20,20 +20,16 @@ from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
 from waitress.utilities import Error
 
-from atlas.api import admission, problems, sites
-from atlas.api.bodies import LARGE
+from atlas.api import access, problems, sites
+from atlas.api.bodies import LARGE, SMALL
 from atlas.api.problems import RefusedError
 
-CONNECTIONS = 800
-"""Connections at a time; a process may usually open 1,024 files."""
-IDLE_SECONDS = 30
-"""After which a connection is closed that sends nothing, and waits for no answer."""
-LARGE_BODIES = 32
-"""Large bodies that arrive at a time; each may lie in the temporary folder."""
+CONNECTIONS = 800  # connections at a time; a process may usually open 1,024 files
+IDLE_SECONDS = 30  # after which a connection is closed that sends nothing, and waits for no answer
+LARGE_BODIES = 32  # large bodies that arrive at a time; each may lie in the temporary folder
 CLIENT_BODIES = 4
 """Large bodies of one address that arrive at a time."""
-LINGER = 64 * 2**20
-"""Bytes that are thrown away after a refusal; then the line is cut."""
+LINGER = 64 * 2**20  # bytes that are thrown away after a refusal; then the line is cut
 
 
 class Refusal(Error):  # noqa: N818, as waitress calls its answers
@@ -54,14 +50,14 @@ class Parser(HTTPRequestParser):
 
     address: str | None = None
     refusal: Refusal | None = None
-    most = admission.SMALL
+    most = SMALL
     arriving: ClassVar[WeakSet[Parser]] = WeakSet()
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         request = Request(self._environ())
         try:
-            admission.check_length(request)
+            access.check_length(request)
             self.most = request.max_content_length or self.most
             if self.content_length > LARGE or self.chunked:
                 self._check_room()
@@ -149,13 +145,7 @@ class Channel(HTTPChannel):
 
 
 def serve(server: Flask, host: str, port: int, *, proxied: bool) -> None:
-    """Serve until somebody stops it.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be listened to.
-    """
+    """Serve until somebody stops it; raises OSError if the address cannot be listened to."""
     Channel.proxied = proxied
     TcpWSGIServer.channel_class = Channel
     waitress.serve(
@@ -167,6 +157,6 @@ def serve(server: Flask, host: str, port: int, *, proxied: bool) -> None:
         channel_timeout=IDLE_SECONDS,
         cleanup_interval=5,
         asyncore_use_poll=True,
-        max_request_body_size=admission.PAGE_FILE + 1,
+        max_request_body_size=access.PAGE_FILE + 1,
         clear_untrusted_proxy_headers=not proxied,
     )

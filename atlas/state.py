@@ -1,7 +1,7 @@
 """What the URL holds: every choice that a person made, so that a link reopens the exact view.
 
-Choices with a fixed set of answers are checked here; names (reader, roster, domain, source, family) are kept as they
-came and settled against the data by :mod:`atlas.data`, because only the served generation knows them.
+Choices with a fixed set of answers are checked here; names (reader, roster, domain, source, family) stay as they came
+and are settled against the data by :mod:`atlas.data`, because only the served generation knows them.
 """
 
 from __future__ import annotations
@@ -27,62 +27,12 @@ MEASURES = {"accuracy": "Accuracy", "precision": "Precision", "recall": "Recall"
 BUDGETS = (1, 5, 10, 20, 50, 100)
 MOST_READERS = 6
 """Readers that one figure can hold side by side."""
-LONGEST_NAME = 400
-"""Characters of a name in a link; longer ones are no name of a source."""
+LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of a source
 
 
 @dataclass(frozen=True)
 class View:
-    """One view of the atlas.
-
-    Attributes
-    ----------
-    reader, roster, domain : str
-        Empty until settled against the data.
-    theme : {'dark', 'light'}
-    projection : {'tsne', 'umap', 'pca'}
-    dim : {3, 2}
-    source : str
-        Label of the selected source, empty without one.
-    families : tuple of str
-        Isolated families, empty when all are shown.
-    access : {'all', 'local', 'api'}
-    size : {'all', 'small', 'middle', 'large'}
-        Sources whose name states so many parameters.
-    links : {'selected', 'all', 'off'}
-        Which neighbour links of the original space are drawn.
-    space : {'one', 'raw', 'centred'}
-        Whether the map holds both domains, and if so whether each domain's mean is taken away.
-    regions : {'off', 'families', 'clusters'}
-        What is outlined: where families are dense, on a flat map, or which points lie close together.
-    camera : tuple of float
-        Eye, centre and up vector of the 3-D scene (nine numbers), empty for the default.
-    k : int
-        Budget of traces.
-    metric, reduction : str
-    others : {'on', 'off'}
-        Whether other readers of the same roster and domain are drawn behind the chosen one.
-    zoom : str
-        Family that the confusion matrix shows alone, empty for all.
-    truth, answer : str
-        Clicked cell of the confusion matrix.
-    other : str
-        Label of the source that the selected one is held against, empty without one.
-    readers : tuple of str
-        Readers side by side, the first is what the others are compared with; empty for those that the data offer.
-    condition : str
-        What was done to the traces before they were read, 'clean' for nothing.
-    protocol : {'pair', 'model', 'family'}
-        What the test pairs of a relationship share with the training pairs' models: anything, no model, no family.
-    measure : str
-        Metric of relationships.
-    relates : str
-        Reader whose scores of pairs are shown, empty for the one that the data offer.
-    left, right : str
-        The two models of the pair that is asked for; one of them alone, or neither.
-    figures : tuple of str
-        Figures of the brief in their order; empty for the usual ones.
-    """
+    """One view of the atlas; names stay as they came until they are settled against the data."""
 
     reader: str = ""
     roster: str = ""
@@ -90,40 +40,36 @@ class View:
     theme: Theme = "dark"
     projection: str = "tsne"
     dim: int = 3
-    source: str = ""
-    families: tuple[str, ...] = ()
+    source: str = ""  # label of the selected source
+    families: tuple[str, ...] = ()  # isolated families, empty when all are shown
     access: str = "all"
-    size: str = "all"
-    links: str = "selected"
-    space: str = "one"
-    regions: str = "off"
-    camera: tuple[float, ...] = ()
-    k: int = 20
+    size: str = "all"  # sources whose name states so many parameters
+    links: str = "selected"  # which neighbour links of the original space are drawn
+    space: str = "one"  # whether the map holds both domains, and if so whether each domain's mean is taken away
+    regions: str = (
+        "off"  # what is outlined: where families are dense, on a flat map, or which points lie close together
+    )
+    camera: tuple[float, ...] = ()  # eye, centre and up vector of the scene (nine numbers), empty for the default
+    k: int = 20  # budget of traces
     metric: str = "accuracy"
     reduction: str = "pooled"
-    others: str = "on"
-    zoom: str = ""
-    truth: str = ""
+    others: str = "on"  # whether other readers of the same roster and domain are drawn behind the chosen one
+    zoom: str = ""  # family that the confusion matrix shows alone
+    truth: str = ""  # with answer: the clicked cell of the confusion matrix
     answer: str = ""
-    other: str = ""
-    readers: tuple[str, ...] = ()
-    condition: str = "clean"
-    protocol: str = "pair"
-    measure: str = "accuracy"
-    relates: str = ""
-    left: str = ""
+    other: str = ""  # label of the source that the selected one is compared with
+    readers: tuple[str, ...] = ()  # readers to compare, with the first; empty for those that the data offer
+    condition: str = "clean"  # what was done to the traces before they were read
+    protocol: str = "pair"  # what the test pairs of a relationship share with the training pairs' models
+    measure: str = "accuracy"  # metric of relationships
+    relates: str = ""  # reader whose scores of pairs are shown, empty for the one that the data offer
+    left: str = ""  # with right: the two models of the pair that is asked for; one of them alone, or neither
     right: str = ""
-    figures: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()  # figures of the brief in their order; empty for the usual ones
 
     @classmethod
     def parse(cls, query: Mapping[str, object] | None) -> View:
-        """The view that a query string means; what it does not understand keeps its default.
-
-        Parameters
-        ----------
-        query : mapping of str to str
-            Decoded pairs of the query string.
-        """
+        """The view of a decoded query string; what it does not understand keeps its default."""
         given = {str(name): value for name, value in (query or {}).items() if isinstance(value, str | int)}
 
         def name(field: str) -> str:
@@ -141,38 +87,23 @@ class View:
             value = str(given.get(field, ""))
             return int(value) if value in {str(n) for n in offered} else int(getattr(cls, field))
 
-        theme: Theme = "light" if given.get("theme") == "light" else "dark"
+        choices = {
+            **{"projection": PROJECTIONS, "access": ACCESS, "size": SIZES, "links": LINKS, "space": SPACES},
+            **{"regions": REGIONS, "metric": METRICS, "reduction": REDUCTIONS, "others": OTHERS},
+            **{"protocol": PROTOCOLS, "measure": MEASURES},
+        }
+        plain = ("reader", "roster", "domain", "source", "zoom", "truth", "answer", "other", "relates", "left", "right")
         return cls(
-            reader=name("reader"),
-            roster=name("roster"),
-            domain=name("domain"),
-            theme=theme,
-            projection=choice("projection", PROJECTIONS),
+            **{field: name(field) for field in plain},
+            **{field: choice(field, offered) for field, offered in choices.items()},
+            theme="light" if given.get("theme") == "light" else "dark",
             dim=number("dim", DIMENSIONS),
-            source=name("source"),
-            families=names("families"),
-            access=choice("access", ACCESS),
-            size=choice("size", SIZES),
-            links=choice("links", LINKS),
-            space=choice("space", SPACES),
-            regions=choice("regions", REGIONS),
-            camera=_numbers(str(given.get("camera", ""))),
             k=number("k", BUDGETS),
-            metric=choice("metric", METRICS),
-            reduction=choice("reduction", REDUCTIONS),
-            others=choice("others", OTHERS),
-            zoom=name("zoom"),
-            truth=name("truth"),
-            answer=name("answer"),
-            other=name("other"),
+            camera=_numbers(str(given.get("camera", ""))),
+            families=names("families"),
             readers=names("readers")[:MOST_READERS],
-            condition=name("condition") or cls.condition,
-            protocol=choice("protocol", PROTOCOLS),
-            measure=choice("measure", MEASURES),
-            relates=name("relates"),
-            left=name("left"),
-            right=name("right"),
             figures=names("figures"),
+            condition=name("condition") or cls.condition,
         )
 
     def query(self) -> str:

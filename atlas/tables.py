@@ -12,22 +12,13 @@ from atlas import shell
 from atlas.theme import Mark
 
 Column = dict[str, Any]
+PLAIN = {"suppressHeaderFilterButton": True, "suppressFloatingFilterButton": True}
 
 
 def number(field: str, title: str, kind: str = "count", width: int = 84, **more: Any) -> Column:
     """A column of numbers, right-aligned; kind is one of :data:`atlas.shell.NUMBER_COLUMNS`."""
-    return {
-        "field": field,
-        "headerName": title,
-        "headerTooltip": title,
-        "type": "rightAligned",
-        "filter": "agNumberColumnFilter",
-        "valueFormatter": {"function": shell.NUMBER_COLUMNS[kind]},
-        "minWidth": width,
-        "flex": 0,
-        "width": width,
-        **more,
-    }
+    names = {"field": field, "headerName": title, "headerTooltip": title}
+    return {**names, **shell.number_column(kind), "minWidth": width, "flex": 0, "width": width, **more}
 
 
 def at_scrollbar(column: Column) -> Column:
@@ -40,17 +31,9 @@ def at_scrollbar(column: Column) -> Column:
 
 def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) -> Column:
     """A column of text."""
-    return {
-        "field": field,
-        "headerName": title,
-        "filter": "agTextColumnFilter",
-        "floatingFilter": True,
-        "minWidth": width,
-        "width": width,
-        "flex": flex,
-        "tooltipField": field,
-        **more,
-    }
+    names = {"field": field, "headerName": title, "tooltipField": field}
+    filters = {"filter": "agTextColumnFilter", "floatingFilter": True}
+    return {**names, **filters, "minWidth": width, "width": width, "flex": flex, **more}
 
 
 def wrapped(field: str, title: str, width: int = 132) -> Column:
@@ -89,35 +72,7 @@ def height(rows: int, most: int = 560) -> int:
 def grid(
     identity: str, frame: pd.DataFrame, columns: Sequence[Column], *, selectable: bool = False, **options: Any
 ) -> dag.AgGrid:
-    """Rows as an AG Grid.
-
-    Parameters
-    ----------
-    identity : str
-    frame : DataFrame
-    columns : sequence of Column
-    selectable : bool
-        Whether a click on a row, or Space, selects it.
-    """
+    """Rows as an AG Grid; ``selectable`` rows are selected by a click or Space."""
     chosen = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
-    return dag.AgGrid(
-        id=identity,
-        rowData=shell.records(frame),
-        columnDefs=list(columns),
-        defaultColDef={
-            "sortable": True,
-            "resizable": True,
-            "suppressHeaderFilterButton": True,
-            "suppressFloatingFilterButton": True,
-        },
-        dashGridOptions={
-            "rowHeight": 34,
-            "headerHeight": 38,
-            "tooltipShowDelay": 400,
-            "ensureDomOrder": True,
-            **({"rowSelection": chosen} if selectable else {}),
-            **options,
-        },
-        className="ag-theme-quartz atlas-grid",
-        style={"height": "100%", "width": "100%"},
-    )
+    selection = {"rowSelection": chosen} if selectable else {}
+    return shell.ag_grid(identity, frame, columns, PLAIN, {"ensureDomOrder": True, **selection, **options})

@@ -1,9 +1,9 @@
-"""One set of tokens for both themes: colours, type, and the mark (colour and symbol) of every family.
+"""One set of tokens for both themes: colours, type, and the mark of every family.
 
-The style sheet receives the tokens as CSS variables and the figures as a Plotly template, so nothing else in the
-atlas names a colour. The large families carry hues that stay apart under simulated deuteranopia and protanopia; the
-small ones share muted hues and differ by symbol. A family's hue is the same in both themes, its lightness follows the
-ground so that every mark keeps a contrast of at least 3 : 1.
+The style sheet receives the tokens as CSS variables and the figures as a Plotly template, so nothing else in the atlas
+names a colour. The large families carry hues that stay apart under simulated deuteranopia and protanopia; the small
+ones share muted hues and differ by symbol. A family's hue is the same in both themes, its lightness follows the ground
+so that every mark keeps a contrast of at least 3 : 1.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ MUTED: tuple[Mapping[Theme, str], ...] = (
 )
 # What Plotly draws in three dimensions, less its x, which is an emoji glyph that many machines lack.
 SYMBOLS = ("circle", "square", "diamond", "circle-open", "square-open", "diamond-open", "cross")
-RINGED = "circle-ringed"
-"""A disc with a rim of ink: Plotly has no eighth symbol in three dimensions."""
+RINGED = "circle-ringed"  # a disc with a rim of ink: Plotly has no eighth symbol in three dimensions
 # Readers beside each other, the first the chosen one; apart from one another for every vision, and no family's.
 READER_COLOURS: Mapping[Theme, tuple[str, ...]] = {
     "dark": ("#3BA7C9", "#E8C15A", "#A98BF0", "#F4F6F8", "#D96C4F", "#7FD9A8"),
@@ -119,17 +118,9 @@ class Mark:
 
 
 def family_marks(families: Sequence[str]) -> dict[str, Mark]:
-    """Colour and symbol of every family.
+    """Colour and symbol of every family, unique for the first 28 small ones.
 
-    Parameters
-    ----------
-    families : sequence of str
-        Every family of the atlas in its stored order, so that a family keeps its mark in every roster.
-
-    Returns
-    -------
-    dict of str to Mark
-        Pairs of colour and symbol are unique for the first 28 small families.
+    families : all of the atlas in their stored order, so that a family keeps its mark in every roster.
     """
     marks = {
         family: Mark(shades["dark"], shades["light"], symbol)
@@ -159,7 +150,7 @@ def rate_colours(theme: Theme) -> list[list[float | str]]:
 
 
 def readable(rate: float, theme: Theme) -> str:
-    """Ink for a number on a cell of :func:`rate_colours`: whichever of ink and ground has more contrast there."""
+    """Ink for a number on a cell of :func:`rate_colours`: whichever has more contrast there."""
     ramp, at = RATE_RAMP[theme], (len(RATE_RAMP[theme]) - 1) * max(0.0, min(1.0, rate)) ** 0.5
     low = min(int(at), len(ramp) - 2)
     pairs = [(int(ramp[low][i : i + 2], 16), int(ramp[low + 1][i : i + 2], 16)) for i in (1, 3, 5)]
@@ -195,44 +186,24 @@ def faded(colour: str, share: float, theme: Theme) -> str:
 def template(theme: Theme) -> go.layout.Template:
     """Plotly template: transparent ground, quiet axes, words in the hover box."""
     token = TOKENS[theme]
+    soft, bare = {"size": 12, "color": token["soft"]}, "rgba(0,0,0,0)"
     axis = {
-        "gridcolor": token["line"],
-        "linecolor": token["edge"],
-        "zeroline": False,
-        "ticks": "outside",
-        "ticklen": 4,
-        "tickcolor": token["edge"],
-        "tickfont": {"size": 12, "color": token["soft"]},
+        **{"gridcolor": token["line"], "linecolor": token["edge"], "zeroline": False, "automargin": False},
+        **{"ticks": "outside", "ticklen": 4, "tickcolor": token["edge"], "tickfont": soft},
         "title": {"font": {"size": 13, "color": token["soft"]}, "standoff": 12},
-        "automargin": False,
     }
     scene_axis = {
-        "showbackground": False,
-        "showticklabels": False,
-        "showspikes": False,
-        "gridcolor": token["line"],
-        "zeroline": False,
-        "showline": False,
-        "title": {"text": ""},
+        **{"showbackground": False, "showticklabels": False, "showspikes": False, "gridcolor": token["line"]},
+        **{"zeroline": False, "showline": False, "title": {"text": ""}},
     }
+    font = {"family": SANS, "size": 13, "color": token["ink"]}
+    hover = {"bgcolor": token["raised"], "bordercolor": token["edge"], "font": font, "align": "left", "namelength": -1}
     return go.layout.Template(
         layout={
-            "font": {"family": SANS, "size": 13, "color": token["ink"]},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
+            **{"font": font, "paper_bgcolor": bare, "plot_bgcolor": bare, "hoverlabel": hover, "showlegend": False},
             "colorway": [shades[theme] for shades in LARGE_FAMILIES.values()],
-            "hoverlabel": {
-                "bgcolor": token["raised"],
-                "bordercolor": token["edge"],
-                "font": {"family": SANS, "size": 13, "color": token["ink"]},
-                "align": "left",
-                "namelength": -1,
-            },
-            "margin": {"l": 64, "r": 96, "t": 16, "b": 52},
-            "showlegend": False,
-            "xaxis": axis,
-            "yaxis": axis,
-            "scene": {"xaxis": scene_axis, "yaxis": scene_axis, "zaxis": scene_axis, "bgcolor": "rgba(0,0,0,0)"},
+            **{"margin": {"l": 64, "r": 96, "t": 16, "b": 52}, "xaxis": axis, "yaxis": axis},
+            "scene": {"xaxis": scene_axis, "yaxis": scene_axis, "zaxis": scene_axis, "bgcolor": bare},
         }
     )
 

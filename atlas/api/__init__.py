@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, admission, attribution, drift, health, numbers, openapi, preview, problems, sites
+from atlas.api import access, attribution, numbers, openapi, problems, sites
 from atlas.api.access import authorised
 from atlas.api.bodies import LARGE
 from atlas.data import QueryCache
@@ -24,18 +24,12 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 def install(server: Flask, cache: QueryCache, service: Service) -> None:
     """Answer ``/health``, ``/ready`` and everything below ``/api``; called before what else answers requests.
 
-    Parameters
-    ----------
-    server : Flask
-    cache : QueryCache
-        Of the generation that is served.
-    service : Service
-        Also found by the pages, as ``server.extensions["attribution"]``.
+    Pages find the service as ``server.extensions["attribution"]``.
     """
     server.extensions["attribution"] = service
     sites.install(server)
-    server.before_request(lambda: admission.check_length(request))
-    health.add_health(server, cache, service)
+    server.before_request(lambda: access.check_length(request))
+    numbers.add_health(server, cache, service)
 
     @server.teardown_request
     def give_back(_: BaseException | None) -> None:
@@ -43,10 +37,7 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
             release_memory()
 
     routes = Blueprint(NAME, __name__, url_prefix=problems.PREFIX)
-    waiters = threading.BoundedSemaphore(attribution.WAITERS)
-    attribution.add(routes, service, waiters)
-    drift.add(routes, service, waiters)
-    preview.add(routes, service)
+    attribution.add(routes, service, threading.BoundedSemaphore(attribution.WAITERS))
     numbers.add(routes, cache, service)
     openapi.add(routes)
     access.add(routes)
@@ -60,5 +51,5 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
 
     @server.before_request
     def only_where_uploads_are_taken() -> None:
-        if request.method == "POST" and request.path in admission.TRACES and (address := access.exposed()):
+        if request.method == "POST" and request.path in access.TRACES and (address := access.exposed()):
             raise problems.RefusedError(HTTPStatus.FORBIDDEN, f"{access.public_words(address)}.")

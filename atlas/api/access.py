@@ -1,8 +1,8 @@
-"""Who may ask: an optional bearer token, which guards ``/api`` and the page's uploads alike.
+"""Who may ask, and how much: an optional bearer token, and limits that hold before a body is read.
 
-``ATLAS_TOKEN`` sets it. A program sends it as ``Authorization: Bearer …``; a person gives it once
-(``POST /api/session``), and the browser keeps a cookie that scripts do not see and other sites cannot use. The cookie
-is a number that this process remembers, so that taking it away ends it everywhere.
+``ATLAS_TOKEN`` guards ``/api`` and the page's uploads alike. A program sends it as ``Authorization: Bearer …``; a
+person gives it once (``POST /api/session``), and the browser keeps a cookie that scripts do not see and other sites
+cannot use. The cookie is a number that this process remembers, so that taking it away ends it everywhere.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from http import HTTPStatus
 from flask import Blueprint, Request, Response, current_app, request
 
 from atlas.api import sites
-from atlas.api.bodies import JSON, read_json
-from atlas.api.problems import RefusedError
-from atlas.api.requests import Token, checked
+from atlas.api.bodies import JSON, SMALL, read_json
+from atlas.api.problems import PREFIX, RefusedError
+from atlas.api.requests import FORM, Token, checked
 
 VARIABLE = "ATLAS_TOKEN"
 OPEN = "ATLAS_OPEN"
 COOKIE = "atlas_access"
-LIFETIME = 24 * 3600
-"""Seconds for which a browser keeps the cookie."""
-MOST = 10_000
-"""Cookies, and addresses with wrong tokens, that are remembered; the oldest go first."""
-TRIES = 5
-"""Wrong tokens of one address before it has to wait."""
+LIFETIME = 24 * 3600  # seconds for which a browser keeps the cookie
+MOST = 10_000  # cookies, and addresses with wrong tokens, that are remembered; the oldest go first
+TRIES = 5  # wrong tokens of one address before it has to wait
 LONGEST_WAIT = 300.0
+CALLBACK = "/_dash-update-component"
+FILE = 27_000_000  # bytes of a request to /api: a file of 25 MB, and its wrapping
+PAGE_FILE = 34_500_000  # bytes of a request by a page: a file of 25 MB in base64, and its wrapping
+TRACES = frozenset(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift"))
 
 
 class Grants:
@@ -97,28 +98,18 @@ def guarded() -> bool:
 
 
 def fits(token: bytes, address: str | None) -> bool:
-    """Whether a token is the right one, in a time that does not depend on where it differs.
-
-    Raises
-    ------
-    RefusedError
-        429 where the address sent too many wrong ones.
-    """
+    """Whether a token is right, in constant time; raises RefusedError 429 after too many wrong ones."""
     address = address or "unknown"
     if (wait := throttle.wait(address)) > 0:
-        raise RefusedError(
-            HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens came from here.", f"Try again in {wait:.0f} seconds."
-        )
+        remedy = f"Try again in {wait:.0f} seconds."
+        raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens came from here.", remedy)
     right = _same(token, _token())
     throttle.note(address, right)
     return right
 
 
 def authorised(request: Request, *, counted: bool = True) -> bool:
-    """Whether a request may upload and score traces: always without ``ATLAS_TOKEN``, else with its token.
-
-    ``counted`` is False for a look ahead at a request that is looked at again.
-    """
+    """Whether a request may upload and score; ``counted`` is False for a look ahead at one that is looked at again."""
     if not guarded():
         return True
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -128,8 +119,36 @@ def authorised(request: Request, *, counted: bool = True) -> bool:
     return grants.holds(request.cookies.get(cookie_name(COOKIE, request), ""))
 
 
+def longest(method: str, path: str, mimetype: str) -> int:
+    """Bytes that a request may have, by its route and the type of its body."""
+    if method == "POST" and path in TRACES and mimetype in (JSON, FORM):
+        return FILE
+    if method == "POST" and path.endswith(CALLBACK) and mimetype == JSON:
+        return PAGE_FILE
+    return SMALL
+
+
+def check_length(request: Request) -> None:
+    """Refuse a body that is too long (413), or large and without the token (401), unread."""
+    chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+    length, most = request.content_length or 0, longest(request.method, request.path, request.mimetype)
+    request.max_content_length = most
+    if length > most:
+        raise RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The body has {length:,} bytes, and at most {most:,} are taken here.",
+            "Give larger files to the command line: python -m jobs attribute FILE; it has no such limit.",
+        )
+    if (length > SMALL or chunked) and not authorised(request, counted=False):
+        raise RefusedError(
+            HTTPStatus.UNAUTHORIZED,
+            "The request has no valid token.",
+            "Send it as: Authorization: Bearer TOKEN, or give it on the page Attribute.",
+        )
+
+
 def exposed() -> str | None:
-    """Why uploads are refused: the address by which others reach a server without a token, or None."""
+    """The address by which others reach a server without a token, or None."""
     if guarded() or os.environ.get(OPEN) == "1":
         return None
     address = current_app.config.get(sites.ADDRESS) or _own_address()
@@ -137,7 +156,7 @@ def exposed() -> str | None:
 
 
 def public_words(address: str) -> str:
-    """What to know of a server without a token that others reach, in a sentence."""
+    """What to know of a server without a token that others reach."""
     if os.environ.get(OPEN) == "1":
         return f"{address} is reached by others, and {OPEN}=1 takes uploads from everybody who does"
     return (
@@ -153,15 +172,15 @@ def cookie_name(name: str, request: Request) -> str:
 
 def admit(response: Response) -> None:
     """Give the cookie of somebody who gave the token."""
+    set_cookie(response, COOKIE, grants.give(), LIFETIME)
+
+
+def set_cookie(response: Response, name: str, value: str, lifetime: int | None = None) -> None:
+    """Set a cookie that no script reads and no other site sends; for the browser's session without a lifetime."""
     response.set_cookie(
-        cookie_name(COOKIE, request),
-        grants.give(),
-        max_age=LIFETIME,
-        httponly=True,
-        samesite="Strict",
-        secure=request.is_secure,
-        path="/",
-    )
+        cookie_name(name, request), value, max_age=lifetime, httponly=True, samesite="Strict",
+        secure=request.is_secure, path="/",
+    )  # fmt: skip
 
 
 def add(routes: Blueprint) -> None:

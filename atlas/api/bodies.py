@@ -23,12 +23,9 @@ from backend.intake.traces import whole
 from backend.service.uploads import Turns
 
 JSON = "application/json"
-SMALL = 64 * 2**10
-"""Bytes that any request may have, with or without a token."""
-LARGE = 2**20
-"""Bytes from which bodies are read one at a time."""
-VALUES = 1_250_000
-"""Commas, colons and brackets of a JSON body: 100,000 traces with all their fields."""
+SMALL = 64 * 2**10  # bytes that any request may have, with or without a token
+LARGE = 2**20  # bytes from which bodies are read one at a time
+VALUES = 1_250_000  # commas, colons and brackets of a JSON body: 100,000 traces with all their fields
 WIDE = 8_000_000
 """Bytes of a JSON body with characters beyond U+FFFF: each of its texts may take four bytes a character."""
 DEPTH = 200
@@ -39,13 +36,7 @@ turns = Turns(places=1, waiting=2, seconds=10)
 
 @contextmanager
 def turn(request: Request) -> Iterator[None]:
-    """Wait for the turn of a large body; small ones need not wait.
-
-    Raises
-    ------
-    BusyError
-        If others wait already.
-    """
+    """Wait for the turn of a large body; raises BusyError if others wait already."""
     if request.content_length is not None and request.content_length <= LARGE:
         yield
         return
@@ -56,10 +47,7 @@ def turn(request: Request) -> Iterator[None]:
 def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
     """The JSON body of a request; surrogate pairs become their character.
 
-    Raises
-    ------
-    RefusedError
-        400 where it is no JSON or nested too deeply, 413 where it holds more values than are taken.
+    Raises RefusedError: 400 where it is no JSON or nested too deeply, 413 where it holds more values than are taken.
     """
     raw = request.get_data(cache=False)
     if len(raw) > SMALL:
@@ -67,35 +55,25 @@ def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
         if depth > DEPTH:
             raise _no_json(f" (it is nested {depth:,} deep)")
         if count > values:
-            raise RefusedError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The body holds more than {values:,} values.",
-                "Send the traces as a file in a form, or fewer at a time.",
-            )
+            raise _too_large(f"The body holds more than {values:,} values.")
         if len(raw) > wide and is_wide(raw):
-            raise RefusedError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The body has {len(raw):,} bytes and characters beyond U+FFFF, with which {wide:,} are taken.",
-                "Send the traces as a file in a form, or fewer at a time.",
-            )
+            about = "bytes and characters beyond U+FFFF, with which"
+            raise _too_large(f"The body has {len(raw):,} {about} {wide:,} are taken.")
     try:
         escaped = b"\\u" in raw.lower()
         text = raw.decode(json.detect_encoding(raw), "surrogatepass")
         del raw  # the text may take four times its bytes
-        told = json.loads(text, parse_constant=no_number)
+        value = json.loads(text, parse_constant=no_number)
         if len(text) > LARGE:
             time.sleep(BREAK)  # others get the interpreter, which the parser has held
-        return _whole(told) if escaped else told
+        return _whole(value) if escaped else value
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise _no_json(where) from error
 
 
 def measure(raw: bytes) -> tuple[int, int]:
-    """Commas, colons and opening brackets of a JSON text outside its strings, and the depth of its nesting.
-
-    Counted a block at a time, see :func:`backend.intake.json_text.outside_strings`.
-    """
+    """Commas, colons and opening brackets outside strings, and the depth; a block at a time."""
     count = depth = deepest = 0
     for codes in outside_strings(raw[start : start + BLOCK] for start in range(0, len(raw), BLOCK)):
         opened, closed = ((codes == a) | (codes == b) for a, b in (b"[{", b"]}"))
@@ -115,6 +93,11 @@ def is_wide(raw: bytes) -> bool:
 def no_number(constant: str) -> Any:
     """Refuse NaN and Infinity, which Python would take for numbers."""
     raise ValueError(f"{constant} is no JSON")
+
+
+def _too_large(detail: str) -> RefusedError:
+    remedy = "Send the traces as a file in a form, or fewer at a time."
+    return RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, remedy)
 
 
 def _no_json(where: str) -> RefusedError:

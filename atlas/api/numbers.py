@@ -1,4 +1,4 @@
-"""``/api/sources``, ``/api/neighbors``, ``/api/evaluations``, ``/api/ecosystems``: what the served generation holds."""
+"""``/health``, ``/ready``, and what the generation holds: sources, neighbours, evaluations, ecosystems."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from http import HTTPStatus
 from typing import Any
 
 import pandas as pd
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Flask, Response, jsonify, request
 
 from atlas.api.problems import RefusedError
 from atlas.data import QueryCache
 from atlas.state import LONGEST_NAME, View
+from backend import __version__
 from backend.errors import AtlasError
 from backend.service.service import Service
 from backend.store import download_queries, queries
@@ -28,7 +29,7 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
         _served(cache)
         frame = cache.ask(download_queries.all_sources)
         for roster in _names("roster").values():
-            frame = frame[[roster in held for held in frame["rosters"]]]
+            frame = frame[[roster in rosters for rosters in frame["rosters"]]]
         return jsonify({"generation": cache.generation().name, "sources": rows(frame)})
 
     @routes.get("/neighbors/<path:label>")
@@ -43,13 +44,10 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
         reader = cache.map_reader(view) or view.reader
         frame = cache.ask_anew(queries.neighbors, reader, view.roster, view.domain, label, top)
         if not len(frame):
-            raise RefusedError(
-                HTTPStatus.NOT_FOUND,
-                "There are no neighbours of this source in this map.",
-                "GET /api/sources lists the sources.",
-            )
-        told = {"reader": reader, "roster": view.roster, "domain": view.domain, "source": label}
-        return jsonify(told | {"neighbors": rows(frame.drop(columns="source"))})
+            detail = "There are no neighbours of this source in this map."
+            raise RefusedError(HTTPStatus.NOT_FOUND, detail, "GET /api/sources lists the sources.")
+        place = {"reader": reader, "roster": view.roster, "domain": view.domain, "source": label}
+        return jsonify(place | {"neighbors": rows(frame.drop(columns="source"))})
 
     @routes.get("/evaluations")
     def evaluations() -> Response:
@@ -63,11 +61,39 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
 
     @routes.get("/ecosystems")
     def ecosystems() -> Response:
-        held = [
-            dataclasses.asdict(one) | {"brings": dataclasses.asdict(service.brings(one.name))}
-            for one in service.ecosystems()
-        ]
-        return jsonify({"proxy": dataclasses.asdict(service.state()), "ecosystems": held})
+        fields = dataclasses.asdict
+        ecosystems = [fields(one) | {"brings": fields(service.brings(one.name))} for one in service.ecosystems()]
+        return jsonify({"proxy": fields(service.state()), "ecosystems": ecosystems})
+
+
+def add_health(server: Flask, cache: QueryCache, service: Service) -> None:
+    """Answer ``/health`` and ``/ready`` in JSON.
+
+    An atlas that lacks something is up, and says what it lacks; it is ready while it has a generation to show.
+    """
+
+    @server.get("/health")
+    def health() -> Response:
+        nothing = cache.problem()
+        state = service.state()
+        problems = [str(problem) for problem in (nothing, cache.warning(), *service.damaged()) if problem is not None]
+        if state.status == "failed":
+            problems.append(f"{state.problem}. {state.remedy}.")
+        answer: dict[str, Any] = {
+            "status": "degraded" if problems else "ok",
+            "version": __version__,
+            "generation": None if nothing is not None else cache.generation().name,
+            "attribution": dataclasses.asdict(state),
+            "problems": problems,
+        }
+        return jsonify(answer | ({"problem": problems[0]} if problems else {}))
+
+    @server.get("/ready")
+    def ready() -> Response:
+        problem = cache.problem()
+        response = jsonify({"ready": problem is None} | ({} if problem is None else {"problem": str(problem)}))
+        response.status_code = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return response
 
 
 def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -83,9 +109,9 @@ def _served(cache: QueryCache) -> None:
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem.problem}.", f"{problem.remedy}.")
 
 
-def _names(*wanted: str) -> dict[str, str]:
+def _names(*fields: str) -> dict[str, str]:
     """Parameters that were given, of those that hold a name."""
-    given = {name: request.args[name] for name in wanted if name in request.args}
+    given = {name: request.args[name] for name in fields if name in request.args}
     for name, value in given.items():
         if len(value) > LONGEST_NAME:
             raise _wrong(name, f"At most {LONGEST_NAME} characters are taken")
@@ -102,9 +128,5 @@ def _number(name: str, usual: int, least: int, most: int) -> int:
 
 
 def _wrong(name: str, detail: str) -> RefusedError:
-    return RefusedError(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        f"The parameter '{name}' is wrong.",
-        None,
-        [{"pointer": name, "detail": detail}],
-    )
+    errors = [{"pointer": name, "detail": detail}]
+    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, f"The parameter '{name}' is wrong.", None, errors)

@@ -8,7 +8,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify
 from pydantic.json_schema import models_json_schema
 
-from atlas.api.admission import FILE
+from atlas.api.access import FILE
 from atlas.api.attribution import STREAM
 from atlas.api.bodies import JSON
 from atlas.api.numbers import MOST_ROWS, TOP
@@ -63,120 +63,92 @@ def document() -> Schema:
 
 
 def _paths() -> Schema:
-    identity = _parameter("identity", "path", {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, required=True)
-    label = _parameter("label", "path", {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, required=True)
-    text: Schema = {"type": "string", "maxLength": LONGEST_NAME}
+    part, text, maximum = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, {"type": "string"}, 1_000_000
+    identity, label = (_parameter(name, "path", part, required=True) for name in ("identity", "label"))
+    names: Schema = {"type": "string", "maxLength": LONGEST_NAME}
+    later = _parameter("Prefer", "header", text, "respond-async answers with a job at once (RFC 7240)")
+    located = {"headers": {"Location": {"schema": text}}}
+    report = {JSON: {"schema": {"type": "object"}}, "text/html": {"schema": text}, "text/csv": {"schema": text}}
+    form = _schema("Form") | {"encoding": {name: {"contentType": JSON} for name in IN_JSON}}
+    traces = {"required": True, "content": {JSON: _schema("Traces"), FORM: form}}
+    files = _schema("WindowsForm") | {"encoding": {"columns": {"contentType": JSON}}}
+    windows = {"required": True, "content": {JSON: _schema("Windows"), FORM: files}}
+    token = {"security": [{}], "requestBody": {"required": True, "content": {JSON: _schema("Token")}}}
+    posted, deleted = (400, 401, 413, 415, 422, 429, 500), {"204": {"description": "Deleted"}}
+    filters = ("reader", "roster", "benchmark", "condition", "reduction", "metric")
+
+    def number(name: str, least: int, most: int, usual: int | None = None) -> Schema:
+        default = {} if usual is None else {"default": usual}
+        return _parameter(name, "query", {"type": "integer", "minimum": least, "maximum": most} | default)
+
     return {
         "/api/attribute": {
-            "post": {
-                "operationId": "attribute",
-                "summary": "Weigh whether traces come from a claimed source, another enrolled one, or none",
-                "parameters": [_later()],
-                "requestBody": _traces(),
-                "responses": {
+            "post": _does(
+                "attribute", "Weigh whether traces come from a claimed source, another enrolled one, or none",
+                {
                     "200": {
                         "description": "The evidence, or a stream of it",
-                        "content": {JSON: _schema("Job"), STREAM: {"schema": {"type": "string"}}},
+                        "content": {JSON: _schema("Job"), STREAM: {"schema": text}},
                     },
-                    "202": _answer("A job to ask about", "Job")
-                    | {"headers": {"Location": {"schema": {"type": "string"}}}},
-                    **_wrong(400, 401, 413, 415, 422, 429, 500, 503),
+                    "202": _answer("A job to ask about", "Job") | located,
                 },
-            }
+                *posted, 503, parameters=[later], requestBody=traces,
+            )
         },
         "/api/preview": {
-            "post": {
-                "operationId": "preview",
-                "summary": "What a file of traces is, and every place of it that gives no trace; nothing is scored",
-                "requestBody": _traces(),
-                "responses": {"200": _answer("What it is", "Preview"), **_wrong(400, 401, 413, 415, 422, 429, 500)},
-            }
+            "post": _does(
+                "preview", "What a file of traces is, and every place of it that gives no trace; nothing is scored",
+                {"200": _answer("What it is", "Preview")}, *posted, requestBody=traces,
+            )
         },
         "/api/jobs/{identity}": {
             "parameters": [identity],
             "get": _get("job", "How far a job is", "Job", 401, 404, 500),
-            "delete": {
-                "operationId": "cancel",
-                "summary": "Cancel a job, keeping what is done; delete one that has ended",
-                "responses": {
-                    "200": _answer("What is done", "Job"),
-                    "204": {"description": "Deleted"},
-                    **_wrong(401, 404, 500),
-                },
-            },
+            "delete": _does(
+                "cancel", "Cancel a job, keeping what is done; delete one that has ended",
+                {"200": _answer("What is done", "Job"), **deleted}, 401, 404, 500,
+            ),
         },
         "/api/jobs/{identity}/report": {
             "parameters": [identity, _parameter("form", "query", {"type": "string", "enum": ["html", "json", "csv"]})],
-            "get": {
-                "operationId": "report",
-                "summary": "Report of a job that has ended",
-                "responses": {
-                    "200": {
-                        "description": "The report",
-                        "content": {
-                            JSON: {"schema": {"type": "object"}},
-                            "text/html": {"schema": {"type": "string"}},
-                            "text/csv": {"schema": {"type": "string"}},
-                        },
-                    },
-                    **_wrong(401, 404, 422, 500),
-                },
-            },
+            "get": _does(
+                "report", "Report of a job that has ended",
+                {"200": {"description": "The report", "content": report}}, 401, 404, 422, 500,
+            ),
         },
         "/api/drift": {
-            "post": {
-                "operationId": "drift",
-                "summary": "Test whether two windows of traces differ, or the halves of one",
-                "parameters": [_later()],
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        JSON: _schema("Windows"),
-                        FORM: _schema("WindowsForm") | {"encoding": {"columns": {"contentType": JSON}}},
-                    },
-                },
-                "responses": {
+            "post": _does(
+                "drift", "Test whether two windows of traces differ, or the halves of one",
+                {
                     "200": _answer("Whether they differ", "Comparison"),
-                    "202": _answer("A comparison to ask about", "Comparison")
-                    | {"headers": {"Location": {"schema": {"type": "string"}}}},
-                    **_wrong(400, 401, 409, 413, 415, 422, 429, 500, 503),
+                    "202": _answer("A comparison to ask about", "Comparison") | located,
                 },
-            }
+                *posted, 409, 503, parameters=[later], requestBody=windows,
+            )
         },
         "/api/drift/{identity}": {
             "parameters": [identity],
             "get": _get("comparison", "How far a comparison is", "Comparison", 401, 404, 500),
-            "delete": {
-                "operationId": "dropComparison",
-                "summary": "Cancel a comparison, comparing what was read; delete one that has ended",
-                "responses": {
-                    "200": _answer("What was read, compared where it is enough", "Comparison"),
-                    "204": {"description": "Deleted"},
-                    **_wrong(401, 404, 500),
-                },
-            },
+            "delete": _does(
+                "dropComparison", "Cancel a comparison, comparing what was read; delete one that has ended",
+                {"200": _answer("What was read, compared where it is enough", "Comparison"), **deleted}, 401, 404, 500,
+            ),
         },
         "/api/sources": {
-            "parameters": [_parameter("roster", "query", text)],
+            "parameters": [_parameter("roster", "query", names)],
             "get": _get("sources", "Every source, its family and rosters", "Sources", 401, 422, 500, 503),
         },
         "/api/neighbors/{label}": {
             "parameters": [
-                label,
-                *(_parameter(name, "query", text) for name in ("reader", "roster", "domain")),
-                _parameter("top", "query", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": TOP}),
+                label, *(_parameter(name, "query", names) for name in ("reader", "roster", "domain")),
+                number("top", 1, MOST_ROWS, TOP),
             ],
             "get": _get("neighbors", "Nearest sources in the original space", "Neighbors", 401, 404, 422, 500, 503),
         },
         "/api/evaluations": {
             "parameters": [
-                *(
-                    _parameter(name, "query", text)
-                    for name in ("reader", "roster", "benchmark", "condition", "reduction", "metric")
-                ),
-                _parameter("k", "query", {"type": "integer", "minimum": 1, "maximum": 1_000_000}),
-                _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 1_000}),
-                _parameter("offset", "query", {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0}),
+                *(_parameter(name, "query", names) for name in filters), number("k", 1, maximum),
+                number("limit", 1, MOST_ROWS, 1_000), number("offset", 0, 10**9, 0),
             ],
             "get": _get(
                 "evaluations", "Attribution metrics over all seeds and folds", "Evaluations", 401, 422, 500, 503
@@ -186,206 +158,90 @@ def _paths() -> Schema:
             "get": _get("ecosystems", "Enrolled ecosystems, and whether the proxy is loaded", "Ecosystems", 401, 500)
         },
         "/api/session": {
-            "post": {
-                "operationId": "giveToken",
-                "summary": "Give the token once; the browser keeps a cookie",
-                "security": [{}],
-                "requestBody": {"required": True, "content": {JSON: _schema("Token")}},
-                "responses": {"204": {"description": "The cookie is set"}, **_wrong(400, 401, 413, 415, 422, 500)},
-            },
-            "delete": {
-                "operationId": "dropToken",
-                "summary": "Forget the token",
-                "security": [{}],
-                "responses": {"204": {"description": "The cookie is gone"}, **_wrong(500)},
-            },
+            "post": _does(
+                "giveToken", "Give the token once; the browser keeps a cookie",
+                {"204": {"description": "The cookie is set"}}, 400, 401, 413, 415, 422, 500, **token,
+            ),
+            "delete": _does(
+                "dropToken", "Forget the token", {"204": {"description": "The cookie is gone"}}, 500, security=[{}]
+            ),
         },
         "/api/openapi.json": {
-            "get": {
-                "operationId": "openapi",
-                "summary": "This document",
-                "security": [{}],
-                "responses": {
-                    "200": {"description": "OpenAPI 3.1", "content": {JSON: {"schema": {"type": "object"}}}},
-                    **_wrong(500),
-                },
-            }
+            "get": _does(
+                "openapi", "This document",
+                {"200": {"description": "OpenAPI 3.1", "content": {JSON: {"schema": {"type": "object"}}}}}, 500,
+                security=[{}],
+            )
         },
-    }
+    }  # fmt: skip
 
 
 def _answers() -> dict[str, Schema]:
     """Schemas of what comes back."""
     text, maybe = {"type": "string"}, {"type": ["string", "null"]}
-    number, count = {"type": "number"}, {"type": "integer", "minimum": 0}
-    problem = {"$ref": "#/components/schemas/Problem"}
-    pointed = _object(pointer=text, detail=text)
+    number, count, yes = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+    perhaps, some = {"type": ["number", "null"]}, {"type": "object"}
+    problem = {"anyOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "null"}]}
+    job = {
+        "job": text, "state": {"enum": ["queued", "running", "done", "cancelled", "failed"]}, "done": count,
+        "total": count, "seconds": number, "waiting": count, "enrolment": text,
+    }  # fmt: skip
+    point = _object(traces=count, subject=text, log10_sum=number, leader=text)
+    row = _object(place=count, prompt=text, response=text, time=maybe, label=maybe, name=maybe)
+    source = _object(source=text, name=text, family=text, subfamily=maybe, access=maybe, rosters=_list(text))
+    neighbor = _object(
+        neighbor=text, name=text, family=text, rank=count, rank_back={"type": ["integer", "null"]}, cosine=number,
+        percentile=number,
+    )  # fmt: skip
+    evaluation = _object(
+        reader=text, origin=text, roster=text, benchmark=text, condition=text, reduction=text, k=count, metric=text,
+        value=number, std=perhaps, n=count, build_id=text,
+    )  # fmt: skip
+    status = {"enum": ["absent", "loading", "ready", "failed"]}
+    brings = _object(calibrated=yes, unknown=yes, budgets=_list(count), stop_levels=_list(number), validated=yes)
+    ecosystem = _object(
+        name=text, reader=text, proxy=text, view=text, sources=_list(text), families=_list(text), sha256=text,
+        facts=some, accuracy=perhaps, brings=brings,
+    )  # fmt: skip
+    power = _object(window=count, level=number, same=perhaps, sibling=perhaps, family=perhaps)
+    trace = _object(place=count, turn=count, sha256=text)
+    window = _object(name=text, part=maybe, total=count, file=some, traces=_list(trace))
+    drift = _object(
+        format=count, created=text, verdict={"enum": [DIFFERENT, ALIKE]}, sentence=text, expected=text,
+        notes=_list(text), statistic=number, p_value=number, method=text, paired=yes, before=count, after=count,
+        permutations=count, seed=count, level=number, power={"anyOf": [power, {"type": "null"}]},
+        validation=_list(some), windows=_list(window), reading=some, settings=some, command=text, sha256=text,
+    )  # fmt: skip
     return {
         "Problem": _object(
-            type=text,
-            title=text,
-            status=count,
-            detail=text,
-            remedy=text,
-            errors=_list(pointed),
-            optional=("remedy", "errors"),
+            type=text, title=text, status=count, detail=text, remedy=text,
+            errors=_list(_object(pointer=text, detail=text)), optional=("remedy", "errors"),
         ),
         "Job": _object(
-            job=text,
-            state={"enum": ["queued", "running", "done", "cancelled", "failed"]},
-            done=count,
-            total=count,
-            seconds=number,
-            waiting=count,
-            enrolment=text,
-            claimed=maybe,
-            nearest=_list(text),
-            evidence=_list(_object(traces=count, subject=text, log10_sum=number, leader=text)),
-            problem={"anyOf": [problem, {"type": "null"}]},
+            **job, claimed=maybe, nearest=_list(text), evidence=_list(point), problem=problem,
             report={"type": ["object", "null"]},
         ),
         "Preview": _object(
-            name=text,
-            kind={"enum": list(UNITS)},
-            unit={"enum": sorted(set(UNITS.values()))},
-            encoding=text,
-            sha256=text,
-            packed={"type": "boolean"},
-            size=count,
-            fields=_list(text),
-            columns=_object(response=maybe, prompt=maybe, time=maybe, label=maybe, name=maybe),
-            mapped={"type": "boolean"},
-            traces=count,
-            problems=_list(_object(place=count, column=maybe, reason=text)),
-            duplicates=_list(_object(place=count, first=count)),
-            notes=_list(text),
-            rows=_list(_object(place=count, prompt=text, response=text, time=maybe, label=maybe, name=maybe)),
+            name=text, kind={"enum": list(UNITS)}, unit={"enum": sorted(set(UNITS.values()))}, encoding=text,
+            sha256=text, packed=yes, size=count, fields=_list(text),
+            columns=_object(response=maybe, prompt=maybe, time=maybe, label=maybe, name=maybe), mapped=yes,
+            traces=count, problems=_list(_object(place=count, column=maybe, reason=text)),
+            duplicates=_list(_object(place=count, first=count)), notes=_list(text), rows=_list(row),
             labels=_list(text),
         ),
-        "Comparison": _object(
-            job=text,
-            state={"enum": ["queued", "running", "done", "cancelled", "failed"]},
-            done=count,
-            total=count,
-            seconds=number,
-            waiting=count,
-            enrolment=text,
-            problem={"anyOf": [problem, {"type": "null"}]},
-            answer={"anyOf": [_drift(), {"type": "null"}]},
-        ),
-        "Sources": _object(
-            generation=text,
-            sources=_list(
-                _object(source=text, name=text, family=text, subfamily=maybe, access=maybe, rosters=_list(text))
-            ),
-        ),
-        "Neighbors": _object(
-            reader=text,
-            roster=text,
-            domain=text,
-            source=text,
-            neighbors=_list(
-                _object(
-                    neighbor=text,
-                    name=text,
-                    family=text,
-                    rank=count,
-                    rank_back={"type": ["integer", "null"]},
-                    cosine=number,
-                    percentile=number,
-                )
-            ),
-        ),
-        "Evaluations": _object(
-            generation=text,
-            total=count,
-            evaluations=_list(
-                _object(
-                    reader=text,
-                    origin=text,
-                    roster=text,
-                    benchmark=text,
-                    condition=text,
-                    reduction=text,
-                    k=count,
-                    metric=text,
-                    value=number,
-                    std={"type": ["number", "null"]},
-                    n=count,
-                    build_id=text,
-                )
-            ),
-        ),
+        "Comparison": _object(**job, problem=problem, answer={"anyOf": [drift, {"type": "null"}]}),
+        "Sources": _object(generation=text, sources=_list(source)),
+        "Neighbors": _object(reader=text, roster=text, domain=text, source=text, neighbors=_list(neighbor)),
+        "Evaluations": _object(generation=text, total=count, evaluations=_list(evaluation)),
         "Ecosystems": _object(
-            proxy=_object(
-                status={"enum": ["absent", "loading", "ready", "failed"]}, proxy=maybe, problem=maybe, remedy=maybe
-            ),
-            ecosystems=_list(
-                _object(
-                    name=text,
-                    reader=text,
-                    proxy=text,
-                    view=text,
-                    sources=_list(text),
-                    families=_list(text),
-                    sha256=text,
-                    facts={"type": "object"},
-                    accuracy={"type": ["number", "null"]},
-                    brings=_object(
-                        calibrated={"type": "boolean"},
-                        unknown={"type": "boolean"},
-                        budgets=_list(count),
-                        stop_levels=_list(number),
-                        validated={"type": "boolean"},
-                    ),
-                )
-            ),
+            proxy=_object(status=status, proxy=maybe, problem=maybe, remedy=maybe), ecosystems=_list(ecosystem)
         ),
-    }
-
-
-def _drift() -> Schema:
-    """The answer of a test of drift."""
-    text, number, count = {"type": "string"}, {"type": "number"}, {"type": "integer", "minimum": 0}
-    maybe = {"type": ["number", "null"]}
-    power = _object(window=count, level=number, same=maybe, sibling=maybe, family=maybe)
-    trace = _object(place=count, turn=count, sha256=text)
-    return _object(
-        format=count,
-        created=text,
-        verdict={"enum": [DIFFERENT, ALIKE]},
-        sentence=text,
-        expected=text,
-        notes=_list(text),
-        statistic=number,
-        p_value=number,
-        method=text,
-        paired={"type": "boolean"},
-        before=count,
-        after=count,
-        permutations=count,
-        seed=count,
-        level=number,
-        power={"anyOf": [power, {"type": "null"}]},
-        validation=_list({"type": "object"}),
-        windows=_list(
-            _object(
-                name=text, part={"type": ["string", "null"]}, total=count, file={"type": "object"}, traces=_list(trace)
-            )
-        ),
-        reading={"type": "object"},
-        settings={"type": "object"},
-        command=text,
-        sha256=text,
-    )
+    }  # fmt: skip
 
 
 def _object(*, optional: tuple[str, ...] = (), **properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [name for name in properties if name not in optional],
-    }
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _list(items: Schema) -> Schema:
@@ -400,31 +256,21 @@ def _answer(description: str, name: str) -> Schema:
     return {"description": description, "content": {JSON: _schema(name)}}
 
 
-def _get(identity: str, summary: str, name: str, *wrong: int) -> Schema:
-    return {"operationId": identity, "summary": summary, "responses": {"200": _answer(summary, name), **_wrong(*wrong)}}
+def _get(identity: str, summary: str, name: str, *statuses: int) -> Schema:
+    return _does(identity, summary, {"200": _answer(summary, name)}, *statuses)
 
 
-def _wrong(*statuses: int) -> Schema:
-    """Problems of a route, and that of a request from another site, which each may answer.
+def _does(identity: str, summary: str, responses: Schema, *statuses: int, **more: Any) -> Schema:
+    """An operation, with its problems and that of a request from another site.
 
     Where a token is asked for, too many wrong ones are a problem too; where a file is taken, a disk that is full.
     """
-    more = (
-        {403} | ({429} if 401 in statuses else set()) | ({503, 507} if 415 in statuses and 429 in statuses else set())
-    )
-    return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted({*statuses, *more})}
-
-
-def _traces() -> Schema:
-    """A body with traces, or a file of them."""
-    form = _schema("Form") | {"encoding": {name: {"contentType": JSON} for name in IN_JSON}}
-    return {"required": True, "content": {JSON: _schema("Traces"), FORM: form}}
-
-
-def _later() -> Schema:
-    return _parameter("Prefer", "header", {"type": "string"}, "respond-async answers with a job at once (RFC 7240)")
+    wrong = {403, *statuses} | ({429} if 401 in statuses else set())
+    wrong |= {503, 507} if {415, 429} <= set(statuses) else set()
+    problems = {str(status): {"$ref": "#/components/responses/problem"} for status in sorted(wrong)}
+    return {"operationId": identity, "summary": summary, "responses": responses | problems, **more}
 
 
 def _parameter(name: str, place: str, schema: Schema, description: str = "", *, required: bool = False) -> Schema:
-    told: Schema = {"name": name, "in": place, "schema": schema}
-    return told | ({"description": description} if description else {}) | ({"required": True} if required else {})
+    fields: Schema = {"name": name, "in": place, "schema": schema}
+    return fields | ({"description": description} if description else {}) | ({"required": True} if required else {})

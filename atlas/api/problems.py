@@ -17,8 +17,7 @@ from backend.service.uploads import BusyError, FullError, MissingError, TooLarge
 
 PREFIX = "/api"
 CONTENT = "application/problem+json"
-RETRY_AFTER = 10
-"""Seconds after which somebody who was told to wait may ask again."""
+RETRY_AFTER = 10  # seconds after which somebody who was told to wait may ask again
 _REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
     (MissingError, HTTPStatus.NOT_FOUND),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
@@ -33,14 +32,7 @@ _REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
 class RefusedError(Exception):
     """A request that is answered with a problem document.
 
-    Parameters
-    ----------
-    status : HTTPStatus
-    detail : str
-        What is wrong, in sentences.
-    remedy : str, optional
-    errors : sequence of mapping
-        ``pointer`` (JSON pointer into the body, or a parameter) and ``detail`` of every wrong value.
+    errors : ``pointer`` (JSON pointer into the body, or a parameter) and ``detail`` of every wrong value.
     """
 
     def __init__(
@@ -60,17 +52,10 @@ def refused(error: AtlasError, status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENT
 
 def document(error: RefusedError) -> dict[str, Any]:
     """The problem as JSON."""
-    told: dict[str, Any] = {
-        "type": "about:blank",
-        "title": error.status.phrase,
-        "status": error.status.value,
-        "detail": error.detail,
-    }
-    if error.remedy:
-        told["remedy"] = error.remedy
-    if error.errors:
-        told["errors"] = [dict(entry) for entry in error.errors]
-    return told
+    status = error.status
+    body = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": error.detail}
+    more = {"remedy": error.remedy, "errors": [dict(entry) for entry in error.errors]}
+    return body | {name: value for name, value in more.items() if value}
 
 
 def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Response:
@@ -108,8 +93,7 @@ def handle(server: Flask, blueprint: str) -> None:
         if not inside():
             return error
         status = HTTPStatus(error.code or 500)
-        kept = ("Allow", "Retry-After")
-        headers = {name: value for name, value in error.get_headers() if name in kept}
+        headers = {name: value for name, value in error.get_headers() if name in ("Allow", "Retry-After")}
         return answer(RefusedError(status, error.description or status.phrase), headers)
 
     @server.errorhandler(RefusedError)

@@ -26,18 +26,12 @@ from backend.intake import Columns
 from backend.intake.traces import short, whole
 
 FORM = "multipart/form-data"
-MOST_WEIGHTS = 1_000
-"""Sources of a prior."""
-MOST_TRACES = 100_000
-"""Traces of a JSON body, or of one window in it."""
-PIECE = 1_000
-"""Traces that are validated at a time."""
-SHOWN = 50
-"""Traces of which a report may show the text."""
-IN_JSON = ("prior", "columns", "also")
-"""Form fields that hold JSON."""
-OF_TRACES = ("traces", "before", "after")
-"""Fields of a JSON body that hold traces."""
+MOST_WEIGHTS = 1_000  # sources of a prior
+MOST_TRACES = 100_000  # traces of a JSON body, or of one window in it
+PIECE = 1_000  # traces that are validated at a time
+SHOWN = 50  # traces of which a report may show the text
+IN_JSON = ("prior", "columns", "also")  # form fields that hold JSON
+OF_TRACES = ("traces", "before", "after")  # fields of a JSON body that hold traces
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -127,23 +121,8 @@ class Choices(BaseModel):
 
     def settings(self, columns: Columns, encoding: str | None = None) -> Settings:
         """The same for the audit."""
-        return Settings(
-            enrolment=self.enrolment,
-            claimed=self.claimed,
-            prior=self.prior,
-            prior_statement=self.prior_statement,
-            case=self.case,
-            question=self.question,
-            columns=columns,
-            encoding=encoding,
-            keep_duplicates=self.keep_duplicates,
-            show=self.keep_text,
-            against=self.against,
-            orders=self.orders,
-            seed=self.seed,
-            stop_level=self.stop_level,
-            also=tuple(self.also),
-        )
+        same = self.model_dump(include=Choices.model_fields.keys() - {"keep_text", "also"})
+        return Settings(**same, columns=columns, encoding=encoding, show=self.keep_text, also=tuple(self.also))
 
 
 class Traces(Choices):
@@ -204,79 +183,63 @@ class Token(BaseModel):
     token: Annotated[str, Field(min_length=1, max_length=4_000)]
 
 
-File = tuple[str, bytes]
-"""Name and bytes of a file of traces."""
+File = tuple[str, bytes]  # name and bytes of a file of traces
 M = TypeVar("M", bound=BaseModel)
 
 
 def received(request: Request) -> tuple[str, bytes, Settings]:
     """Name and bytes of a file of traces, and the settings.
 
-    Raises
-    ------
-    RefusedError
-        415 for another type of body, 400 for one that cannot be read, 422 for wrong values.
+    Raises RefusedError: 415 for another type of body, 400 for one that cannot be read, 422 for wrong values.
     """
     if request.mimetype == JSON:
         with turn(request):
             body = checked(Traces, read_json(request), strict=True)
-            return "traces.jsonl", _lines(body.traces), body.settings(Columns())
+            return "traces.jsonl", b"\n".join(body.traces), body.settings(Columns())
     ((name, content),) = _files(request, ("file",), ("file",))
     form = checked(Form, _fields(request), strict=False)
     return name, content, form.settings(Columns(**form.columns.model_dump()), form.encoding)
 
 
 def received_windows(request: Request) -> tuple[list[File], Settings]:
-    """Files of two windows, or of one whose halves are compared, and how they are read.
-
-    Raises
-    ------
-    RefusedError
-        As :func:`received`.
-    """
+    """Files of two windows, or of one to halve, and their settings; raises as :func:`received`."""
     if request.mimetype == JSON:
         with turn(request):
             body = checked(Windows, read_json(request), strict=True)
             windows = {"before.jsonl": body.before, "after.jsonl": body.after}
-            return [(name, _lines(traces)) for name, traces in windows.items() if traces], of_windows(body.enrolment)
+            return [(name, b"\n".join(traces)) for name, traces in windows.items() if traces], of_windows(
+                body.enrolment
+            )
     files = _files(request, ("before",), ("before", "after"))
     form = checked(WindowsForm, _fields(request), strict=False)
     return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
 
 
-def _lines(traces: Sequence[Any]) -> bytes:
-    """The JSONL of validated traces."""
-    return b"\n".join(traces)
-
-
-def checked(model: type[M], told: Any, *, strict: bool) -> M:
+def checked(model: type[M], value: Any, *, strict: bool) -> M:
     """An object of the model out of JSON or form fields.
 
-    Raises
-    ------
-    RefusedError
-        422 with every wrong value, of traces those of the first wrong one; where a key is unknown, with the first of
-        them only.
+    Raises RefusedError 422 with every wrong value, of traces those of the first wrong one; where a key is unknown, with
+    the first of them only.
     """
-    if (place := _unknown(model, told)) is not None:
+    if (place := _unknown(model, value)) is not None:
         raise _wrong([{"pointer": _pointer(place), "detail": "There is no such field"}])
     try:
-        return model.model_validate(told, strict=strict)
+        return model.model_validate(value, strict=strict)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise _wrong([{"pointer": _pointer(entry["loc"]), "detail": whole(entry["msg"])} for entry in found]) from error
 
 
-def _unknown(model: type[BaseModel], told: Any) -> tuple[int | str, ...] | None:
+def _unknown(model: type[BaseModel], value: Any) -> tuple[int | str, ...] | None:
     """Place of the first key that is in no model, found before validation, which would write an error for each."""
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         return None
     fields, inner = model.model_fields.keys(), Trace.model_fields.keys()
-    for key in told:
+    for key in value:
         if key not in fields:
             return (key,)
     for field in OF_TRACES:
-        traces = told.get(field)
+        traces = value.get(field)
         for number, trace in enumerate(traces if isinstance(traces, list) else []):
             if isinstance(trace, dict) and not trace.keys() <= inner:
                 return (field, number, next(key for key in trace if key not in inner))
@@ -296,42 +259,34 @@ def _wrong(errors: list[dict[str, str]]) -> RefusedError:
 def _files(request: Request, needed: Sequence[str], known: Sequence[str]) -> list[File]:
     """Files of a form, in the order of the names that are known; one each."""
     if request.mimetype != FORM:
-        raise RefusedError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is '{request.mimetype[:80] or 'of no stated type'}'.",
-            f"Send {JSON}, or a file in {FORM}.",
-        )
+        detail = f"The body is '{request.mimetype[:80] or 'of no stated type'}'."
+        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, f"Send {JSON}, or a file in {FORM}.")
     with turn(request):
-        held = {name: request.files.getlist(name) for name in known if name in request.files}
+        files = {name: request.files.getlist(name) for name in known if name in request.files}
     for name in known:
-        if len(held.get(name, ())) != 1 and (name in needed or name in held):
-            raise RefusedError(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                f"The form holds no file named '{name}', or more than one.",
-                "Send one file of traces.",
-                [{"pointer": f"/{name}", "detail": "One file is wanted"}],
-            )
+        if len(files.get(name, ())) != 1 and (name in needed or name in files):
+            detail = f"The form holds no file named '{name}', or more than one."
+            errors = [{"pointer": f"/{name}", "detail": "One file is wanted"}]
+            raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, detail, "Send one file of traces.", errors)
     if (other := next((name for name in request.files if name not in known), None)) is not None:
         raise _wrong([{"pointer": _pointer((other,)), "detail": "There is no such file"}])
-    return [(file.filename or "traces", file.read()) for (file,) in held.values()]
+    return [(file.filename or "traces", file.read()) for (file,) in files.values()]
 
 
 def _fields(request: Request) -> dict[str, Any]:
     """Fields of a form, those of :data:`IN_JSON` read."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field, values in request.form.lists():
-        told[field] = values[-1]
+        fields[field] = values[-1]
         if field in IN_JSON:
             try:
-                told[field] = json.loads(values[-1], parse_constant=no_number)
+                fields[field] = json.loads(values[-1], parse_constant=no_number)
             except (ValueError, RecursionError) as error:
-                raise RefusedError(
-                    HTTPStatus.UNPROCESSABLE_ENTITY,
-                    f"The field '{field}' holds no JSON.",
-                    "Send a JSON object in it.",
-                    [{"pointer": f"/{field}", "detail": "It holds no JSON"}],
-                ) from error
-    return told
+                errors = [{"pointer": f"/{field}", "detail": "It holds no JSON"}]
+                detail = f"The field '{field}' holds no JSON."
+                status, remedy = HTTPStatus.UNPROCESSABLE_ENTITY, "Send a JSON object in it."
+                raise RefusedError(status, detail, remedy, errors) from error
+    return fields
 
 
 def _pointer(place: tuple[int | str, ...]) -> str:

@@ -17,8 +17,7 @@ from flask import Flask, Response, current_app, request
 from atlas.api.problems import RefusedError
 
 VARIABLE = "ATLAS_HOSTS"
-ADDRESS = "ATLAS_ADDRESS"
-"""In the server's configuration: the address that it listens to."""
+ADDRESS = "ATLAS_ADDRESS"  # in the server's configuration: the address that it listens to
 PROXY = "ATLAS_PROXY"
 HSTS = f"max-age={365 * 24 * 3600}"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -28,28 +27,18 @@ BARE = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-act
 
 
 def install(server: Flask) -> None:
-    """Refuse what comes from other sites; to be called before anything else that answers requests.
-
-    Parameters
-    ----------
-    server : Flask
-    """
+    """Refuse what comes from other sites; to be called before anything else that answers requests."""
 
     @server.before_request
     def only_from_here() -> None:
         host = request.headers.get("Host")
         if host is not None and not _is_ours(host):
-            raise RefusedError(
-                HTTPStatus.FORBIDDEN,
-                f"This server does not go by the name '{host[:100]}'.",
-                f"Call it localhost, or start it with the name in {VARIABLE}.",
-            )
+            remedy = f"Call it localhost, or start it with the name in {VARIABLE}."
+            raise RefusedError(HTTPStatus.FORBIDDEN, f"This server does not go by the name '{host[:100]}'.", remedy)
         if request.method not in SAFE and _is_from_elsewhere(host):
-            raise RefusedError(
-                HTTPStatus.FORBIDDEN,
-                "The page of another site sent this.",
-                f"Open the atlas itself; where a proxy calls it by another name, start it with its own in {VARIABLE}.",
-            )
+            proxied = f"where a proxy calls it by another name, start it with its own in {VARIABLE}."
+            remedy = f"Open the atlas itself; {proxied}"
+            raise RefusedError(HTTPStatus.FORBIDDEN, "The page of another site sent this.", remedy)
 
     @server.after_request
     def closed(response: Response) -> Response:

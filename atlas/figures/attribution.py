@@ -12,46 +12,32 @@ import plotly.graph_objects as go
 
 from atlas.theme import TOKENS, Plot, Theme, dress, plain, rate_colours, template, translucent
 
+SHOW_TEXT = "%{text}<extra></extra>"
+SHOW_HOVERTEXT = "%{hovertext}<extra></extra>"
+
 MATRIX_HEIGHT = 760
-MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76
-"""Height of the whole matrix without its margins, which the names beside it need to know."""
+MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76  # without its margins, which the names next to it need to know
 
 
 @dataclass(frozen=True)
 class Line:
-    """How one line of a figure is drawn and named.
-
-    Lines that are not in front are thin and have no band; those that are not named tell their name on hover alone.
-    """
+    """How one line of a figure is drawn and named."""
 
     key: str
     label: str
     colour: str
     dash: str = "solid"
-    front: bool = True
-    named: bool = True
+    front: bool = True  # else thin and without a band
+    named: bool = True  # else its name is shown on hover alone
 
 
 def budget_curves(
     frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool
 ) -> go.Figure:
-    """A metric against the budget of traces, with a band around the lines in front and a name at the end of lines.
+    """A metric against the budget of traces, with bands around lines in front.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns line (key), k, value, low, high (NaN without a band), band (what these two are, in words), n, origin.
-    lines : sequence of Line
-        Front line last.
-    theme : {'dark', 'light'}
-    axis : str
-        Title of the vertical axis.
-    k : int
-        Budget that is marked.
-    chance : float or None
-        Level of a guess, drawn dotted.
-    unit : bool
-        Whether values lie in 0..1.
+    frame : columns line (key), k, value, low, high (NaN without a band), band (what these are, in words), n, origin.
+    The line in front comes last; chance is drawn dotted; unit says that values lie in 0..1.
     """
     token = TOKENS[theme]
     figure = go.Figure()
@@ -68,62 +54,34 @@ def budget_curves(
         published = bool((rows["origin"] == "published").all())
         banded = rows.dropna(subset=["low", "high"])
         if line.front and len(banded):
-            figure.add_trace(
-                go.Scatter(
-                    name=f"{plain(line.label)}, band",
-                    x=[*banded["k"], *banded["k"][::-1]],
-                    y=[*banded["high"], *banded["low"][::-1]],
-                    fill="toself",
-                    fillcolor=translucent(line.colour, 0.18),
-                    line={"width": 0},
-                    hoverinfo="skip",
-                    mode="lines",
-                )
-            )
-        figure.add_trace(
-            go.Scatter(
-                name=plain(line.label),
-                x=rows["k"].tolist(),
-                y=rows["value"].tolist(),
-                mode="lines+markers" if line.named else "lines",
-                line={
-                    "color": line.colour,
-                    "width": 2.5 if line.front else 1.25,
-                    "dash": "dash" if published else line.dash,
-                },
-                marker={
-                    "size": 8 if line.front else 6,
-                    "color": token["panel"] if published else line.colour,
-                    "line": {"color": line.colour, "width": 2 if line.front else 1.25},
-                },
-                text=[
-                    f"<b>{plain(line.label)}</b>{', published' if published else ''}<br>"
-                    f"{_count(row.k, 'trace')}: {figure_text(row.value)}"
-                    + (f"<br>{row.band}: {figure_text(row.low)} to {figure_text(row.high)}" if row.band else "")
-                    + f"<br>{int(row.n):,} groups"
-                    for row in rows.itertuples(index=False)
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
-        )
+            name = f"{plain(line.label)}, band"
+            figure.add_trace(band(name, banded["k"], banded["low"], banded["high"], translucent(line.colour, 0.18)))
+        words = [
+            f"<b>{plain(line.label)}</b>{', published' if published else ''}<br>"
+            f"{_count(row.k, 'trace')}: {figure_text(row.value)}"
+            + (f"<br>{row.band}: {figure_text(row.low)} to {figure_text(row.high)}" if row.band else "")
+            + f"<br>{int(row.n):,} groups"
+            for row in rows.itertuples(index=False)
+        ]
+        outline = {"color": line.colour, "width": 2 if line.front else 1.25}
+        look = {"width": 2.5 if line.front else 1.25, "dash": "dash" if published else line.dash}
+        fill = token["panel"] if published else line.colour
+        figure.add_scatter(
+            name=plain(line.label), x=rows["k"].tolist(), y=rows["value"].tolist(),
+            mode="lines+markers" if line.named else "lines", line={"color": line.colour, **look},
+            marker={"size": 8 if line.front else 6, "color": fill, "line": outline},
+            text=words, hovertemplate=SHOW_TEXT,
+        )  # fmt: skip
         if line.named:
             # The colour of lines in the background is too faint for words.
             ink = token["soft"] if line.colour == token["edge"] else line.colour
             ends.append((float(rows["value"].iloc[-1]), plain(line.label, 24), ink))
-    low, high = _range(frame, chance, unit)
+    low, high = 0.0, 1.02
+    if not unit:
+        high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    for (_, text, colour), y in zip(ends, apart([end[0] for end in ends], 0.05 * (high - low), high), strict=True):
-        figure.add_annotation(
-            x=1,
-            xref="paper",
-            y=y,
-            text=text,
-            showarrow=False,
-            xanchor="left",
-            xshift=10,
-            font={"size": 13, "color": colour},
-        )
+    end_labels(figure, ends, 0.05 * (high - low), high)
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 176, "t": 12, "b": 52}, hovermode="closest")
     budget_axis(figure, budgets)
     figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
@@ -131,13 +89,7 @@ def budget_curves(
 
 
 def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
-    """Sources by family, large families first, roster order inside a family.
-
-    Parameters
-    ----------
-    sources : DataFrame
-        Columns source, name, family, family_position, position.
-    """
+    """Sources by family, large families first, roster order inside a family."""
     size = sources.groupby("family")["source"].transform("size")
     keyed = sources.assign(_size=-size)
     return keyed.sort_values(["_size", "family_position", "position"]).drop(columns="_size").reset_index(drop=True)
@@ -146,19 +98,11 @@ def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
 def confusion_matrix(
     cells: pd.DataFrame, order: pd.DataFrame, *, theme: Theme, zoom: str = "", clicked: tuple[str, str] = ("", "")
 ) -> Plot:
-    """Rows are the truth, columns the answer, ordered by family; what never happened is background.
+    """Confusions with the truth in rows and the answer in columns, by family.
 
-    Parameters
-    ----------
-    cells : DataFrame
-        Columns truth, predicted, count, share (of the truth's groups).
-    order : DataFrame
-        Result of :func:`confusion_order`.
-    theme : {'dark', 'light'}
-    zoom : str
-        Family to show alone, with one more column for answers outside it.
-    clicked : (str, str)
-        Truth and answer of the outlined cell.
+    cells : columns truth, predicted, count, share (of the truth's groups); what never happened is background.
+    order : from :func:`confusion_order`. zoom : a family to show alone, with a column for answers outside it.
+    clicked : truth and answer of the outlined cell.
     """
     token = TOKENS[theme]
     rows = order[order["family"] == zoom].reset_index(drop=True) if zoom else order
@@ -174,19 +118,9 @@ def confusion_matrix(
     across = [*names, "any other family"] if zoom else names
     gap = 1 if size <= 70 else 0
     heat = {
-        "type": "heatmap",
-        "z": z,
-        "x": across,
-        "y": names,
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": rate_colours(theme),
-        "xgap": gap,
-        "ygap": gap,
-        "hoverongaps": False,
+        **{"type": "heatmap", "z": z, "x": across, "y": names, "zmin": 0, "zmax": 1, "xgap": gap, "ygap": gap},
+        **{"colorscale": rate_colours(theme), "colorbar": _scale(token), "showscale": not zoom, "hoverongaps": False},
         "hovertemplate": "%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
-        "colorbar": _scale(token),
-        "showscale": not zoom,
     }
     shapes: list[Plot] = []
     annotations: list[Plot] = []
@@ -206,16 +140,10 @@ def confusion_matrix(
         reach = 0.5 if size <= 70 else 1.2
         row, column = place[clicked[0]], place.get(clicked[1], size)
         shapes.append(_box(column - reach, row - reach, 2 * reach, {"color": token["accent"], "width": 2}))
-    axis = {
-        "type": "category",
-        "showgrid": False,
-        "showline": False,
-        "fixedrange": True,
-        "ticks": "",
-        "tickfont": {"size": 10 if size > 24 else 12, "color": token["soft"]},
-    }
+    font = {"size": 10 if size > 24 else 12, "color": token["soft"]}
+    axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
     cut = [plain(name, 30) for name in rows["name"]]
-    order_told = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
+    order_words = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
     layout = {
         "template": dress(theme),
         "shapes": shapes,
@@ -228,7 +156,7 @@ def confusion_matrix(
             "tickvals": across,
             "ticktext": [*cut, "elsewhere"] if zoom else across,
             "tickangle": -60,
-            "title": {"text": order_told},
+            "title": {"text": order_words},
         },
         "yaxis": {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut},
     }
@@ -238,38 +166,22 @@ def confusion_matrix(
 def _scale(token: Mapping[str, str]) -> Plot:
     """The scale of the matrix, a thin bar below its right end."""
     return {
-        "orientation": "h",
-        "thickness": 8,
-        "len": 0.44,
-        "x": 1,
-        "xanchor": "right",
-        "y": 0,
-        "yanchor": "top",
-        "ypad": 14,
-        "xpad": 0,
-        "outlinewidth": 0,
-        "tickvals": [0.01, 0.1, 0.25, 0.5, 1],
-        "ticktext": [".01", ".10", ".25", ".50", "1"],
+        **{"orientation": "h", "thickness": 8, "len": 0.44, "x": 1, "xanchor": "right", "y": 0, "yanchor": "top"},
+        **{"ypad": 14, "xpad": 0, "outlinewidth": 0, "ticklabelposition": "outside bottom"},
+        **{"tickvals": [0.01, 0.1, 0.25, 0.5, 1], "ticktext": [".01", ".10", ".25", ".50", "1"]},
         "tickfont": {"size": 12, "color": token["soft"]},
-        "ticklabelposition": "outside bottom",
         "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
     }
 
 
 def _box(x: float, y: float, side: float, line: Mapping[str, object]) -> Plot:
-    """An outlined square."""
     return {"type": "rect", "x0": x, "x1": x + side, "y0": y, "y1": y + side, "line": line}
 
 
 def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:
     """Truth and answer of a clicked cell, empty strings where there is none.
 
-    Parameters
-    ----------
-    order, zoom
-        As in :func:`confusion_matrix`.
-    x, y : str
-        Categories that the click reports.
+    x and y are the categories that the click reports; order and zoom as in :func:`confusion_matrix`.
     """
     rows = order[order["family"] == zoom] if zoom else order
     sources = dict(zip(_distinct(rows["name"].tolist()), rows["source"], strict=True))
@@ -277,43 +189,28 @@ def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:
 
 
 def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: int) -> go.Figure:
-    """Share of the errors that stay inside the family, at every budget, beside what blind errors would give.
+    """Share of the errors that stay inside the family, at every budget.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns k, errors, errors_within_family.
-    theme : {'dark', 'light'}
-    expectation : float
-        Share if wrong answers fell on any other source alike.
-    k : int
-        Budget that is marked.
+    frame : columns k, errors, errors_within_family. expectation : share if wrong answers fell on any other source
+    alike.
     """
     token = TOKENS[theme]
     rows = frame[frame["errors"] > 0].sort_values("k")
     share = rows["errors_within_family"] / rows["errors"]
-    figure = go.Figure(
-        go.Bar(
-            x=[str(int(budget)) for budget in rows["k"]],
-            y=share.tolist(),
-            width=0.56,
-            marker={"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
-            text=[rate_text(value) if value < 1 else "1" for value in share],
-            textposition="outside",
-            textfont={"size": 13, "color": token["ink"]},
-            cliponaxis=False,
-            hovertext=[
-                f"{_count(int(budget), 'trace')}: {within:,.0f} of {errors:,.0f} errors stay in the family"
-                for budget, errors, within in rows[["k", "errors", "errors_within_family"]].itertuples(index=False)
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
-    figure.add_hline(y=expectation, line={"color": token["soft"], "width": 1, "dash": "dot"})
-    figure.add_annotation(
-        x=1, xref="paper", y=expectation, text="if blind", showarrow=False, xanchor="left", xshift=8,
-        font={"size": 13, "color": token["soft"]},
+    figure = go.Figure()
+    figure.add_bar(
+        x=[str(int(budget)) for budget in rows["k"]], y=share.tolist(), width=0.56, cliponaxis=False,
+        marker={"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
+        text=[rate_text(value) if value < 1 else "1" for value in share], textposition="outside",
+        textfont={"size": 13, "color": token["ink"]},
+        hovertext=[
+            f"{_count(int(budget), 'trace')}: {within:,.0f} of {errors:,.0f} errors stay in the family"
+            for budget, errors, within in rows[["k", "errors", "errors_within_family"]].itertuples(index=False)
+        ],
+        hovertemplate=SHOW_HOVERTEXT,
     )  # fmt: skip
+    figure.add_hline(y=expectation, line={"color": token["soft"], "width": 1, "dash": "dot"})
+    end_labels(figure, [(expectation, "if blind", token["soft"])], xshift=8)
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 72, "t": 20, "b": 52})
     figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
     figure.update_yaxes(title="Share of errors", range=[0, 1.1], tickformat=".1~f", dtick=0.2)
@@ -321,112 +218,59 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
 
 
 def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> go.Figure:
-    """Inner validation accuracy of every block, the blocks that the outer folds chose, and the modal one.
+    """Inner validation accuracy of every block, and which blocks were chosen.
 
-    Parameters
-    ----------
-    curve : DataFrame
-        Columns layer, accuracy, std, low, high.
-    selected : DataFrame
-        Columns outer_fold (NA for the modal one), layer.
-    theme : {'dark', 'light'}
+    curve : columns layer, accuracy, std, low, high. selected : columns outer_fold (NA for the modal one), layer.
     """
     token = TOKENS[theme]
-    figure = go.Figure()
-    figure.add_trace(
-        go.Scatter(
-            name="range over the outer folds",
-            x=[*curve["layer"], *curve["layer"][::-1]],
-            y=[*curve["high"], *curve["low"][::-1]],
-            fill="toself",
-            fillcolor=translucent(token["accent"], 0.18),
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            name="mean accuracy",
-            x=curve["layer"].tolist(),
-            y=curve["accuracy"].tolist(),
-            mode="lines+markers",
-            line={"color": token["accent"], "width": 2},
-            marker={"size": 5},
-            hovertemplate="Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
-        )
-    )
+    wash, line = translucent(token["accent"], 0.18), {"color": token["accent"], "width": 2}
+    figure = go.Figure(band("range over the outer folds", curve["layer"], curve["low"], curve["high"], wash))
+    figure.add_scatter(
+        name="mean accuracy", x=curve["layer"].tolist(), y=curve["accuracy"].tolist(), mode="lines+markers", line=line,
+        marker={"size": 5}, hovertemplate="Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
+    )  # fmt: skip
     height = dict(zip(curve["layer"], curve["accuracy"], strict=True))
     folds = selected[selected["outer_fold"].notna()]
     counted = folds.groupby("layer").size()
     modal = {int(layer) for layer in selected.loc[selected["outer_fold"].isna(), "layer"]}
-    figure.add_trace(
-        go.Scatter(
-            name="selected",
-            x=[int(layer) for layer in counted.index],
-            y=[height.get(layer) for layer in counted.index],
-            mode="markers+text",
-            marker={"size": 14, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
-            text=[f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
-            textposition="top center",
-            textfont={"size": 12, "color": token["ink"]},
-            hovertext=[
-                f"Block {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
-                for layer, count in counted.items()
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
+    figure.add_scatter(
+        name="selected", x=[int(layer) for layer in counted.index], y=[height.get(layer) for layer in counted.index],
+        mode="markers+text", textposition="top center", textfont={"size": 12, "color": token["ink"]},
+        marker={"size": 14, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
+        text=[f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
+        hovertext=[
+            f"Block {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
+            for layer, count in counted.items()
+        ],
+        hovertemplate=SHOW_HOVERTEXT,
+    )  # fmt: skip
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 24, "b": 52})
-    figure.update_xaxes(
-        title="Transformer block of the proxy",
-        showgrid=False,
-        dtick=2 if len(curve) <= 32 else 5,
-        range=[curve["layer"].min() - 0.6, curve["layer"].max() + 0.6],
-    )
+    reach = [curve["layer"].min() - 0.6, curve["layer"].max() + 0.6]
+    dtick = 2 if len(curve) <= 32 else 5
+    figure.update_xaxes(title="Transformer block of the proxy", showgrid=False, dtick=dtick, range=reach)
     figure.update_yaxes(title="Accuracy at one trace", tickformat=".2~f")
     return figure
 
 
 def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.Figure:
-    """How far every fold lies from the folds' mean, at every budget.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns k, fold, value, n.
-    theme : {'dark', 'light'}
-    axis : str
-        Name and unit of the metric.
-    k : int
-        Budget that is marked.
-    """
+    """How far every fold lies from the folds' mean (columns k, fold, value, n)."""
     token = TOKENS[theme]
     rows = frame.sort_values(["k", "fold"])
     apart = rows["value"] - rows.groupby("k")["value"].transform("mean")
     widest = float(apart.abs().max()) if len(apart) else 0.0
-    figure = go.Figure(
-        go.Scatter(
-            name="folds",
-            x=[str(int(budget)) for budget in rows["k"]],
-            y=apart.tolist(),
-            mode="markers",
-            marker={
-                "size": 10,
-                "color": [translucent(token["accent"] if budget == k else token["soft"], 0.35) for budget in rows["k"]],
-                "line": {
-                    "width": 1.5,
-                    "color": [token["accent"] if budget == k else token["soft"] for budget in rows["k"]],
-                },
-            },
-            text=[
-                f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}"
-                f"<br>{int(n):,} groups a seed"
-                for budget, fold, value, n in rows[["k", "fold", "value", "n"]].itertuples(index=False)
-            ],
-            hovertemplate="%{text}<extra></extra>",
-        )
-    )
+    colours = [token["accent"] if budget == k else token["soft"] for budget in rows["k"]]
+    fills = [translucent(colour, 0.35) for colour in colours]
+    figure = go.Figure()
+    figure.add_scatter(
+        name="folds", x=[str(int(budget)) for budget in rows["k"]], y=apart.tolist(), mode="markers",
+        marker={"size": 10, "color": fills, "line": {"width": 1.5, "color": colours}},
+        text=[
+            f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}"
+            f"<br>{int(n):,} groups a seed"
+            for budget, fold, value, n in rows[["k", "fold", "value", "n"]].itertuples(index=False)
+        ],
+        hovertemplate=SHOW_TEXT,
+    )  # fmt: skip
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 12, "b": 52})
     figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
@@ -436,13 +280,7 @@ def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.F
 
 
 def blind_share(families: pd.Series) -> float:
-    """Share of errors that would stay in the family if wrong answers fell on any other source alike.
-
-    Parameters
-    ----------
-    families : Series of str
-        Family of every source of the roster.
-    """
+    """Share of errors inside the family if they fell on any other source alike."""
     sizes = families.map(families.value_counts())
     return float((sizes - 1).mean() / (len(families) - 1)) if len(families) > 1 else float("nan")
 
@@ -461,15 +299,8 @@ def figure_text(value: float) -> str:
     return rate_text(value) if abs(value) < 1 else f"{value:.3g}"
 
 
-def _range(frame: pd.DataFrame, chance: float | None, unit: bool) -> tuple[float, float]:
-    if unit:
-        return 0.0, 1.02
-    top = float(frame[["value", "high"]].max().max()) if len(frame) else 1.0
-    return 0.0, 1.06 * max(top, chance or 0.0)
-
-
 def apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
-    """Heights moved as little as needed to lie ``distance`` apart and below a limit, so that labels do not overlap."""
+    """Heights moved as little as needed to lie ``distance`` apart below a limit."""
     moved = list(heights)
     order = sorted(range(len(moved)), key=lambda index: moved[index])
     for before, after in itertools.pairwise(order):
@@ -480,17 +311,37 @@ def apart(heights: Sequence[float], distance: float, limit: float = float("inf")
     return moved
 
 
+def end_labels(
+    figure: go.Figure,
+    ends: Sequence[tuple[float, str, str]],
+    distance: float = 0,
+    limit: float = float("inf"),
+    xshift: int = 10,
+) -> None:
+    """Write (height, text, colour) at the right end of a figure, moved apart."""
+    for (_, text, colour), y in zip(ends, apart([end[0] for end in ends], distance, limit), strict=True):
+        font = {"size": 13, "color": colour}
+        figure.add_annotation(
+            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=xshift, font=font
+        )
+
+
+def band(name: str, x: pd.Series, low: pd.Series, high: pd.Series, colour: str) -> go.Scatter:
+    """A filled area between two curves, without hover."""
+    across, upwards = [*x, *x[::-1]], [*high, *low[::-1]]
+    return go.Scatter(
+        name=name, x=across, y=upwards, fill="toself", fillcolor=colour, line={"width": 0}, mode="lines",
+        hoverinfo="skip",
+    )  # fmt: skip
+
+
 def budget_axis(figure: go.Figure, budgets: Sequence[int]) -> None:
     """Make the horizontal axis one of budgets: logarithmic, with a tick at each of them."""
+    ends = [np.log10(min(budgets, default=1)) - 0.05, np.log10(max(budgets, default=100)) + 0.05]
     figure.update_xaxes(
-        title="Traces a group (K), log scale",
-        type="log",
-        tickvals=list(budgets),
-        ticktext=[str(budget) for budget in budgets],
-        showgrid=False,
-        range=[np.log10(min(budgets, default=1)) - 0.05, np.log10(max(budgets, default=100)) + 0.05],
-        minor={"ticks": ""},
-    )
+        title="Traces a group (K), log scale", type="log", tickvals=list(budgets), range=ends, showgrid=False,
+        ticktext=[str(budget) for budget in budgets], minor={"ticks": ""},
+    )  # fmt: skip
 
 
 def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
@@ -514,13 +365,9 @@ def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Names for an axis of categories: escaped, and told apart where two would read the same."""
-    seen: dict[str, int] = {}
-    out = []
-    for name in names:
-        text = plain(name)
-        seen[text] = seen.get(text, 0) + 1
-        out.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
-    return out
+    texts = [plain(name) for name in names]
+    places = [texts[: at + 1].count(text) for at, text in enumerate(texts)]
+    return [text if place == 1 else f"{text} ({place})" for text, place in zip(texts, places, strict=True)]
 
 
 def _count(number: int, noun: str) -> str:

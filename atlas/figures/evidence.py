@@ -1,8 +1,7 @@
-"""Evidence of one audit: how it grows with the traces, what each trace adds, where they land, what drift test can see.
+"""Evidence of one audit: its growth, what each trace adds, nearest sources, power of the drift test.
 
-Pure functions of a report (the dict that an audit writes) or of tidy rows; live numbers come in, figures go out.
-Evidence for the named source is drawn in the accent upwards, evidence for a rival in amber downwards, so that the
-sign can be read without the colour.
+Pure functions of a report or of tidy rows. Evidence for the named source is drawn in the accent upwards, evidence for a
+rival in amber downwards, so that the sign can be read without the colour.
 """
 
 from __future__ import annotations
@@ -15,27 +14,20 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.figures.attribution import apart
+from atlas.figures.attribution import SHOW_HOVERTEXT, SHOW_TEXT, band, end_labels
 from atlas.figures.map import label_sides, map_figure
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Theme, plain, template, translucent
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
-MOST_BARS = 400
-"""Traces that a figure shows one by one; of more, those that weigh most."""
+MOST_BARS = 400  # traces that a figure shows one by one; of more, those that weigh most
 DRIFT_KINDS = {"same": "same source (false alarms)", "sibling": "sibling of the family", "family": "another family"}
 
 
 def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | None = None) -> go.Figure:
-    """log10 likelihood ratio of the named source after every trace, in the order of arrival.
+    """log10 likelihood ratio of the named source after every trace, as they arrived.
 
-    Parameters
-    ----------
-    report : mapping
-        From the audit. Behind the line lies the 5–95 % band over random orders, both calibrated as the answer is; the
-        rule's thresholds are dashed where the rule applies, and the sequential stop is marked.
-    theme : {'dark', 'light'}
-    level : float, optional
-        Error rate of the stop that is marked; by default the report's.
+    Behind it lies the 5–95 % band over random orders, both calibrated as the answer is. The rule's thresholds are
+    dashed where it applies, and the stop is marked at the error rate ``level``, by default the report's.
     """
     token, results = TOKENS[theme], report["results"]
     running, points = results["running"], results["spread"]["points"]
@@ -47,101 +39,64 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     for threshold in (decided, -decided) if results["stated"] else ():
         figure.add_hline(y=threshold, line={"color": token["soft"], "width": 1, "dash": "dash"})
     if points:
-        budgets = [point["traces"] for point in points]
-        figure.add_trace(
-            go.Scatter(
-                name="5–95 % of random orders",
-                x=[*budgets, *budgets[::-1]],
-                y=[*(point["high"] for point in points), *(point["low"] for point in reversed(points))],
-                fill="toself",
-                fillcolor=translucent(token["accent"], 0.16),
-                line={"width": 0},
-                mode="lines",
-                hoverinfo="skip",
-            )
-        )
+        columns = pd.DataFrame(points)
+        wash = translucent(token["accent"], 0.16)
+        figure.add_trace(band("5–95 % of random orders", columns["traces"], columns["low"], columns["high"], wash))
     leads = [row["leader"] == results["subject"] for row in running]
     dense = len(running) > 60
-    figure.add_trace(
-        go.Scatter(
-            name="in the order of arrival",
-            x=[row["traces"] for row in running],
-            y=[row["log10_ratio_others"] for row in running],
-            mode="lines+markers",
-            line={"color": token["accent"], "width": 2.5},
-            marker={
-                "size": [0 if dense and lead else 8 for lead in leads],
-                "color": [token["accent"] if lead else token["ground"] for lead in leads],
-                "line": {"color": token["accent"], "width": 2},
-            },
-            text=[
-                f"<b>{_count(row['traces'], 'trace')}</b><br>log10 ratio {_number(row['log10_ratio_others'])}"
-                f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
-                for row in running
-            ],
-            hovertemplate="%{text}<extra></extra>",
-        )
-    )
+    figure.add_scatter(
+        name="in the order of arrival", mode="lines+markers", line={"color": token["accent"], "width": 2.5},
+        x=[row["traces"] for row in running], y=[row["log10_ratio_others"] for row in running],
+        marker={
+            "size": [0 if dense and lead else 8 for lead in leads],
+            "color": [token["accent"] if lead else token["ground"] for lead in leads],
+            "line": {"color": token["accent"], "width": 2},
+        },
+        text=[
+            f"<b>{_count(row['traces'], 'trace')}</b><br>log10 ratio {number(row['log10_ratio_others'])}"
+            f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
+            for row in running
+        ],
+        hovertemplate=SHOW_TEXT,
+    )  # fmt: skip
     values = [row["log10_ratio_others"] for row in running] + [p[key] for p in points for key in ("low", "high")]
     ends: list[tuple[float, str, str]] = []
     if results["level"] == "family":
         ratio = float(results["log10_ratio_others"])
         values.append(ratio)
-        words = "its family"
-        figure.add_trace(
-            go.Scatter(
-                name="family",
-                x=[n],
-                y=[ratio],
-                mode="markers",
-                marker={
-                    "symbol": "diamond",
-                    "size": 14,
-                    "color": token["ink"],
-                    "line": {"color": token["ground"], "width": 2},
-                },
-                hovertemplate=f"<b>{words}</b><br>log10 ratio {_number(ratio)} for {subject}<extra></extra>",
-            )
-        )
-        ends.append((ratio, f"<b>{words} {_number(ratio)}</b>", token["ink"]))
+        outline = {"color": token["ground"], "width": 2}
+        figure.add_scatter(
+            name="family", x=[n], y=[ratio], mode="markers",
+            marker={"symbol": "diamond", "size": 14, "color": token["ink"], "line": outline},
+            hovertemplate=f"<b>its family</b><br>log10 ratio {number(ratio)} for {subject}<extra></extra>",
+        )  # fmt: skip
+        ends.append((ratio, f"<b>its family {number(ratio)}</b>", token["ink"]))
     if running:
         last = float(running[-1]["log10_ratio_others"])
-        words = "calibrated" if results["calibrated"] else "plain sum"
-        if not results["stated"]:
-            words = "not validated here"
-        ends.append((last, f"<b>{words} {_number(last)}</b>", token["accent-ink"]))
+        kind = "calibrated" if results["calibrated"] else "plain sum"
+        words = kind if results["stated"] else "not validated here"
+        ends.append((last, f"<b>{words} {number(last)}</b>", token["accent-ink"]))
     low, high = min([*values, -decided]), max([*values, decided])
     room = 0.08 * (high - low)
     low, high = low - room, high + room
     if results["stated"]:
-        ends += [
-            (decided, "a hundred to one for", token["soft"]),
-            (-decided, "a hundred to one against", token["soft"]),
-        ]
-    heights = apart([end[0] for end in ends], 0.062 * (high - low), high)
-    for (_, text, colour), height in zip(ends, heights, strict=True):
-        figure.add_annotation(
-            x=1, xref="paper", y=height, text=text, showarrow=False, xanchor="left", xshift=14,
-            font={"size": 13, "color": colour},
-        )  # fmt: skip
+        ends.append((decided, "a hundred to one for", token["soft"]))
+        ends.append((-decided, "a hundred to one against", token["soft"]))
+    end_labels(figure, ends, 0.062 * (high - low), high, 14)
     _mark_stop(figure, stop_at(results.get("stop"), level), n, token)
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 188, "t": 28, "b": 52}, hovermode="closest")
-    ticks = [tick for tick in TICKS if tick <= 0.8 * n] + [n]
+    ticks, reach = [tick for tick in TICKS if tick <= 0.8 * n] + [n], max(math.log10(n), 0.3)
     figure.update_xaxes(
-        title="Traces in the order of arrival, log scale" if n > 1 else "Traces",
-        type="log",
-        tickvals=ticks,
-        ticktext=[f"{tick:,}" for tick in ticks],
-        range=[-0.03 * max(math.log10(n), 0.3), 1.03 * max(math.log10(n), 0.3)],
-        showgrid=False,
+        title="Traces in the order of arrival, log scale" if n > 1 else "Traces", type="log", tickvals=ticks,
+        ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
-    )
+    )  # fmt: skip
     figure.update_yaxes(title=f"log10 ratio, {plain(results['subject'], 24)} : others", range=[low, high])
     return figure
 
 
 def stop_at(stop: Mapping[str, Any] | None, level: float | None = None) -> Mapping[str, Any] | None:
-    """The answer of the sequential stop at an error rate; the report's own one where no other is asked for."""
+    """The answer of the sequential stop at an error rate, by default the report's."""
     others = (stop or {}).get("levels") or []
     return next((answer for answer in others if answer["error_rate"] == level), stop)
 
@@ -153,15 +108,10 @@ def _mark_stop(figure: go.Figure, stop: Mapping[str, Any] | None, n: int, token:
     figure.add_vline(x=after, line={"color": token["accent"], "width": 1, "dash": "dot"})
     late = n > 1 and math.log10(after) > 0.7 * math.log10(n)
     figure.add_annotation(
-        x=math.log10(after),
-        y=1,
-        yref="paper",
-        yanchor="bottom",
-        xanchor="right" if late else "left",
-        text=f"enough after {_count(int(after), 'trace')}",
-        showarrow=False,
+        x=math.log10(after), y=1, yref="paper", yanchor="bottom", xanchor="right" if late else "left",
+        text=f"enough after {_count(int(after), 'trace')}", showarrow=False,
         font={"size": 13, "color": token["accent-ink"]},
-    )
+    )  # fmt: skip
 
 
 def weightiest(traces: Sequence[Mapping[str, Any]], most: int = MOST_BARS) -> list[Mapping[str, Any]]:
@@ -171,39 +121,28 @@ def weightiest(traces: Sequence[Mapping[str, Any]], most: int = MOST_BARS) -> li
 
 
 def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -> go.Figure:
-    """What every trace adds to the log10 ratio of the named source against its strongest rival.
+    """What every trace adds to the log10 ratio against the strongest rival.
 
-    Parameters
-    ----------
-    report : mapping
-    theme : {'dark', 'light'}
-    chosen : int
-        Number of the trace whose tokens are shown, 0 for none. A bar's customdata is its trace's number.
+    The trace with the number ``chosen`` is outlined (0 for none); a bar's customdata is its trace's number.
     """
     token = TOKENS[theme]
     traces = weightiest(report["traces"])
     values = [float(trace["log10_ratio"]) for trace in traces]
-    picked = [trace["number"] == chosen for trace in traces]
-    figure = go.Figure(
-        go.Bar(
-            name="what a trace adds",
-            x=[_place(trace, traces, at) for at, trace in enumerate(traces)],
-            y=values,
-            width=0.74,
-            marker={
-                "color": [token["accent"] if value >= 0 else token["caution"] for value in values],
-                "line": {"color": token["ink"], "width": [2 if one else 0 for one in picked]},
-            },
-            customdata=[[int(trace["number"])] for trace in traces],
-            hovertext=[_trace_words(trace) for trace in traces],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
+    colours = [token["accent"] if value >= 0 else token["caution"] for value in values]
+    outline = {"color": token["ink"], "width": [2 * (trace["number"] == chosen) for trace in traces]}
+    figure = go.Figure()
+    figure.add_bar(
+        name="what a trace adds", x=[_place(trace, traces, at) for at, trace in enumerate(traces)], y=values,
+        width=0.74, marker={"color": colours, "line": outline},
+        customdata=[[int(trace["number"])] for trace in traces],
+        hovertext=[_trace_words(trace) for trace in traces], hovertemplate=SHOW_HOVERTEXT,
+    )  # fmt: skip
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    for y, words, anchor in ((1, report["results"]["subject"], "bottom"), (0, _rival(report), "top")):
+    results = report["results"]
+    for y, side, who in ((1, "top", results["subject"]), (0, "bottom", results["leave_one_out"]["rival"])):
         figure.add_annotation(
-            x=0, xref="paper", y=y, yref="paper", yanchor="top" if anchor == "bottom" else "bottom", xanchor="left",
-            xshift=6, showarrow=False, text=f"{'↑' if y else '↓'} speaks for {plain(words, 32)}",
+            x=0, xref="paper", y=y, yref="paper", yanchor=side, xanchor="left", xshift=6, showarrow=False,
+            text=f"{'↑' if y else '↓'} speaks for {plain(who, 32)}",
             font={"size": 12, "color": token["accent-ink"] if y else token["caution"]},
         )  # fmt: skip
     reach = 1.35 * max([abs(value) for value in values], default=1.0) or 1.0
@@ -216,52 +155,32 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
 
 
 def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
-    """The log10 ratio against the best other source that is left when one trace is taken away.
-
-    Parameters
-    ----------
-    report : mapping
-    theme : {'dark', 'light'}
-    """
+    """The log10 ratio against the best other source without each trace."""
     token, results = TOKENS[theme], report["results"]
     traces = weightiest(report["traces"])
     places = [_place(trace, traces, at) for at, trace in enumerate(traces)]
-    left = [float(trace["log10_without"]) for trace in traces]
+    remaining = [float(trace["log10_without"]) for trace in traces]
     whole = margin_of_all(report)
     stems: dict[str, list[float | None]] = {"x": [], "y": []}
-    for place, value in zip(places, left, strict=True):
+    for place, value in zip(places, remaining, strict=True):
         stems["x"] += [place, place, None]
         stems["y"] += [whole, value, None]
-    figure = go.Figure(
-        go.Scatter(
-            name="change",
-            mode="lines",
-            line={"color": translucent(token["edge"], 0.8), "width": 1.5},
-            hoverinfo="skip",
-            **stems,
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            name="without one trace",
-            x=places,
-            y=left,
-            mode="markers",
-            marker={
-                "size": 8 if len(traces) <= 120 else 5,
-                "color": [token["accent"] if value > 0 else token["ground"] for value in left],
-                "line": {"color": [token["accent"] if value > 0 else token["caution"] for value in left], "width": 2},
-            },
-            customdata=[[int(trace["number"])] for trace in traces],
-            hovertext=[
-                f"<b>Without trace {trace['number']:,}</b><br>log10 ratio {_number(value)}"
-                for trace, value in zip(traces, left, strict=True)
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
+    faint = {"color": translucent(token["edge"], 0.8), "width": 1.5}
+    figure = go.Figure(go.Scatter(name="change", mode="lines", line=faint, hoverinfo="skip", **stems))
+    outline = {"color": [token["accent"] if value > 0 else token["caution"] for value in remaining], "width": 2}
+    fill = [token["accent"] if value > 0 else token["ground"] for value in remaining]
+    figure.add_scatter(
+        name="without one trace", x=places, y=remaining, mode="markers",
+        marker={"size": 8 if len(traces) <= 120 else 5, "color": fill, "line": outline},
+        customdata=[[int(trace["number"])] for trace in traces],
+        hovertext=[
+            f"<b>Without trace {trace['number']:,}</b><br>log10 ratio {number(value)}"
+            for trace, value in zip(traces, remaining, strict=True)
+        ],
+        hovertemplate=SHOW_HOVERTEXT,
+    )  # fmt: skip
     figure.add_hline(y=whole, line={"color": token["accent"], "width": 1.5})
-    low, high = min([*left, whole, 0.0]), max([*left, whole, 0.0])
+    low, high = min([*remaining, whole, 0.0]), max([*remaining, whole, 0.0])
     room = 0.12 * ((high - low) or 1.0)
     figure.add_hline(y=0, line={"color": token["soft"], "width": 1, "dash": "dash"})
     for y, words, colour in ((whole, "all traces", token["accent-ink"]), (0.0, "another leads below", token["soft"])):
@@ -272,34 +191,23 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
             )  # fmt: skip
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 52}, hovermode="closest")
     _trace_axis(figure, traces)
-    figure.update_yaxes(
-        title=f"log10 ratio, {plain(results['subject'], 20)} : best other", range=[low - room, high + room]
-    )
+    title = f"log10 ratio, {plain(results['subject'], 20)} : best other"
+    figure.update_yaxes(title=title, range=[low - room, high + room])
     return figure
 
 
 def margin_of_all(report: Mapping[str, Any]) -> float:
-    """log10 ratio of the named source against its strongest rival with every trace: what all of them add."""
+    """log10 ratio against the strongest rival: what all traces add."""
     return math.fsum(float(trace["log10_ratio"]) for trace in report["traces"])
 
 
 def landing(
     points: pd.DataFrame, nearest: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, claimed: str = ""
 ) -> go.Figure:
-    """The map of an ecosystem with the sources marked that lie nearest to the traces in the original space.
+    """The map of an ecosystem with the sources marked that are nearest to the traces.
 
-    The traces themselves get no point: a place among projected points would be made up.
-
-    Parameters
-    ----------
-    points : DataFrame
-        Columns source, name, family, access, x, y of a projection in two dimensions.
-    nearest : DataFrame
-        Columns source, rank, of the sources to be marked.
-    marks : mapping of family to Mark
-    theme : {'dark', 'light'}
-    claimed : str
-        Label of the claimed source, or empty.
+    points : columns source, name, family, access, x, y of a flat projection. nearest : columns source, rank.
+    The traces get no point: a place among projected points would be made up.
     """
     token = TOKENS[theme]
     none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
@@ -318,23 +226,16 @@ def landing(
         list(zip(everyone["x"], everyone["y"], strict=True)),
         kept=len(claim),
     )[len(claim) :]
-    figure.add_trace(
-        go.Scatter(
-            name="nearest to the traces",
-            x=placed["x"].tolist(),
-            y=placed["y"].tolist(),
-            mode="markers+text",
-            marker={"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
-            # A rank without room of its own is told by hovering.
-            text=[f"<b>{rank}</b>" if side else "" for rank, side in zip(placed["rank"], sides, strict=True)],
-            textposition=[side or "top center" for side in sides],
-            textfont={"size": 13, "color": token["ink"]},
-            hovertext=[
-                f"<b>{rank}</b> · {plain(name)}" for rank, name in zip(placed["rank"], placed["name"], strict=True)
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
+    ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
+    figure.add_scatter(
+        name="nearest to the traces", x=placed["x"].tolist(), y=placed["y"].tolist(), mode="markers+text",
+        marker={"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
+        # A rank without room of its own shows on hover.
+        text=[rank if side else "" for rank, side in zip(ranks, sides, strict=True)],
+        textposition=[side or "top center" for side in sides], textfont={"size": 13, "color": token["ink"]},
+        hovertext=[f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)],
+        hovertemplate=SHOW_HOVERTEXT,
+    )  # fmt: skip
     return figure
 
 
@@ -350,34 +251,25 @@ def figure_points(figure: go.Figure) -> pd.DataFrame:
 
 
 def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total: int) -> go.Figure:
-    """Evidence while traces are still being read: the plain sum of log10 ratios after every trace so far.
+    """Evidence while traces are still read: the plain sum of log10 ratios so far.
 
-    Parameters
-    ----------
-    points : sequence of mapping
-        traces, log10_sum and leader after some of the traces.
-    theme : {'dark', 'light'}
-    total : int
-        Traces that will be read: the axis reaches there from the start, so that nothing moves.
+    points : traces, log10_sum and leader after some of them. The axis reaches ``total`` from the start, so nothing
+    moves.
     """
     token = TOKENS[theme]
     values = [float(point["log10_sum"]) for point in points]
-    figure = go.Figure(
-        go.Scatter(
-            name="plain sum so far",
-            x=[point["traces"] for point in points],
-            y=values,
-            mode="lines+markers" if len(points) <= 60 else "lines",
-            line={"color": token["accent"], "width": 2.5},
-            marker={"size": 7},
-            text=[
-                f"<b>{_count(point['traces'], 'trace')}</b><br>plain log10 sum {_number(point['log10_sum'])}"
-                f"<br>leading: {plain(point['leader'], 40)}"
-                for point in points
-            ],
-            hovertemplate="%{text}<extra></extra>",
-        )
-    )
+    figure = go.Figure()
+    figure.add_scatter(
+        name="plain sum so far", x=[point["traces"] for point in points], y=values,
+        mode="lines+markers" if len(points) <= 60 else "lines", line={"color": token["accent"], "width": 2.5},
+        marker={"size": 7},
+        text=[
+            f"<b>{_count(point['traces'], 'trace')}</b><br>plain log10 sum {number(point['log10_sum'])}"
+            f"<br>leading: {plain(point['leader'], 40)}"
+            for point in points
+        ],
+        hovertemplate=SHOW_TEXT,
+    )  # fmt: skip
     figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 44})
     figure.update_xaxes(title="Traces read", range=[0, max(total, 2) * 1.02], showgrid=False)
@@ -388,13 +280,8 @@ def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total
 def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
     """How often the drift test speaks on real pairs, against the traces of a window.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Columns scenario (same, sibling, family), k, value, std.
-    window : int
-        Traces of the smaller window that was tested, marked; 0 for none.
-    theme : {'dark', 'light'}
+    rows : columns scenario (of :data:`DRIFT_KINDS`), k, value, std. window : traces of the smaller window, marked; or
+    0.
     """
     token, colours = TOKENS[theme], READER_COLOURS[theme]
     looks = {"same": (token["soft"], "dot", "circle-open"), "sibling": (colours[0], "solid", "circle"),
@@ -402,48 +289,34 @@ def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
     figure = go.Figure()
     ends: list[tuple[float, str, str]] = []
     for scenario, words in DRIFT_KINDS.items():
-        held = rows[rows["scenario"] == scenario].sort_values("k")
-        if held.empty:
+        curve = rows[rows["scenario"] == scenario].sort_values("k")
+        if curve.empty:
             continue
         colour, dash, symbol = looks[scenario]
-        figure.add_trace(
-            go.Scatter(
-                name=words,
-                x=held["k"].tolist(),
-                y=held["value"].tolist(),
-                error_y={"array": held["std"].fillna(0.0).tolist(), "color": colour, "thickness": 1, "width": 3},
-                mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": dash},
-                marker={"size": 8, "symbol": symbol},
-                hovertemplate=f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
-            )
-        )
-        ends.append((float(held["value"].iloc[-1]), words, colour))
+        spread = {"array": curve["std"].fillna(0.0).tolist(), "color": colour, "thickness": 1, "width": 3}
+        figure.add_scatter(
+            name=words, x=curve["k"].tolist(), y=curve["value"].tolist(), error_y=spread, mode="lines+markers",
+            line={"color": colour, "width": 2, "dash": dash}, marker={"size": 8, "symbol": symbol},
+            hovertemplate=f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
+        )  # fmt: skip
+        ends.append((float(curve["value"].iloc[-1]), words, colour))
     if window:
         figure.add_vline(x=window, line={"color": token["accent"], "width": 1})
-    for (_, text, colour), y in zip(ends, apart([end[0] for end in ends], 0.08, 1.0), strict=True):
-        figure.add_annotation(
-            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=12,
-            font={"size": 13, "color": colour},
-        )  # fmt: skip
+    end_labels(figure, ends, 0.08, 1.0, 12)
     ticks = sorted({int(k) for k in rows["k"]})
     reach = [*ticks, window] if window else ticks
     figure.update_layout(template=template(theme), margin={"l": 64, "r": 208, "t": 8, "b": 52})
     figure.update_xaxes(
-        title="Traces a window, log scale",
-        type="log",
-        tickvals=ticks,
-        ticktext=[str(tick) for tick in ticks],
-        range=[np.log10(min(reach, default=1)) - 0.06, np.log10(max(reach, default=10)) + 0.06],
-        showgrid=False,
+        title="Traces a window, log scale", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks],
+        range=[np.log10(min(reach, default=1)) - 0.06, np.log10(max(reach, default=10)) + 0.06], showgrid=False,
         minor={"ticks": ""},
-    )
+    )  # fmt: skip
     figure.update_yaxes(title="called different at 5 %", range=[-0.03, 1.05], tickformat=".0%")
     return figure
 
 
 def _place(trace: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], at: int) -> int:
-    """A trace's place on the axis: its number, or, where others were left out, its place among those shown."""
+    """A trace's place on the axis: its number, or its place among those shown where others are not."""
     return int(trace["number"]) if traces[-1]["number"] - traces[0]["number"] < len(traces) else at + 1
 
 
@@ -452,27 +325,22 @@ def _trace_axis(figure: go.Figure, traces: Sequence[Mapping[str, Any]]) -> None:
     step = max(1, math.ceil(len(traces) / 10))
     ticks = list(range(0, len(traces), step))
     figure.update_xaxes(
-        title="Trace, in the order of arrival",
-        tickvals=[places[at] for at in ticks],
-        ticktext=[f"{traces[at]['number']:,}" for at in ticks],
+        title="Trace, in the order of arrival", tickvals=[places[at] for at in ticks],
+        ticktext=[f"{traces[at]['number']:,}" for at in ticks], showgrid=False,
         range=[places[0] - 0.7, max(places[-1], places[0] + 7) + 0.7] if places else [0, 1],
-        showgrid=False,
-    )
+    )  # fmt: skip
 
 
 def _trace_words(trace: Mapping[str, Any]) -> str:
     time = f"<br>{plain(trace['time'], 40)}" if trace.get("time") else ""
     return (
-        f"<b>Trace {trace['number']:,}</b><br>adds {_number(trace['log10_ratio'])} to the log10 ratio"
+        f"<b>Trace {trace['number']:,}</b><br>adds {number(trace['log10_ratio'])} to the log10 ratio"
         f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{_count(int(trace['tokens']), 'response token')}{time}"
     )
 
 
-def _rival(report: Mapping[str, Any]) -> str:
-    return str(report["results"]["leave_one_out"]["rival"])
-
-
-def _number(value: float, digits: int = 2) -> str:
+def number(value: float, digits: int = 2) -> str:
+    """A signed number with a real minus."""
     return f"{value:+,.{digits}f}".replace("-", "−")
 
 

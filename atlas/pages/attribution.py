@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import dash_ag_grid as dag
-import dash_mantine_components as dmc
 import numpy as np
 import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
@@ -46,129 +44,64 @@ METRIC_HELP = {
 
 
 @drawing.page
-def layout(cache: QueryCache, wanted: View) -> Component:
+def layout(cache: QueryCache, linked: View) -> Component:
     """The page of a view, or of the nearest one that has results."""
-    view = cache.opened(wanted)
+    view = cache.opened(linked)
     order = figures.confusion_order(cache.ask(queries.sources, view.roster))
     origin = cache.origin(cache.attribution_reader(view))
 
     def section(name: str, drawn: FigureView, height: int, origin: str = origin, **more: Any) -> Component:
         return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
 
-    return html.Div(
-        className="column",
-        children=[
-            shell.settled(wanted, view),
-            html.Div(
-                className="page-head",
-                children=[
-                    html.H1("Attribution"),
-                    html.Div(
-                        className="answer-row",
-                        children=[
-                            shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
-                            html.Div(_answer(cache, view), id="answer", className="answer", **{"aria-live": "polite"}),
-                        ],
-                    ),
-                ],
-            ),
-            section(
-                "budget",
-                _budget(cache, view),
-                400,
-                origin="",
-                controls=[
-                    shell.segmented("metric", METRICS, view.metric, "Metric"),
-                    shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
-                    shell.segmented("others", OTHERS, view.others, "Compare"),
-                ],
-            ),
-            section(
-                "confusion",
-                _confusion(cache, view),
-                figures.MATRIX_HEIGHT,
-                controls=[
-                    html.Div(
-                        className="segmented",
-                        children=[
-                            html.Label("Family", htmlFor="zoom", className="choice-label"),
-                            dmc.Select(
-                                id="zoom",
-                                data=_zooms(order),
-                                value=view.zoom or None,
-                                clearable=True,
-                                placeholder="All families",
-                                size="xs",
-                                w=200,
-                                comboboxProps={"zIndex": 300},
-                                attributes=shell.named("Show one family alone"),
-                            ),
-                        ],
-                    )
-                ],
-                beside=html.Div(
-                    className="pair",
-                    children=[
-                        html.Label("Truth", htmlFor="truth", className="choice-label"),
-                        shell.source_search("truth", cache, view.roster, view.truth, "A source", "True source"),
-                        html.Label("Answered", htmlFor="named", className="choice-label"),
-                        shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
-                        html.Div(_pair(cache, view), id="pair", **{"aria-live": "polite"}),
-                    ],
-                ),
-            ),
-            html.Div(
-                className="two",
-                children=[section("family", _families(cache, view), 320), section("folds", _folds(cache, view), 320)],
-            ),
-            section("layers", _layers(cache, view), 340),
-            shell.grid_section("sources", QUESTIONS["sources"], *_sources(cache, view), origin=origin, height=560),
-        ],
-    )
+    answer = [
+        shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
+        html.Div(_answer(cache, view), id="answer", className="answer", **{"aria-live": "polite"}),
+    ]
+    head = html.Div([html.H1("Attribution"), html.Div(answer, className="answer-row")], className="page-head")
+    choices = [
+        shell.segmented("metric", METRICS, view.metric, "Metric"),
+        shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
+        shell.segmented("others", OTHERS, view.others, "Compare"),
+    ]
+    family = shell.select(
+        "zoom", "Show one family alone", _zooms(order), value=view.zoom or None, clearable=True,
+        placeholder="All families", size="xs", w=200,
+    )  # fmt: skip
+    zoom = html.Div([html.Label("Family", htmlFor="zoom", className="choice-label"), family], className="segmented")
+    pair = [
+        html.Label("Truth", htmlFor="truth", className="choice-label"),
+        shell.source_search("truth", cache, view.roster, view.truth, "A source", "True source"),
+        html.Label("Answered", htmlFor="named", className="choice-label"),
+        shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
+        html.Div(_pair(cache, view), id="pair", **{"aria-live": "polite"}),
+    ]
+    beside, matrix = html.Div(pair, className="pair"), _confusion(cache, view)
+    two = [section("family", _families(cache, view), 320), section("folds", _folds(cache, view), 320)]
+    children = [
+        shell.settled(linked, view),
+        head,
+        section("budget", _budget(cache, view), 400, origin="", controls=choices),
+        section("confusion", matrix, figures.MATRIX_HEIGHT, controls=[zoom], beside=beside),
+        html.Div(two, className="two"),
+        section("layers", _layers(cache, view), 340),
+        shell.grid_section("sources", QUESTIONS["sources"], *_sources(cache, view), origin=origin, height=560),
+    ]
+    return html.Div(children, className="column")
 
 
 def register(app: Dash) -> None:
     """Callbacks of the page."""
-
-    k, metric = Input("k", "value"), Input("metric", "value")
-    truth, named = Input("truth", "value"), Input("named", "value")
+    names = ("k", "metric", "reduction", "others", "zoom", "truth", "named")
+    k, metric, reduction, others, zoom, truth, named = (Input(name, "value") for name in names)
     app.clientside_callback(
-        ClientsideFunction("atlas", "attribution"),
-        Input("k", "value"),
-        Input("metric", "value"),
-        Input("reduction", "value"),
-        Input("others", "value"),
-        Input("zoom", "value"),
-        Input("truth", "value"),
-        Input("named", "value"),
+        ClientsideFunction("atlas", "attribution"), k, metric, reduction, others, zoom, truth, named
     )
-
+    confusion, pair = drawing.figure("confusion", _confusion), drawing.place("pair", _pair)
+    small = [drawing.figure("family", _families), drawing.figure("folds", _folds)]
     drawing.follow(app, drawing.figure("layers", _layers), drawing.grid("sources", _sources))
-    drawing.follow(
-        app,
-        drawing.place("answer", _answer),
-        drawing.figure("family", _families),
-        drawing.figure("folds", _folds),
-        k=k,
-        metric=metric,
-    )
-    drawing.follow(
-        app,
-        drawing.figure("budget", _budget),
-        k=k,
-        metric=metric,
-        reduction=Input("reduction", "value"),
-        others=Input("others", "value"),
-    )
-    drawing.follow(
-        app,
-        drawing.figure("confusion", _confusion),
-        drawing.place("pair", _pair),
-        k=k,
-        zoom=Input("zoom", "value"),
-        truth=truth,
-        answer=named,
-    )
+    drawing.follow(app, drawing.place("answer", _answer), *small, k=k, metric=metric)
+    drawing.follow(app, drawing.figure("budget", _budget), k=k, metric=metric, reduction=reduction, others=others)
+    drawing.follow(app, confusion, pair, k=k, zoom=zoom, truth=truth, answer=named)
 
     @app.callback(
         Output("truth", "value"),
@@ -265,11 +198,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     )
     singles = parts[0].loc[parts[0]["k"] == parts[0]["k"].min(), "n"].max()
     domain = DOMAIN_NAMES.get(view.domain, view.domain)
-    how = (
-        "folds pooled, mean over three seeds"
-        if view.reduction == "pooled"
-        else "mean over five folds of the seeds' mean"
-    )
+    means = {"pooled": "folds pooled, mean over three seeds", "fold": "mean over five folds of the seeds' mean"}
+    how = means[view.reduction]
     name = METRICS[view.metric]
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
@@ -365,11 +295,9 @@ def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _families(cache: QueryCache, view: View) -> FigureView:
-    errors, within = (_curve(cache, view, name, "pooled") for name in ("errors", "errors_within_family"))
-    if errors.empty or within.empty:
+    frame = _error_counts(cache, view)
+    if frame.empty:
         return drawing.unmeasured(cache, view, "error counts")
-    frame = errors[["k", "value"]].rename(columns={"value": "errors"})
-    frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
     expectation = figures.blind_share(cache.ask(queries.sources, view.roster)["family"])
     figure = figures.family_errors(frame, theme=view.theme, expectation=expectation, k=view.k)
     row = frame[frame["k"] == view.k]
@@ -388,11 +316,8 @@ def _folds(cache: QueryCache, view: View) -> FigureView:
         return drawing.unmeasured(cache, view, "results by fold")
     figure = figures.fold_spread(frame, theme=view.theme, axis=METRICS[view.metric], k=view.k)
     here = frame.loc[frame["k"] == view.k, "value"]
-    spread = (
-        f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}."
-        if len(here)
-        else ""
-    )
+    between = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}."
+    spread = between if len(here) else ""
     folds = int(frame["fold"].nunique())
     sentence = (
         f"{METRICS[view.metric]} on each held-out fifth of the prompts, less their mean.{spread} n = {folds} folds."
@@ -424,39 +349,27 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def _sources(cache: QueryCache, view: View) -> tuple[Component, str]:
-    return _source_grid(cache, view), _sources_sentence(cache, view)
-
-
-def _sources_sentence(cache: QueryCache, view: View) -> str:
+def _sources(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     frame = _source_rows(cache, view)
     if frame.empty:
-        return "Nothing has been measured for this choice."
-    return (
-        f"Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace. "
+        absent, _ = drawing.absent(drawing.unmeasured(cache, view, "accuracy by source"))
+        return absent, "Nothing has been measured for this choice."
+    sentence = (
+        "Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace. "
         f"n = {len(frame)} sources; sort or filter by any column."
     )
+    return _source_grid(frame), sentence
 
 
 def _source_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
 
 
-def _source_grid(cache: QueryCache, view: View) -> Component:
-    frame = _source_rows(cache, view)
-    if frame.empty:
-        absent = drawing.unmeasured(cache, view, "accuracy by source").absent
-        assert absent is not None
-        return absent
+def _source_grid(frame: pd.DataFrame) -> Component:
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
+    rate = {"function": shell.NUMBER_COLUMNS["rate"]}
     budgets = [
-        {
-            **number,
-            "field": f"accuracy_{k}",
-            "headerName": str(k),
-            "valueFormatter": {"function": shell.NUMBER_COLUMNS["rate"]},
-            "width": 62,
-        }
+        {**number, "field": f"accuracy_{k}", "headerName": str(k), "valueFormatter": rate, "width": 62}
         for k in BUDGETS
         if frame[f"accuracy_{k}"].notna().any()
     ]
@@ -471,20 +384,7 @@ def _source_grid(cache: QueryCache, view: View) -> Component:
          "tooltipField": "confused_name"},
         tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
     ]  # fmt: skip
-    return dag.AgGrid(
-        id="source-grid",
-        rowData=shell.records(frame),
-        columnDefs=columns,
-        defaultColDef={
-            "sortable": True,
-            "resizable": True,
-            "suppressHeaderFilterButton": True,
-            "suppressFloatingFilterButton": True,
-        },
-        dashGridOptions={"rowHeight": 34, "headerHeight": 38, "tooltipShowDelay": 400},
-        className="ag-theme-quartz atlas-grid",
-        style={"height": "100%", "width": "100%"},
-    )
+    return shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {})
 
 
 # ---- a pair of sources ----------------------------------------------------------------------------------------------
@@ -498,60 +398,38 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     if view.truth not in members.index or view.answer not in members.index:
         return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
     marks = cache.marks()
-    heads = [
-        html.Span(
-            [
-                shell.symbol(marks[members.at[source, "family"]], view.theme),
-                shell.source_name(members.at[source, "name"]),
-            ],
-            className="marked",
-        )
-        for source in (view.truth, view.answer)
-    ]
+    heads = []
+    for source in (view.truth, view.answer):
+        symbol = shell.symbol(marks[members.at[source, "family"]], view.theme)
+        heads.append(html.Span([symbol, shell.source_name(members.at[source, "name"])], className="marked"))
     same = view.truth == view.answer
     body = []
-    table = _source_rows(cache, view).set_index("source")
+    accuracy = _source_rows(cache, view).set_index("source")
     for k in BUDGETS:
         cells = _cells(cache, view, k)
         if cells.empty:
             continue
-        share = {
-            (truth, named): part
-            for truth, named, part in cells[["truth", "predicted", "share"]].itertuples(index=False)
-        }
-        right = [table.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
+        share = dict(zip(zip(cells["truth"], cells["predicted"], strict=True), cells["share"], strict=True))
+        right = [accuracy.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
         numbers = [right[0]] if same else [
             share.get((view.truth, view.answer), 0.0), share.get((view.answer, view.truth), 0.0), *right
         ]  # fmt: skip
-        body.append(
-            html.Tr(
-                [
-                    html.Th(str(k), scope="row"),
-                    *[html.Td(rate_text(number) if number < 1 else "1") for number in numbers],
-                ],
-                className="here" if k == view.k else "",
-            )
-        )
+        line = [html.Td(rate_text(number) if number < 1 else "1") for number in numbers]
+        body.append(html.Tr([html.Th(str(k), scope="row"), *line], className="here" if k == view.k else ""))
     columns = ["K", "right"] if same else ["K", "first as second", "second as first", "first right", "second right"]
-    parts: list[Component] = [
-        html.Div(heads, className="pair-heads"),
-        html.Table(
-            [html.Thead(html.Tr([html.Th(word, scope="col") for word in columns])), html.Tbody(body)], className="small"
-        ),
-    ]
+    table = shell.small_table(columns, body, kind="small")
+    parts: list[Component] = [html.Div(heads, className="pair-heads"), table]
     reader = cache.map_reader(view)
     near = cache.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None
     if near is not None:
         row = near[near["neighbor"] == view.answer]
         if len(row):
             one = row.iloc[0]
-            parts.append(
-                html.P(
-                    f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} "
-                    f"from the first, rank {int(one['rank_back'])} from the second.",
-                    className="sentence",
-                )
+            sentence = (
+                f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} from the "
+                f"first, rank {int(one['rank_back'])} from the second."
             )
+            parts.append(html.P(sentence, className="sentence"))
     link = "?".join(("/", dataclasses.replace(view, truth="", answer="", zoom="", source=view.truth).query()))
     parts.append(dcc.Link("Show the true source on the map", href=link, className="forward"))
     return parts
@@ -561,9 +439,9 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
 
 
 def _budget_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    parts = []
-    for stored in _stored(view.metric):
-        parts.append(_curve(cache, view, stored).assign(metric=stored, reduction=view.reduction))
+    parts = [
+        _curve(cache, view, stored).assign(metric=stored, reduction=view.reduction) for stored in _stored(view.metric)
+    ]
     if cache.attribution_reader(view):
         parts.append(_others(cache, view).assign(metric=_stored(view.metric)[-1], reduction=view.reduction))
     frame = pd.concat(parts, ignore_index=True)
@@ -574,30 +452,27 @@ def _confusion_table(cache: QueryCache, view: View) -> pd.DataFrame:
     cells = _cells(cache, view)
     members = cache.ask(queries.sources, view.roster).set_index("source")
     frame = cells.assign(
-        truth_name=cells["truth"].map(members["name"]),
-        truth_family=cells["truth"].map(members["family"]),
-        predicted_name=cells["predicted"].map(members["name"]),
-        predicted_family=cells["predicted"].map(members["family"]),
+        **{
+            f"{side}_{field}": cells[side].map(members[field])
+            for side in ("truth", "predicted")
+            for field in ("name", "family")
+        }
     )
     if view.zoom:
         frame = frame[frame["truth_family"] == view.zoom]
-    columns = [
-        "truth",
-        "truth_name",
-        "truth_family",
-        "predicted",
-        "predicted_name",
-        "predicted_family",
-        "count",
-        "share",
-    ]
-    return frame[columns].sort_values("count", ascending=False).reset_index(drop=True)
+    sides = [f"{side}{field}" for side in ("truth", "predicted") for field in ("", "_name", "_family")]
+    return frame[[*sides, "count", "share"]].sort_values("count", ascending=False).reset_index(drop=True)
+
+
+def _error_counts(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Errors at every budget, and those that stay in the family (columns k, errors, n, errors_within_family)."""
+    errors, within = (_curve(cache, view, name, "pooled") for name in ("errors", "errors_within_family"))
+    frame = errors[["k", "value", "n"]].rename(columns={"value": "errors"})
+    return frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
 
 
 def _families_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    errors, within = (_curve(cache, view, name, "pooled") for name in ("errors", "errors_within_family"))
-    frame = errors[["k", "value", "n"]].rename(columns={"value": "errors"})
-    frame = frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
+    frame = _error_counts(cache, view)
     return frame.assign(share=frame["errors_within_family"] / frame["errors"].where(frame["errors"] > 0))
 
 

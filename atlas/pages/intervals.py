@@ -1,4 +1,4 @@
-"""How sure the numbers of a curve are: the stored 95 % interval, else the spread over the folds.
+"""How sure a curve is: the stored 95 % interval, else the spread over the folds.
 
 The spread over the seeds of the grouping is neither: they group the same answers anew.
 """
@@ -28,11 +28,8 @@ def curves(
 ) -> pd.DataFrame:
     """A metric of some readers against the budget, with what it may be off by.
 
-    Returns
-    -------
-    DataFrame
-        Columns of :func:`backend.store.queries.metric_curve`, low, high (NaN where neither is stored), and band (what
-        these two are: ``INTERVAL``, ``FOLDS`` or ''). Means over the folds have the folds' spread.
+    Columns of :func:`backend.store.queries.metric_curve`, low, high (NaN where neither is stored), and band (what these
+    are: ``INTERVAL``, ``FOLDS`` or ''). Means over the folds have the folds' spread.
     """
 
     def stored(name: str, kind: str) -> pd.DataFrame:
@@ -57,10 +54,7 @@ def curves(
 def over_folds(frame: pd.DataFrame) -> pd.DataFrame:
     """Summaries whose ``std`` is the spread over the folds, also of what pools them; NaN where none is stored.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Rows of :func:`backend.store.queries.summaries`, both reductions; of two spreads the first counts.
+    frame : rows of :func:`backend.store.queries.summaries`, both reductions; of two spreads the first counts.
     """
     keys = ["reader", "benchmark", "condition", "metric", "k"]
     spread = frame[frame["reduction"] == "fold"].drop_duplicates(keys).set_index(keys)["std"]

@@ -1,41 +1,80 @@
-"""What the frame and every figure do: the link, the theme, tables, CSV, pictures, and how a figure was made."""
+"""Pages and figures as the frame sees them, and the callbacks that all of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, no_update
+from dash.development.base_component import Component
 
 from atlas import answers
-from atlas.data import questions
-from atlas.shell.contract import SHARED, Page, shared_view
-from atlas.shell.rows import builds_told, csv_text, table
-from atlas.shell.states import empty
-from atlas.shell.words import ORIGINS
-from atlas.state import View
+from atlas.data import QueryCache, questions
+from atlas.shell.figures import builds_told, csv_text, table
+from atlas.shell.words import ORIGINS, empty
+from atlas.state import View, join
+from backend.store import queries
+
+SHARED = (Input("reader", "value"), Input("roster", "value"), Input("domain", "value"), Input("theme", "data"))
+Made = Callable[[QueryCache, View], tuple[str, dict[str, object]]]  # a table of the store, and the key of its rows
+
+
+@dataclasses.dataclass(frozen=True)
+class FigureMeta:
+    """What a figure shows besides its drawing."""
+
+    table: Callable[[QueryCache, View], pd.DataFrame]  # its rows, for the table view and the CSV
+    made: Made | None = None  # None where the figure itself lists the builds
+    reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader  # whose numbers are shown
+    beside: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
+    """The same as ``made`` of rows of another table, which another build may have made."""
+
+    def builds(self, cache: QueryCache, view: View) -> pd.DataFrame:
+        """What made the figure: columns of table ``builds``, each build once, newest first."""
+        keys = [self.made(cache, view) if self.made else None, self.beside(cache, view)]
+        parts = [cache.ask(queries.made_by, *key) for key in keys if key]
+        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["build_id", "started_at"])
+        return frame.drop_duplicates("build_id").sort_values("started_at", ascending=False, kind="stable")
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """One page: where it is (a template with <label> where it is one page a source), how the navigation calls it (a
+    page without an icon is not in it), and what it needs to work."""
+
+    name: str
+    path: str
+    title: str
+    icon: str
+    layout: Callable[..., Component]
+    register: Callable[[Dash], None]
+    figures: Mapping[str, FigureMeta]
+
+
+def shared_view(reader: str | None, roster: str | None, domain: str | None, theme: str | None, **own: Any) -> View:
+    """A settled view of the header's choices and a page's own."""
+    given = {"reader": reader, "roster": roster, "domain": domain, "theme": theme, **own}
+    lists = {name: join(tuple(value)) for name, value in given.items() if isinstance(value, list)}
+    return questions().resolve_view(
+        View.parse({name: value for name, value in (given | lists).items() if value is not None})
+    )
 
 
 def register(app: Dash, pages: Sequence[Page]) -> None:
     """Callbacks of the frame, and those that all figures share."""
-    told = {name: figure for page in pages for name, figure in page.figures.items()}
+    metas = {name: figure for page in pages for name, figure in page.figures.items()}
 
     def client(function: str) -> ClientsideFunction:
         return ClientsideFunction("atlas", function)
 
     app.clientside_callback(
         client("arrive"),
-        Output("reader", "value"),
-        Output("roster", "value"),
-        Output("domain", "value"),
+        *(Output(name, "value") for name in ("reader", "roster", "domain")),
         Input("_pages_location", "search"),
         Input("_pages_location", "pathname"),
-        State("reader", "data"),
-        State("roster", "data"),
-        State("domain", "data"),
-        State("reader", "value"),
-        State("roster", "value"),
-        State("domain", "value"),
+        *(State(name, part) for part in ("data", "value") for name in ("reader", "roster", "domain")),
     )
     app.clientside_callback(client("header"), *SHARED)
     app.clientside_callback(
@@ -76,8 +115,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
     )
     @answers.pure
     def origins(reader: str, roster: str, domain: str, theme: str, identities: list[dict[str, str]]) -> Any:
-        asked, view = questions(), shared_view(reader, roster, domain, theme)
-        found = [asked.origin(told[identity["figure"]].reader(asked, view)) for identity in identities]
+        cache, view = questions(), shared_view(reader, roster, domain, theme)
+        found = [cache.origin(metas[identity["figure"]].reader(cache, view)) for identity in identities]
         return [ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
 
     # Which tables are open is known in the browser, so that the server is asked for none where none is.
@@ -97,13 +136,13 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         prevent_initial_call=True,
     )
     @answers.pure
-    def rows(wanted: dict[str, Any], identities: list[dict[str, str]]) -> Any:
-        view = questions().resolve_view(View.parse(wanted["view"]))
+    def rows(request: dict[str, Any], identities: list[dict[str, str]]) -> Any:
+        view = questions().resolve_view(View.parse(request["view"]))
 
         def shown(figure: str) -> Any:
-            if figure not in wanted["figures"]:
+            if figure not in request["figures"]:
                 return no_update
-            frame = told[figure].table(questions(), view)
+            frame = metas[figure].table(questions(), view)
             if frame.empty:
                 return empty("There are no rows for this choice", "Choose another reader, roster or domain above")
             return table(frame, identity={"type": "grid", "figure": figure})
@@ -117,11 +156,11 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         State({"type": "csv", "figure": MATCH}, "id"),
         prevent_initial_call=True,
     )
-    def csv(clicks: int | None, given: dict[str, str], identity: dict[str, str]) -> Any:
+    def csv(clicks: int | None, link: dict[str, str], identity: dict[str, str]) -> Any:
         if not clicks:
             return no_update
-        view = questions().resolve_view(View.parse(given))
-        text = csv_text(told[identity["figure"]].table(questions(), view))
+        view = questions().resolve_view(View.parse(link))
+        text = csv_text(metas[identity["figure"]].table(questions(), view))
         parts = ("atlas", identity["figure"], view.roster, view.domain, questions().generation().name)
         return {"content": text, "filename": "_".join(filter(None, parts)) + ".csv", "type": "text/csv"}
 
@@ -132,7 +171,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         State({"type": "made", "figure": MATCH}, "id"),
         prevent_initial_call=True,
     )
-    def made(clicks: int | None, given: dict[str, str], identity: dict[str, str]) -> Any:
+    def made(clicks: int | None, link: dict[str, str], identity: dict[str, str]) -> Any:
         if not clicks:
             return no_update
-        return builds_told(told[identity["figure"]].builds(questions(), questions().resolve_view(View.parse(given))))
+        view = questions().resolve_view(View.parse(link))
+        return builds_told(metas[identity["figure"]].builds(questions(), view))

@@ -10,9 +10,8 @@ from dash import dcc, html, page_container
 from dash.development.base_component import Component
 
 from atlas.data import DOMAIN_NAMES, QueryCache
-from atlas.shell.contract import Page
-from atlas.shell.fields import BY_WORDS, named, reader_options
-from atlas.shell.words import icon, term
+from atlas.shell.callbacks import Page
+from atlas.shell.words import BY_WORDS, icon, reader_options, select, term
 from atlas.state import View
 from atlas.theme import MONO, SANS
 from backend.errors import AtlasError
@@ -50,53 +49,34 @@ def frame(
             for row in cache.ask(queries.rosters).itertuples(index=False)
         ]
         domains = [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in cache.domains()]
+    bar = html.Header(
+        className="bar",
+        children=[
+            _choice("reader", "Reader", readers, view.reader, READER_HELP, grow=True),
+            _choice("roster", "Roster", rosters, view.roster, ROSTER_HELP),
+            _choice("domain", "Domain", domains, view.domain, DOMAIN_HELP),
+            html.Div(className="gap"),
+            _icon_button("copy-view", "link", "Copy a link to this view"),
+            _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
+            _icon_button("theme-toggle", "theme", "Switch between dark and light"),
+        ],
+    )
+    lost = "An enrolment is damaged and does not answer: "
+    problems = [html.Div([lost, str(error)], className="problem", role="alert") for error in damaged]
+    content = html.Main(id="content", className="content", tabIndex=-1, children=page_container)
+    stage = html.Div([bar, *problems, content], className="stage")
+    sizes = {"xs": "12px", "sm": "13px", "md": "15px", "lg": "18px", "xl": "24px"}
+    fonts = {"fontFamily": SANS, "fontFamilyMonospace": MONO, "fontSizes": sizes}
     return dmc.MantineProvider(
         id="mantine",
         forceColorScheme="dark",
-        theme={
-            "fontFamily": SANS,
-            "fontFamilyMonospace": MONO,
-            "fontSizes": {"xs": "12px", "sm": "13px", "md": "15px", "lg": "18px", "xl": "24px"},
-            "defaultRadius": 4,
-            "respectReducedMotion": True,
-        },
+        theme={**fonts, "defaultRadius": 4, "respectReducedMotion": True},
         children=[
             dcc.Store(id="theme"),
             dcc.Store(id="view", data={}),
             dcc.Store(id="tables"),
             html.A("Skip to the content", href="#content", className="skip"),
-            html.Div(
-                className="frame",
-                children=[
-                    _navigation(pages),
-                    html.Div(
-                        className="stage",
-                        children=[
-                            html.Header(
-                                className="bar",
-                                children=[
-                                    _choice("reader", "Reader", readers, view.reader, READER_HELP, grow=True),
-                                    _choice("roster", "Roster", rosters, view.roster, ROSTER_HELP),
-                                    _choice("domain", "Domain", domains, view.domain, DOMAIN_HELP),
-                                    html.Div(className="gap"),
-                                    _icon_button("copy-view", "link", "Copy a link to this view"),
-                                    _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
-                                    _icon_button("theme-toggle", "theme", "Switch between dark and light"),
-                                ],
-                            ),
-                            *[
-                                html.Div(
-                                    ["An enrolment is damaged and does not answer: ", str(error)],
-                                    className="problem",
-                                    role="alert",
-                                )
-                                for error in damaged
-                            ],
-                            html.Main(id="content", className="content", tabIndex=-1, children=page_container),
-                        ],
-                    ),
-                ],
-            ),
+            html.Div([_navigation(pages), stage], className="frame"),
             html.Button("Leave the presentation", id="present-off", className="present-off"),
             html.Div(id="said", className="said", role="status", **{"aria-live": "polite"}),
             html.Div(id="trouble", className="trouble", role="alert"),
@@ -105,66 +85,38 @@ def frame(
 
 
 def _navigation(pages: Sequence[Page]) -> Component:
-    return html.Nav(
-        className="rail",
-        **{"aria-label": "Pages"},
-        children=[
-            html.Div(
-                className="brand",
-                children=[html.Span(className="brand-mark"), html.Span("Provenance Atlas", className="rail-word")],
-            ),
-            *[
-                dcc.Link(
-                    id=f"nav-{page.name}",
-                    href=page.path,
-                    className="rail-link",
-                    title=page.title,
-                    children=[icon(page.icon), html.Span(page.title, className="rail-word")],
-                )
-                for page in pages
-                if page.icon
-            ],
-            html.Div(className="gap"),
-            html.Button(
-                id="fold",
-                className="rail-link",
-                title="Fold or unfold the navigation",
-                **{"aria-label": "Fold or unfold the navigation", "aria-expanded": "true"},
-                children=[icon("fold"), html.Span("Fold", className="rail-word")],
-            ),
-        ],
-    )
+    brand = [html.Span(className="brand-mark"), html.Span("Provenance Atlas", className="rail-word")]
+    fold = "Fold or unfold the navigation"
+    links = [
+        dcc.Link(
+            [icon(page.icon), html.Span(page.title, className="rail-word")], id=f"nav-{page.name}", href=page.path,
+            className="rail-link", title=page.title,
+        )
+        for page in pages
+        if page.icon
+    ]  # fmt: skip
+    button = html.Button(
+        [icon("fold"), html.Span("Fold", className="rail-word")], id="fold", className="rail-link", title=fold,
+        **{"aria-label": fold, "aria-expanded": "true"},
+    )  # fmt: skip
+    children = [html.Div(brand, className="brand"), *links, html.Div(className="gap"), button]
+    return html.Nav(children, className="rail", **{"aria-label": "Pages"})
 
 
 def _choice(
     name: str, label: str, options: list[dict[str, Any]], value: str, help_text: str, *, grow: bool = False
 ) -> Component:
-    return html.Div(
-        className="choice choice-wide" if grow else "choice",
-        children=[
-            html.Label([term(label, help_text)], htmlFor=name, className="choice-label"),
-            dmc.Select(
-                id=name,
-                data=options,
-                value=value or None,
-                allowDeselect=False,
-                disabled=not options,
-                searchable=grow,
-                nothingFoundMessage="No reader has this name" if grow else None,
-                **({"filter": BY_WORDS} if grow else {}),
-                maxDropdownHeight=420,
-                placeholder="no data yet",
-                size="sm",
-                comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
-                attributes=named(label),
-            ),
-        ],
-    )
+    search = {"filter": BY_WORDS} if grow else {}
+    field = select(
+        name, label, options, value=value or None, allowDeselect=False, disabled=not options, searchable=grow,
+        nothingFoundMessage="No reader has this name" if grow else None, maxDropdownHeight=420,
+        placeholder="no data yet", size="sm", **search,
+        comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
+    )  # fmt: skip
+    words = html.Label([term(label, help_text)], htmlFor=name, className="choice-label")
+    return html.Div([words, field], className="choice choice-wide" if grow else "choice")
 
 
 def _icon_button(identity: str | dict[str, str], sign: str, label: str) -> Component:
-    return dmc.Tooltip(
-        label=label,
-        openDelay=300,
-        children=html.Button(id=identity, className="icon-button", **{"aria-label": label}, children=icon(sign)),
-    )
+    button = html.Button(icon(sign), id=identity, className="icon-button", **{"aria-label": label})
+    return dmc.Tooltip(button, label=label, openDelay=300)

@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atlas import answers, listener, logs, shell
-from atlas.api import access, admission, bodies, sites
+from atlas.api import access, bodies, sites
 from atlas.application import create_application
 from atlas.pages.attribute import visitor
 from backend.attribution.settings import Settings
@@ -152,7 +152,7 @@ def test_a_body_that_grows_fourfold_is_not_parsed(api: tuple[FlaskClient, Servic
 
 def test_bodies_are_limited_by_route_and_type(api: tuple[FlaskClient, Service], pages: FlaskClient) -> None:
     client, _ = api
-    big = b"x" * (admission.SMALL + 1)
+    big = b"x" * (bodies.SMALL + 1)
     for path, kind in (
         ("/api/session", "application/json"), ("/api/attribute", "text/plain"), ("/api/zz", "application/json"),
     ):  # fmt: skip

@@ -39,90 +39,52 @@ def layout(**query: str) -> Component:
     answers.refuse()  # It says whether the visitor may use it.
     mode = query.get("mode", "one")
     mode = mode if mode in MODES else "one"
-    needed = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
-    return html.Div(
-        className="column",
-        children=[
-            *question.stores(needed),
-            *work.clocks(),
-            *windows.stores(),
-            *check.stores(),
-            html.Div(
-                id="attr-root",
-                className="attr",
-                children=[
-                    html.Div(
-                        className="page-head",
-                        children=[
-                            html.Div(
-                                className="head-row",
-                                children=[
-                                    html.H1("Attribute these traces"),
-                                    shell.segmented("attr-mode", MODES, mode, "Look at"),
-                                ],
-                            ),
-                            html.P(
-                                "Which enrolled source made these responses: the one that is claimed, another one, or "
-                                "none? The answer comes with its strength, its error rates, and a report that "
-                                "somebody else can check.",
-                                className="sentence page-lead",
-                            ),
-                            html.Div(
-                                className="again",
-                                children=[
-                                    html.Span(id="attr-again-words", className="long"),
-                                    html.Button("Change traces or question", id="attr-back", className="quiet"),
-                                    html.Button(
-                                        "Forget these traces",
-                                        id="attr-forget",
-                                        className="quiet",
-                                        title="Deletes files and results of this session from the server",
-                                    ),
-                                ],
-                            ),
-                        ],
-                    ),
-                    *([token_field()] if access.guarded() and not access.authorised(request) else []),
-                    html.Div(
-                        id="attr-one",
-                        hidden=mode != "one",
-                        children=[intake.step(), question.step(), work.step(), html.Div(id="attr-result")],
-                    ),
-                    html.Div(windows.page(), id="attr-two", hidden=mode != "two"),
-                    html.Div(check.page(), id="attr-check", hidden=mode != "check"),
-                ],
-            ),
-        ],
+    link = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
+    title = [html.H1("Attribute these traces"), shell.segmented("attr-mode", MODES, mode, "Look at")]
+    lead = (
+        "Which enrolled source made these responses: the one that is claimed, another one, or none? The answer comes "
+        "with its strength, its error rates, and a report that somebody else can check."
     )
+    forgets = "Deletes files and results of this session from the server"
+    again = [
+        html.Span(id="attr-again-words", className="long"),
+        html.Button("Change traces or question", id="attr-back", className="quiet"),
+        html.Button("Forget these traces", id="attr-forget", className="quiet", title=forgets),
+    ]
+    head = [
+        html.Div(title, className="head-row"),
+        html.P(lead, className="sentence page-lead"),
+        html.Div(again, className="again"),
+    ]
+    steps = [intake.step(), question.step(), work.step(), html.Div(id="attr-result")]
+    root = [
+        html.Div(head, className="page-head"),
+        *([token_field()] if access.guarded() and not access.authorised(request) else []),
+        html.Div(steps, id="attr-one", hidden=mode != "one"),
+        html.Div(windows.page(), id="attr-two", hidden=mode != "two"),
+        html.Div(check.page(), id="attr-check", hidden=mode != "check"),
+    ]
+    stores = [*question.stores(link), *work.clocks(), *windows.stores(), *check.stores()]
+    return html.Div([*stores, html.Div(root, id="attr-root", className="attr")], className="column")
 
 
 def token_field() -> Component:
     """Where a visitor gives the token that the server asks for."""
-    return html.Div(
-        id="attr-token-place",
-        className="row token-place",
-        children=[
-            html.Label("This atlas takes traces from people with its token only", htmlFor="attr-token"),
-            dmc.PasswordInput(
-                id="attr-token",
-                value="",
-                size="sm",
-                w=240,
-                attributes={"input": {"aria-label": "Token", "autoComplete": "off"}},
-            ),
-            html.Button("Enter", id="attr-token-go", className="button"),
-            html.Span(id="attr-token-said", role="status", className="hint"),
-        ],
-    )
+    name = {"input": {"aria-label": "Token", "autoComplete": "off"}}
+    children = [
+        html.Label("This atlas takes traces from people with its token only", htmlFor="attr-token"),
+        dmc.PasswordInput(id="attr-token", value="", size="sm", w=240, attributes=name),
+        html.Button("Enter", id="attr-token-go", className="button"),
+        sections.hint(None, id="attr-token-said", role="status"),
+    ]
+    return html.Div(children, id="attr-token-place", className="row token-place")
 
 
 def register(app: Dash) -> None:
     """Callbacks of the page."""
 
     @app.callback(
-        Output("attr-token-said", "children"),
-        Output("attr-token", "value"),
-        Output("attr-admitted", "data"),
+        *sections.places(Output, "attr-token-said.children attr-token.value attr-admitted.data"),
         Input("attr-token-go", "n_clicks"),
         State("attr-token", "value"),
         prevent_initial_call=True,
@@ -155,14 +117,12 @@ def register(app: Dash) -> None:
     )
 
     @app.callback(
-        Output("attr-one", "hidden"),
-        Output("attr-two", "hidden"),
-        Output("attr-check", "hidden"),
+        *sections.places(Output, "attr-one.hidden attr-two.hidden attr-check.hidden"),
         Input("attr-mode", "value"),
         prevent_initial_call=True,
     )
     def chosen(mode: str) -> Any:
-        return tuple(mode != held for held in MODES)
+        return tuple(mode != other for other in MODES)
 
 
 def _report(job: str) -> frames.Report:
@@ -173,8 +133,8 @@ def _report(job: str) -> frames.Report:
 def _rows(name: str, job: str, choice: dict[str, Any] | None) -> Any:
     """Rows of a live figure."""
     if name == "tokens":
-        service, key, held = visitor.service(), visitor.session(), choice or {}
-        return frames.pieces(service.tokens(key, job, held["row"], held["source"], held["rival"]))
+        chosen = [(choice or {})[part] for part in ("row", "source", "rival")]
+        return frames.pieces(visitor.service().tokens(visitor.session(), job, *chosen))
     return TABLES[name](_report(job))
 
 
@@ -249,7 +209,6 @@ def _figures(app: Dash) -> None:
         if not job or not identities:
             return [no_update] * len(identities)
         report = _report(job)
-
         level = float(levels[0]) if levels else None
         turned = isinstance(ctx.triggered_id, dict)
 
@@ -267,9 +226,7 @@ def _tokens(app: Dash) -> None:
     @app.callback(
         Output("heat", "children"),
         Output("attr-heat-choice", "data"),
-        Input("heat-trace", "value"),
-        Input("heat-source", "value"),
-        Input("heat-rival", "value"),
+        *sections.places(Input, "heat-trace.value heat-source.value heat-rival.value"),
         State("attr-job", "data"),
     )
     def heated(trace: str | None, source: str | None, rival: str | None, job: str | None) -> Any:
@@ -279,7 +236,7 @@ def _tokens(app: Dash) -> None:
         try:
             evidence = visitor.service().tokens(visitor.session(), job, choice["row"], source, rival)
         except AtlasError as error:
-            return visitor.said(error), None
+            return visitor.refusal(error), None
         return heat.heat_map(evidence), choice
 
     @app.callback(

@@ -8,9 +8,8 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
-from atlas.pages.attribute import intake, parts, visitor
+from atlas.pages.attribute import intake, sections, visitor
 from backend.errors import AtlasError
-from backend.service.job import Snapshot
 from backend.service.service import Check
 from backend.service.uploads import MissingError
 
@@ -35,92 +34,56 @@ def stores() -> list[Component]:
 
 def page() -> Component:
     """The steps of this part."""
-    return html.Div(
-        [
-            parts.step(
-                1,
-                "Report",
-                "check-title-1",
-                [
-                    html.P(
-                        "The report's hashes show whether it was changed after it was written. Its traces, read once "
-                        "more by the same ecosystem, show whether its numbers are right. Without traces only the "
-                        "hashes are checked.",
-                        className="sentence",
-                    ),
-                    html.Div([_place(kind) for kind in FILES], className="drops windows"),
-                    html.Div(id="check-problem", **{"aria-live": "assertive"}),
-                ],
-            ),
-            parts.step(
-                2,
-                "Check",
-                "check-title-2",
-                [
-                    html.Div(
-                        html.Button("Check the report", id="check-go", className="button button-main", disabled=True),
-                        className="row",
-                    ),
-                    parts.progress("check"),
-                ],
-            ),
-            html.Div(id="check-result", **{"aria-live": "polite"}),
-        ]
+    lead = (
+        "The report's hashes show whether it was changed after it was written. Its traces, read once more by the same "
+        "ecosystem, show whether its numbers are right. Without traces only the hashes are checked."
     )
-
-
-def _place(kind: str) -> Component:
-    words, meaning = FILES[kind]
+    button = html.Button("Check the report", id="check-go", className="button button-main", disabled=True)
+    drops = html.Div([intake.place(f"check-{kind}", *FILES[kind]) for kind in FILES], className="drops windows")
+    report = [html.P(lead, className="sentence"), drops, sections.notice("check-problem")]
+    work = [html.Div(button, className="row"), sections.progress("check")]
     return html.Div(
         [
-            intake.drop(f"check-{kind}", words, meaning),
-            html.Div(id=f"check-{kind}-head", className="hint", **{"aria-live": "polite"}),
+            sections.step(1, "Report", "check-title-1", *report),
+            sections.step(2, "Check", "check-title-2", *work),
+            sections.notice("check-result", "polite"),
         ]
     )
 
 
 def answer(check: Check) -> Component:
     """Equal or not, and where."""
-    if check.equal:
-        word, sign, tone = ("EQUAL", "=", "SUPPORTS") if check.traces else ("UNCHANGED", "=", "SUPPORTS")
-    else:
-        word, sign, tone = ("NOT EQUAL", "≠", "AGAINST") if check.traces else ("CHANGED", "≠", "AGAINST")
+    sign, tone = ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
+    word = {(True, True): "EQUAL", (True, False): "UNCHANGED", (False, True): "NOT EQUAL", (False, False): "CHANGED"}[
+        check.equal, bool(check.traces)
+    ]
     if check.equal and check.traces:
-        said = (
+        sentence = (
             f"{check.traces:,} trace{'s' if check.traces != 1 else ''} read once more give the report again: the same "
             f"scores, the same answer ({check.verdict})."
         )
     elif check.equal:
-        said = "The report agrees with itself: nothing was changed by accident. Give its traces to compute it again."
+        sentence = (
+            "The report agrees with itself: nothing was changed by accident. Give its traces to compute it again."
+        )
     else:
-        said = "What the report says is not what comes out:" if check.traces else "The report was changed:"
+        sentence = "What the report says is not what comes out:" if check.traces else "The report was changed:"
     largest = "–" if check.largest is None else f"{check.largest:.2g}"
-    return html.Section(
-        className=f"verdict verdict-{tone}",
+    found = [html.Li(f"{difference}.", className="long") for difference in check.found]
+    facts = [
+        sections.fact("Traces read", "", f"{check.traces:,}", "by the ecosystem of the report"),
+        sections.fact("Largest difference", LARGEST_HELP, largest, "nats"),
+        sections.fact("Report", SHA_HELP, check.sha256[:12], f"sha256 {check.sha256[:64]}"),
+    ]
+    return sections.answer_box(
+        tone,
+        [html.Span(check.case, dir="auto"), f" · {check.created[:19]}"],
+        sections.answer_word("check-verdict", sign, word),
+        html.P(sentence, className="verdict-sentence"),
+        *([html.Ul(found, id="check-found")] if found else []),
+        html.Dl(facts, className="verdict-facts"),
+        *[html.P(note, className="hint long") for note in check.notes],
         **{"aria-labelledby": "check-verdict"},
-        children=[
-            html.P([html.Span(check.case, dir="auto"), f" · {check.created[:19]}"], className="kicker long"),
-            html.H2(
-                [html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"}), word],
-                className="verdict-word",
-                id="check-verdict",
-            ),
-            html.P(said, className="verdict-sentence"),
-            *(
-                [html.Ul([html.Li(f"{sentence}.", className="long") for sentence in check.found], id="check-found")]
-                if check.found
-                else []
-            ),
-            html.Dl(
-                className="verdict-facts",
-                children=[
-                    parts.fact("Traces read", "", f"{check.traces:,}", "by the ecosystem of the report"),
-                    parts.fact("Largest difference", LARGEST_HELP, largest, "nats"),
-                    parts.fact("Report", SHA_HELP, check.sha256[:12], f"sha256 {check.sha256[:64]}"),
-                ],
-            ),
-            *[html.P(note, className="hint long") for note in check.notes],
-        ],
     )
 
 
@@ -137,10 +100,9 @@ def register(app: Dash) -> None:
 
 def _receiving(app: Dash, kind: str) -> None:
     @app.callback(
-        Output(f"check-{kind}-upload", "data"),
-        Output(f"check-{kind}-head", "children"),
-        Output(f"check-{kind}", "contents"),
-        Output("check-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output, f"check-{kind}-upload.data check-{kind}-head.children check-{kind}.contents check-problem.children*"
+        ),
         Input(f"check-{kind}", "contents"),
         State(f"check-{kind}", "filename"),
         prevent_initial_call=True,
@@ -152,33 +114,28 @@ def _receiving(app: Dash, kind: str) -> None:
             key, service = visitor.opened_session(), visitor.service()
             upload = service.upload(key, name or kind, intake.decoded(contents))
             if kind == "traces":
-                return intake.held(upload), intake.head(service.inspect(key, upload.key)), None, None
+                return intake.reference(upload), intake.head(service.inspect(key, upload.key)), None, None
             report = service.read_report(key, upload.key)
         except AtlasError as error:
-            return None, None, None, visitor.said(error)
-        return intake.held(upload), _told(report, upload.name), None, None
+            return None, None, None, visitor.refusal(error)
+        return intake.reference(upload), _facts(report, upload.name), None, None
 
 
-def _told(report: dict[str, Any], name: str) -> Component:
+def _facts(report: dict[str, Any], name: str) -> Component:
     """What a report says it is; nothing of it is believed yet."""
     results = report["results"] if isinstance(report["results"], dict) else {}
     many = len(report["traces"]) if isinstance(report["traces"], list) else 0
-    return html.Div(
-        [
-            html.Span(html.Strong(name, className="long", dir="auto")),
-            html.Span(f"{str(report.get('case', ''))[:120]}: {str(results.get('verdict', ''))[:20]}", dir="auto"),
-            html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]),
-        ],
-        className="preview-facts",
-    )
+    parts = [
+        html.Span(html.Strong(name, className="long", dir="auto")),
+        html.Span(f"{str(report.get('case', ''))[:120]}: {str(results.get('verdict', ''))[:20]}", dir="auto"),
+        html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]),
+    ]
+    return html.Div(parts, className="preview-facts")
 
 
 def _checking(app: Dash) -> None:
     @app.callback(
-        Output("check-job", "data"),
-        Output("check-done", "data"),
-        Output("check-problem", "children"),
-        Output("check-tick", "disabled"),
+        *sections.places(Output, "check-job.data check-done.data check-problem.children check-tick.disabled"),
         Input("check-go", "n_clicks"),
         State("check-report-upload", "data"),
         State("check-traces-upload", "data"),
@@ -192,17 +149,15 @@ def _checking(app: Dash) -> None:
                 return None, {"report": report["key"], "click": clicks}, None, True
             job = visitor.service().recompute(visitor.admitted(), report["key"], traces["key"], request.remote_addr)
         except AtlasError as error:
-            return None, None, visitor.said(error), True
+            return None, None, visitor.refusal(error), True
         return job, None, None, False
 
     @app.callback(
-        Output("check-progress", "hidden"),
-        Output("check-words", "children"),
-        Output("check-bar", "style"),
-        Output("check-tick", "disabled", allow_duplicate=True),
-        Output("check-done", "data", allow_duplicate=True),
-        Output("check-job", "data", allow_duplicate=True),
-        Output("check-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output,
+            "check-progress.hidden check-words.children check-bar.style check-tick.disabled* check-done.data* "
+            "check-job.data* check-problem.children*",
+        ),
         Input("check-tick", "n_intervals"),
         Input("check-cancel", "n_clicks"),
         State("check-job", "data"),
@@ -210,20 +165,22 @@ def _checking(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def tick(_ticks: int | None, _cancel: int | None, job: str | None, report: dict[str, Any] | None) -> Any:
+        ended = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
         if not job or not report:
-            return True, None, parts.NOTHING, True, no_update, no_update, no_update
+            return *ended, no_update, no_update, no_update
         service, key = visitor.service(), visitor.session()
         try:
             seen = service.cancel(key, job) if ctx.triggered_id == "check-cancel" else service.progress(key, job)
         except MissingError as error:
-            return True, None, parts.NOTHING, True, None, None, visitor.said(error)
+            return *ended, None, None, visitor.refusal(error)
         if seen.state in ("failed", "cancelled"):
-            return True, None, parts.NOTHING, True, None, None, visitor.said(_why(seen))
+            why = AtlasError(seen.problem or "The check was cancelled", seen.remedy or visitor.PRESS)
+            return *ended, None, None, visitor.refusal(why)
         if seen.state == "done":
-            return True, None, parts.NOTHING, True, {"report": report["key"], "job": job}, None, None
+            return *ended, {"report": report["key"], "job": job}, None, None
         words = f"{seen.done:,} of {seen.total:,} traces read." if seen.done else "Waiting for the proxy."
         done, total = seen.done + seen.beside, seen.total + seen.beside_total
-        return False, words, parts.bar(done, total), False, no_update, no_update, None
+        return False, words, sections.bar(done, total), False, no_update, no_update, None
 
     @app.callback(Output("check-result", "children"), Input("check-done", "data"), prevent_initial_call=True)
     def shown(done: dict[str, Any] | None) -> Any:
@@ -235,10 +192,4 @@ def _checking(app: Dash) -> None:
                 return answer(service.checked(key, done["report"], done["job"]))
             return answer(service.agrees(key, done["report"]))
         except AtlasError as error:
-            return visitor.said(error)
-
-
-def _why(snapshot: Snapshot) -> AtlasError:
-    return AtlasError(
-        snapshot.problem or "The check was cancelled", snapshot.remedy or "Press the button to start again"
-    )
+            return visitor.refusal(error)

@@ -13,25 +13,20 @@ Report = Mapping[str, Any]
 
 
 def candidates(report: Report) -> pd.DataFrame:
-    """Every enrolled source (columns source, family, probability, log10_ratio, score, bias), most probable first.
+    """Every enrolled source, most probable first.
 
-    ``log10_ratio`` is that of the subject against the source, from the sum of ``score`` and of the calibration's
-    ``bias`` for every trace; 0 for the subject itself.
+    Columns source, family, probability, log10_ratio, score, bias. The ratio is that of the subject against the source,
+    from the sum of ``score`` and of the calibration's ``bias`` for every trace; 0 for the subject itself.
     """
     columns = ["source", "family", "probability", "log10_ratio", "score", "bias"]
     return pd.DataFrame(report["results"]["candidates"])[columns]
 
 
-def families(report: Report) -> pd.DataFrame:
-    """Every enrolled family (columns family, probability), most probable first."""
-    return pd.DataFrame(report["results"]["families"], columns=["family", "probability"])
-
-
 def evidence(report: Report) -> pd.DataFrame:
-    """Evidence after every printed number of traces, in the order of arrival and over random orders.
+    """Evidence after every printed number of traces, as they arrived and over random orders.
 
-    Columns traces, log10_ratio, probability, leader; and low, middle, high (quantiles over random orders, against the
-    best other source) and leads (share of the orders in which the subject leads), missing where they were not taken.
+    Columns traces, log10_ratio, probability, leader; and orders_low, orders_middle, orders_high (quantiles against the
+    best other source) and share_leading (of the orders), missing where they were not taken.
     """
     running = pd.DataFrame(report["results"]["running"]).rename(columns={"log10_ratio_others": "log10_ratio"})
     spread = pd.DataFrame(

@@ -13,7 +13,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html,
 from dash.development.base_component import Component
 
 from atlas import shell, tables
-from atlas.pages.attribute import parts, visitor
+from atlas.pages.attribute import sections, visitor
 from backend.errors import AtlasError
 from backend.intake import Columns
 from backend.intake.preview import Preview
@@ -40,64 +40,43 @@ PASTED = "pasted.txt"
 
 def step() -> Component:
     """The step's layout."""
-    return parts.step(
+    text = dmc.Textarea(
+        id="attr-paste",
+        value="",
+        placeholder="Or paste responses here.\n\nLines of --- part them; a line may begin with Prompt: or Response:",
+        attributes={"input": {"aria-label": "Traces as text", "dir": "auto"}},
+    )
+    paste = html.Div([text, html.Button("Use this text", id="attr-use", className="button")], className="paste")
+    sample = [
+        html.Button("Try a sample", id="attr-sample", className="button"),
+        sections.hint("Ten answers of a small model that ships with the atlas; nothing of yours is needed."),
+        html.Span(id="attr-sample-other"),
+    ]
+    encodings = [{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)]
+    meaning = "The character set of the file's text"
+    encoding = _mapped("Encoding", "attr-encoding", meaning, encodings, value=NONE)
+    roles = [
+        html.Div(
+            _mapped(word, f"attr-column-{role}", meaning, [], placeholder="none"),
+            id={"type": "attr-role", "role": role},
+        )
+        for role, (word, meaning) in ROLES.items()
+    ]
+    mapping = [html.Div(roles, id="attr-mapping", className="mapping"), html.Div(encoding, id="attr-encoded")]
+    read = [
+        sections.notice("attr-preview-head", "polite"),
+        html.Div(mapping, className="mapping"),
+        html.Div(id="attr-preview"),
+    ]
+    return sections.step(
         1,
         "Traces",
         "attr-title-1",
-        [
-            html.Div(
-                className="drops",
-                children=[
-                    drop("attr-drop", "Drop a file of traces"),
-                    html.Div(
-                        className="paste",
-                        children=[
-                            dmc.Textarea(
-                                id="attr-paste",
-                                value="",
-                                placeholder="Or paste responses here.\n\nLines of --- part them; a line may "
-                                "begin with Prompt: or Response:",
-                                attributes={"input": {"aria-label": "Traces as text", "dir": "auto"}},
-                            ),
-                            html.Button("Use this text", id="attr-use", className="button"),
-                        ],
-                    ),
-                ],
-            ),
-            html.Div(
-                className="row",
-                children=[
-                    html.Button("Try a sample", id="attr-sample", className="button"),
-                    html.Span(
-                        "Ten answers of a small model that ships with the atlas; nothing of yours is needed.",
-                        className="hint",
-                    ),
-                    html.Span(id="attr-sample-other"),
-                ],
-            ),
-            html.Div(id="attr-problem", **{"aria-live": "assertive"}),
-            dcc.Loading(
-                html.Div(
-                    id="attr-read",
-                    hidden=True,
-                    children=[
-                        html.Div(id="attr-preview-head", **{"aria-live": "polite"}),
-                        html.Div(
-                            className="mapping",
-                            children=[
-                                html.Div([_role(role) for role in ROLES], id="attr-mapping", className="mapping"),
-                                html.Div(_encoding(), id="attr-encoded"),
-                            ],
-                        ),
-                        html.Div(id="attr-preview"),
-                    ],
-                ),
-                delay_show=300,
-                custom_spinner=html.Div("Reading the file …", className="working"),
-                overlay_style={"visibility": "visible"},
-            ),
-            dcc.Download(id="attr-sample-file"),
-        ],
+        html.Div([drop("attr-drop", "Drop a file of traces"), paste], className="drops"),
+        html.Div(sample, className="row"),
+        sections.notice("attr-problem"),
+        shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),
+        dcc.Download(id="attr-sample-file"),
     )
 
 
@@ -106,81 +85,43 @@ TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 
 
 def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
     """A place to drop a file on, which also opens the file dialogue."""
+    content = [
+        shell.icon("drop"),
+        html.Div([f"{words}, or ", html.Span("choose one", className="drop-link")]),
+        html.Small(taken),
+        html.Small("It stays on this server for your session, 24 hours at most."),
+    ]
+    styles: dict[str, Any] = {f"style_{state}": {} for state in ("active", "reject", "disabled")}
     return dcc.Upload(
-        id=identity,
-        className="drop",
-        className_active="dropping",
-        style_active={},
-        style_reject={},
-        style_disabled={},
-        multiple=False,
-        children=html.Div(
-            [
-                shell.icon("drop"),
-                html.Div([f"{words}, or ", html.Span("choose one", className="drop-link")]),
-                html.Small(taken),
-                html.Small("It stays on this server for your session, 24 hours at most."),
-            ]
-        ),
+        html.Div(content), id=identity, className="drop", className_active="dropping", multiple=False, **styles
     )
 
 
-def _role(role: str) -> Component:
-    word, meaning = ROLES[role]
-    return html.Div(
-        id={"type": "attr-role", "role": role},
-        children=shell.labelled(
-            word,
-            f"attr-column-{role}",
-            dmc.Select(
-                id=f"attr-column-{role}",
-                data=[],
-                size="xs",
-                searchable=True,
-                allowDeselect=False,
-                placeholder="none",
-                comboboxProps={"zIndex": 300},
-                attributes=shell.named(f"{word}: {meaning}"),
-            ),
-        ),
-    )
+def place(identity: str, words: str, taken: str = TAKEN) -> Component:
+    """:func:`drop` with a line that describes the file below it, ``{identity}-head``."""
+    head = html.Div(id=f"{identity}-head", className="hint", **{"aria-live": "polite"})
+    return html.Div([drop(identity, words, taken), head])
 
 
-def _encoding() -> Component:
-    return shell.labelled(
-        "Encoding",
-        "attr-encoding",
-        dmc.Select(
-            id="attr-encoding",
-            data=[{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)],
-            value=NONE,
-            size="xs",
-            searchable=True,
-            allowDeselect=False,
-            comboboxProps={"zIndex": 300},
-            attributes=shell.named("Encoding: The character set of the file's text"),
-        ),
+def _mapped(word: str, identity: str, meaning: str, data: Sequence[Any], **options: Any) -> Component:
+    field = shell.select(
+        identity, f"{word}: {meaning}", data, size="xs", searchable=True, allowDeselect=False, **options
     )
+    return shell.labelled(word, identity, field)
 
 
 SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
 
 
 def decoded(contents: str) -> bytes:
-    """Bytes of what the browser sent.
-
-    Raises
-    ------
-    AtlasError
-        If they are damaged.
-    """
+    """Bytes of what the browser sent; raises AtlasError if they are damaged."""
     try:
         return base64.b64decode(contents.partition(",")[2], validate=True)
     except (binascii.Error, ValueError) as error:
         raise AtlasError("The file did not arrive whole", "Choose it again") from error
 
 
-def held(upload: Upload) -> dict[str, Any]:
+def reference(upload: Upload) -> dict[str, Any]:
     """What the browser keeps of a file: its key, never its content."""
     return {"key": upload.key, "name": upload.name, "enrolment": upload.enrolment, "label": upload.label}
 
@@ -189,8 +130,8 @@ def given(recognised: Mapping[str, str | None] | None, values: Sequence[str | No
     """What a person mapped, also to :data:`NONE`: only roles that differ from what was recognised, because naming the
     response switches the reading of chat logs off."""
     known = recognised or {}
-    told = dict(zip(ROLES, values, strict=True))
-    return Columns(**{role: value for role, value in told.items() if value is not None and value != known.get(role)})
+    chosen = dict(zip(ROLES, values, strict=True))
+    return Columns(**{role: value for role, value in chosen.items() if value is not None and value != known.get(role)})
 
 
 def offered(role: str, fields: Sequence[str]) -> list[dict[str, str]]:
@@ -208,66 +149,43 @@ def head(preview: Preview) -> Component:
     """What the file is, in one line."""
     kind = KINDS.get(preview.kind, preview.kind)
     many, bad, again = preview.traces, len(preview.problems), len(preview.duplicates)
-    facts: list[Any] = [
-        html.Span(
-            [
-                html.Strong(preview.name, className="long", dir="auto"),
-                f" · {kind}"
-                + (", gzip" if preview.packed else "")
-                + (f", {preview.encoding}" if preview.encoding else ""),
-            ]
-        ),
-        html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]),
-        html.Span(
-            [html.Strong(f"{bad:,}"), f" bad {preview.unit}{'s' if bad != 1 else ''}"],
-            className="caution" if bad else "",
-        ),
-        html.Span(
-            [html.Strong(f"{again:,}"), f" duplicate{'s' if again != 1 else ''}"], className="caution" if again else ""
-        ),
-    ]
+    form = (", gzip" if preview.packed else "") + (f", {preview.encoding}" if preview.encoding else "")
+    facts = [html.Span([html.Strong(preview.name, className="long", dir="auto"), f" · {kind}{form}"])]
+    facts.append(html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]))
+    for count, noun in ((bad, f"bad {preview.unit}"), (again, "duplicate")):
+        words = [html.Strong(f"{count:,}"), f" {noun}{'s' if count != 1 else ''}"]
+        facts.append(html.Span(words, className="caution" if count else ""))
     return html.Div(facts, className="preview-facts")
 
 
 def body(preview: Preview) -> list[Component]:
     """Notes, bad places with number and reason, duplicates, and the first traces."""
-    said: list[Component] = []
+    parts: list[Component] = []
     if preview.notes:
-        said.append(html.Ul([html.Li(note) for note in preview.notes], className="note-list"))
+        parts.append(html.Ul([html.Li(note) for note in preview.notes], className="note-list"))
+
+    def add(title: str, frame: pd.DataFrame, identity: str, most: int) -> None:
+        grid, height = _grid(frame, preview.unit, identity), min(most, 48 + 34 * len(frame))
+        parts.extend([html.H3(title), html.Div(grid, className="bad-grid", style={"height": height})])
+
     if preview.problems:
         bad = pd.DataFrame(preview.problems)[["place", "column", "reason"]]
-        said += [
-            html.H3(f"These {preview.unit}s give no trace and will be left out"),
-            html.Div(
-                _grid(bad, preview.unit, "attr-bad"),
-                className="bad-grid",
-                style={"height": min(224, 48 + 34 * len(bad))},
-            ),
-        ]
+        add(f"These {preview.unit}s give no trace and will be left out", bad, "attr-bad", 224)
     if preview.duplicates:
         again = pd.DataFrame(preview.duplicates)[["place", "first"]]
         again["reason"] = [f"repeats {preview.unit} {first}" for first in again["first"]]
-        said += [
-            html.H3("These repeat an earlier trace word for word"),
-            html.Div(
-                _grid(again[["place", "reason"]], preview.unit, "attr-again"),
-                className="bad-grid",
-                style={"height": min(160, 48 + 34 * len(again))},
-            ),
-        ]
+        add("These repeat an earlier trace word for word", again[["place", "reason"]], "attr-again", 160)
     rows = pd.DataFrame(preview.rows)
     if len(rows):
         rows = rows[["place", "prompt", "response", *(c for c in ("time", "label", "name") if rows[c].notna().any())]]
-        said += [
-            html.H3(f"The first {len(rows):,} of {preview.traces:,} traces"),
-            html.Div(_grid(rows, preview.unit, "attr-rows"), className="preview-grid"),
-        ]
-    return said
+        grid = html.Div(_grid(rows, preview.unit, "attr-rows"), className="preview-grid")
+        parts += [html.H3(f"The first {len(rows):,} of {preview.traces:,} traces"), grid]
+    return parts
 
 
 def refused(name: str, error: AtlasError) -> list[Component]:
     """What was not taken, and why."""
-    return [html.P([html.Strong(name, className="long", dir="auto"), " was not taken."]), visitor.said(error)]
+    return [html.P([html.Strong(name, className="long", dir="auto"), " was not taken."]), visitor.refusal(error)]
 
 
 def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
@@ -288,13 +206,10 @@ def register(app: Dash) -> None:
     )
 
     @app.callback(
-        Output("attr-upload", "data"),
-        Output("attr-problem", "children"),
-        Output("attr-drop", "contents"),
-        Output("attr-sample-other", "children"),
-        Input("attr-drop", "contents"),
-        Input("attr-use", "n_clicks"),
-        Input("attr-sample", "n_clicks"),
+        *sections.places(
+            Output, "attr-upload.data attr-problem.children attr-drop.contents attr-sample-other.children"
+        ),
+        *sections.places(Input, "attr-drop.contents attr-use.n_clicks attr-sample.n_clicks"),
         State("attr-drop", "filename"),
         State("attr-paste", "value"),
         prevent_initial_call=True,
@@ -309,21 +224,15 @@ def register(app: Dash) -> None:
                 names = service.samples()
                 number = ((clicks or 1) - 1) % len(names)
                 upload = service.sample(key, number)
-                other = html.Span(
-                    [
-                        f"Sample {number + 1} of {len(names)}, written by ",
-                        shell.source_name(str(upload.label)),
-                        "; click again for the next. ",
-                        html.Button("Download it", id="attr-sample-save", className="quiet"),
-                    ],
-                    className="hint",
-                )
-                return held(upload), None, no_update, other
+                words = [f"Sample {number + 1} of {len(names)}, written by ", shell.source_name(str(upload.label))]
+                button = html.Button("Download it", id="attr-sample-save", className="quiet")
+                other = sections.hint([*words, "; click again for the next. ", button])
+                return reference(upload), None, no_update, other
             if pressed == "attr-use":
                 upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
-                return held(upload), None, no_update, None
+                return reference(upload), None, no_update, None
             upload = service.upload(key, name or "traces", decoded(str(contents)))
-            return held(upload), None, None, None
+            return reference(upload), None, None, None
         except AtlasError as error:
             # What was there before is not what was asked for now, and must not be weighed in its place.
             what = {"attr-drop": name or "traces", "attr-use": "The pasted text"}.get(str(pressed), "The sample")
@@ -338,8 +247,8 @@ def register(app: Dash) -> None:
     def save(clicks: int | None, upload: dict[str, Any] | None) -> Any:
         if not clicks or not upload:
             return no_update
-        kept, path = visitor.service().uploads.get(visitor.session(), upload["key"])
-        return {"content": path.read_text("utf-8"), "filename": kept.name, "type": "application/jsonl"}
+        saved, path = visitor.service().uploads.get(visitor.session(), upload["key"])
+        return {"content": path.read_text("utf-8"), "filename": saved.name, "type": "application/jsonl"}
 
     @app.callback(
         output={
@@ -372,14 +281,14 @@ def register(app: Dash) -> None:
         if not upload:
             return gone
         fresh = any(entry["prop_id"] == "attr-upload.data" for entry in ctx.triggered)
-        told = known or {}
-        said = NONE if fresh else encoding or NONE
+        last = known or {}
+        chosen = NONE if fresh else encoding or NONE
         # Another encoding makes other names of columns, which are recognised anew.
-        anew = fresh or said != told.get("encoding")
-        if not fresh and (not known or (not anew and list(told["shown"].values()) == list(values))):
+        anew = fresh or chosen != last.get("encoding")
+        if not fresh and (not known or (not anew and list(last["shown"].values()) == list(values))):
             return same
         try:
-            preview = read(upload["key"], None if anew else given(told["recognised"], values), said or None)
+            preview = read(upload["key"], None if anew else given(last["recognised"], values), chosen or None)
         except AtlasError as error:
             return (gone if fresh else same) | {"problem": refused(upload["name"], error)}
         now = {role: getattr(preview.columns, role) for role in ROLES}
@@ -388,10 +297,10 @@ def register(app: Dash) -> None:
             "head": head(preview),
             "body": body(preview),
             "unmapped": not preview.fields or preview.kind == "text",
-            "columns": {"recognised": now if anew else told["recognised"], "shown": now, "encoding": said},
+            "columns": {"recognised": now if anew else last["recognised"], "shown": now, "encoding": chosen},
             "offered": [offered(role, preview.fields) for role in ROLES],
             "values": list(now.values()),
             "unencoded": not preview.encoding,
-            "encoding": said,
+            "encoding": chosen,
             "problem": None,
         }

@@ -22,19 +22,11 @@ from atlas.theme import Theme
 from backend.store import queries
 
 NEAREST = 8
-METHODS = ("tsne", "umap", "pca")
-"""Projections in two dimensions, the preferred one first."""
+METHODS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
 
 
 def points(cache: QueryCache, where: Mapping[str, Any]) -> pd.DataFrame:
-    """The ecosystem's map in two dimensions; empty where the generation has none.
-
-    Parameters
-    ----------
-    cache : QueryCache
-    where : mapping
-        reader, roster and domain in which the traces were placed.
-    """
+    """The ecosystem's flat map, where the traces were placed (reader, roster, domain); may be empty."""
     none = pd.DataFrame(columns=["source", "name", "family", "access", "x", "y"])
     if cache.problem() is not None:
         return none
@@ -63,14 +55,11 @@ def section(report: Report, cache: QueryCache, view: View) -> Component:
     rows, where = landed(report), report["results"]["lands"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
     if rows.empty:
-        return html.Section(
-            className="figure",
-            id="figure-lands",
-            children=[
-                html.H2(QUESTIONS["lands"]),
-                shell.empty("This ecosystem brings no signatures of its sources", _remedy(report)),
-            ],
-        )
+        roster = report["method"]["facts"].get("roster")
+        again = f"--roster {roster}" if roster else "LABELLED --name NAME"
+        missing = "This ecosystem brings no signatures of its sources"
+        remedy = shell.empty(missing, f"Make it again: python -m jobs enroll {again}")
+        return html.Section([html.H2(QUESTIONS["lands"]), remedy], className="figure", id="figure-lands")
     drawn = figure(cache, report, view.theme)
     table = _table(rows.head(NEAREST), report, cache, view)
     domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
@@ -82,66 +71,28 @@ def section(report: Report, cache: QueryCache, view: View) -> Component:
         + "Nearness says what the traces are like, the ratio above says who made them. "
         f"n = {len(rows)} sources.",
     ]
+    parts = [table]
+    if drawn:
+        label = "Map of the sources, the nearest numbered"
+        parts.append(html.Div(sections.graph("lands", drawn), role="img", **{"aria-label": label}))
+    content = html.Div(parts, className="land" if drawn else "land land-alone")
     return sections.section(
-        "lands",
-        QUESTIONS["lands"],
-        sentence,
-        html.Div(
-            [
-                table,
-                *(
-                    [
-                        html.Div(
-                            sections.graph("lands", drawn),
-                            role="img",
-                            **{"aria-label": "Map of the sources, the nearest numbered"},
-                        )
-                    ]
-                    if drawn
-                    else []
-                ),
-            ],
-            className="land" if drawn else "land land-alone",
-        ),
-        made=made,
-        badge=live,
-        height=None,
-        picture=False,
+        "lands", QUESTIONS["lands"], sentence, content, made=made, badge=live, height=None, picture=False
     )
 
 
 def _table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: View) -> Component:
     marks, known = marks_of(cache, report["reference"]["families"]), known_sources(cache)
     view = dataclasses.replace(view, source="")
-    body = [
-        html.Tr(
-            [
-                html.Td(str(row.rank), className="number"),
-                html.Th(html.Span(named(view, row.source, known), className="marked"), scope="row"),
-                html.Td(
-                    html.Span(
-                        [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
-                        if row.family in marks
-                        else [],
-                        className="marked",
-                    )
-                ),
-                html.Td(rate_text(row.cosine), className="number"),
-            ],
-            className="here" if row.source == report["results"]["subject"] else "",
-        )
-        for row in rows.itertuples(index=False)
-    ]
-    heads = ["rank", "source", "family", "cosine"]
-    return html.Table(
-        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
-        className="small wide nearest-sources",
-        **{"aria-label": "Nearest sources in the original space"},
-    )
-
-
-def _remedy(report: Report) -> str:
-    roster = report["method"]["facts"].get("roster")
-    if roster:
-        return f"Make it again: python -m jobs enroll --roster {roster}"
-    return "Make it again: python -m jobs enroll LABELLED --name NAME"
+    body = []
+    for row in rows.itertuples(index=False):
+        family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
+        cells = [
+            html.Td(str(row.rank), className="number"),
+            html.Th(html.Span(named(view, row.source, known), className="marked"), scope="row"),
+            html.Td(html.Span(family if row.family in marks else [], className="marked")),
+            html.Td(rate_text(row.cosine), className="number"),
+        ]
+        body.append(html.Tr(cells, className="here" if row.source == report["results"]["subject"] else ""))
+    heads, name = ["rank", "source", "family", "cosine"], "Nearest sources in the original space"
+    return shell.small_table(heads, body, name, "small wide nearest-sources")

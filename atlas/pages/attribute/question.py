@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import METHOD_NAMES, VIEW_READS, questions
-from atlas.pages.attribute import parts, visitor
+from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.result import grouped, known_sources
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import Ecosystem
@@ -28,214 +28,101 @@ if TYPE_CHECKING:
 VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 KEPT_TEXT = 3
-LONGEST = 300
-"""Characters of a case or a question."""
+LONGEST = 300  # characters of a case or a question
 
 
 def step() -> Component:
     """The step's layout; ecosystems and sources are filled in when the page has opened."""
-    return parts.step(
-        2,
-        "Question",
-        "attr-title-2",
-        [
-            html.Div(
-                className="asks",
-                children=[
-                    _field(
-                        "Claim to test",
-                        "attr-claim",
-                        dmc.Select(
-                            id="attr-claim",
-                            data=[],
-                            searchable=True,
-                            clearable=True,
-                            size="sm",
-                            placeholder="No claim: which source is it?",
-                            limit=200,
-                            maxDropdownHeight=320,
-                            nothingFoundMessage="No enrolled source has this name",
-                            comboboxProps={"zIndex": 300},
-                            attributes=shell.named("Claim to test"),
-                        ),
-                        "“This is served by …”; without one the leading source is weighed.",
-                    ),
-                    _field(
-                        "Ecosystem and reader",
-                        "attr-ecosystem",
-                        dmc.Select(
-                            id="attr-ecosystem",
-                            data=[],
-                            size="sm",
-                            allowDeselect=False,
-                            placeholder="Looking for ecosystems …",
-                            comboboxProps={"zIndex": 300, "width": 500, "position": "bottom-end"},
-                            attributes=shell.named("Ecosystem and reader"),
-                        ),
-                        html.Span(id="attr-ecosystem-note"),
-                    ),
-                    _field(
-                        "Case",
-                        "attr-case",
-                        dmc.TextInput(
-                            id="attr-case",
-                            value="",
-                            size="sm",
-                            placeholder="Untitled case",
-                            attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
-                        ),
-                        "Goes into the report.",
-                    ),
-                    _field(
-                        "Question",
-                        "attr-question",
-                        dmc.TextInput(
-                            id="attr-question",
-                            value="",
-                            size="sm",
-                            placeholder="Made from the claim",
-                            attributes={"input": {"maxLength": LONGEST, "dir": "auto"}},
-                        ),
-                        "Goes into the report.",
-                    ),
-                ],
-            ),
-            html.Details(
-                className="folded",
-                children=[html.Summary("Prior, duplicates, text in the report, stop, further readers"), _more()],
-            ),
-        ],
-    )
+    claim = shell.select(
+        "attr-claim", "Claim to test", searchable=True, clearable=True, size="sm", limit=200, maxDropdownHeight=320,
+        placeholder="No claim: which source is it?", nothingFoundMessage="No enrolled source has this name",
+    )  # fmt: skip
+    ecosystems = shell.select(
+        "attr-ecosystem", "Ecosystem and reader", size="sm", allowDeselect=False,
+        placeholder="Looking for ecosystems …",
+        comboboxProps={"zIndex": 300, "width": 500, "position": "bottom-end"},
+    )  # fmt: skip
+    names = {"attributes": {"input": {"maxLength": LONGEST, "dir": "auto"}}, "value": "", "size": "sm"}
+    case = dmc.TextInput(id="attr-case", placeholder="Untitled case", **names)
+    wording = dmc.TextInput(id="attr-question", placeholder="Made from the claim", **names)
+    weighed = "“This is served by …”; without one the leading source is weighed."
+    fields = [
+        _field("Claim to test", "attr-claim", claim, weighed),
+        _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
+        _field("Case", "attr-case", case, "Goes into the report."),
+        _field("Question", "attr-question", wording, "Goes into the report."),
+    ]
+    summary = html.Summary("Prior, duplicates, text in the report, stop, further readers")
+    more = html.Details([summary, _more()], className="folded")
+    return sections.step(2, "Question", "attr-title-2", html.Div(fields, className="asks"), more)
 
 
 def _more() -> Component:
-    return html.Div(
-        className="asks",
-        children=[
-            html.Div(
-                className="ask-field ask-wide",
-                children=[
-                    shell.segmented("attr-prior", PRIORS, "even", "Prior"),
-                    html.Div(
-                        id="attr-prior-claim",
-                        className="row",
-                        hidden=True,
-                        children=[
-                            dmc.NumberInput(
-                                id="attr-prior-share",
-                                value=50,
-                                min=0.1,
-                                max=99.9,
-                                step=5,
-                                suffix=" %",
-                                w=120,
-                                size="xs",
-                                attributes={"input": {"aria-label": "Prior probability of the claim in percent"}},
-                            ),
-                            html.Span("The other sources share the rest alike.", className="hint"),
-                        ],
-                    ),
-                    html.Div(
-                        id="attr-prior-own",
-                        hidden=True,
-                        children=dmc.Textarea(
-                            id="attr-prior-weights",
-                            value="",
-                            size="xs",
-                            autosize=True,
-                            minRows=4,
-                            placeholder="One a line: source = weight. Sources that are not named share the smallest.",
-                            attributes={"input": {"aria-label": "Weights of sources"}},
-                        ),
-                    ),
-                    html.Div(
-                        id="attr-prior-why",
-                        hidden=True,
-                        children=dmc.TextInput(
-                            id="attr-prior-statement",
-                            value="",
-                            size="xs",
-                            placeholder="Where this prior comes from",
-                            attributes={"input": {"aria-label": "Where this prior comes from", "maxLength": LONGEST}},
-                        ),
-                    ),
-                    html.Span(
-                        "A prior of the claim alone moves probabilities, not its log10 ratio or the verdict on it. "
-                        "Weights among the others move these too, and so does any prior where the answer is about a "
-                        "family.",
-                        className="hint",
-                    ),
-                ],
-            ),
-            html.Div(
-                className="ask-field",
-                children=[
-                    dmc.Switch(id="attr-again-count", checked=False, size="sm", label="Count duplicates"),
-                    html.Span("Word-for-word repeats are no new evidence; off leaves them out.", className="hint"),
-                ],
-            ),
-            html.Div(
-                className="ask-field",
-                children=[
-                    html.Div(
-                        className="switch-row",
-                        children=[
-                            dmc.Switch(id="attr-keep", checked=False, size="sm", label="Show text in the report"),
-                            dmc.NumberInput(
-                                id="attr-keep-count",
-                                value=KEPT_TEXT,
-                                min=1,
-                                max=10,
-                                step=1,
-                                w=96,
-                                size="xs",
-                                suffix=" traces",
-                                disabled=True,
-                                allowDecimal=False,
-                                attributes={"input": {"aria-label": "Traces whose text the report shows"}},
-                            ),
-                        ],
-                    ),
-                    html.Span(
-                        "Off: the report holds hashes and numbers, no text. On: it holds the prompts and responses of "
-                        "the traces that weigh most, for whoever gets the file.",
-                        className="hint",
-                    ),
-                ],
-            ),
-            html.Div(
-                id="attr-stop-place",
-                className="ask-field",
-                children=[
-                    shell.segmented(
-                        "attr-stop-level", stop_words((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Error of the stop"
-                    ),
-                    html.Span(
-                        "How often 'enough after so many traces' may name a wrong source. The result shows the "
-                        "other measured rates too; looking at them does not change what each states.",
-                        className="hint",
-                        id="attr-stop-note",
-                    ),
-                ],
-            ),
-            _field(
-                "Also read with",
-                "attr-also",
-                dmc.MultiSelect(
-                    id="attr-also",
-                    data=[],
-                    value=[],
-                    size="sm",
-                    maxValues=MOST_ALSO,
-                    placeholder="One reader only",
-                    clearable=True,
-                    comboboxProps={"zIndex": 300},
-                    attributes=shell.named("Further ecosystems that read the same traces"),
-                ),
-                "Shows what hangs on the reader: each reads all traces once more, beside the answer.",
-            ),
-        ],
+    def aria(label: str, **more: Any) -> dict[str, Any]:
+        return {"input": {"aria-label": label, **more}}
+
+    share = dmc.NumberInput(
+        id="attr-prior-share", value=50, min=0.1, max=99.9, step=5, suffix=" %", w=120, size="xs",
+        attributes=aria("Prior probability of the claim in percent"),
+    )  # fmt: skip
+    own = dmc.Textarea(
+        id="attr-prior-weights", value="", size="xs", autosize=True, minRows=4,
+        placeholder="One a line: source = weight. Sources that are not named share the smallest.",
+        attributes=aria("Weights of sources"),
+    )  # fmt: skip
+    why = "Where this prior comes from"
+    statement = dmc.TextInput(
+        id="attr-prior-statement", value="", size="xs", placeholder=why, attributes=aria(why, maxLength=LONGEST)
     )
+    rest = sections.hint("The other sources share the rest alike.")
+    prior = [
+        shell.segmented("attr-prior", PRIORS, "even", "Prior"),
+        html.Div([share, rest], id="attr-prior-claim", className="row", hidden=True),
+        html.Div(own, id="attr-prior-own", hidden=True),
+        html.Div(statement, id="attr-prior-why", hidden=True),
+        sections.hint(
+            "A prior of the claim alone moves probabilities, not its log10 ratio or the verdict on it. Weights among "
+            "the others move these too, and so does any prior where the answer is about a family."
+        ),
+    ]
+    duplicates = [
+        dmc.Switch(id="attr-again-count", checked=False, size="sm", label="Count duplicates"),
+        sections.hint("Word-for-word repeats are no new evidence; off leaves them out."),
+    ]
+    count = dmc.NumberInput(
+        id="attr-keep-count", value=KEPT_TEXT, min=1, max=10, step=1, w=96, size="xs", suffix=" traces", disabled=True,
+        allowDecimal=False, attributes=aria("Traces whose text the report shows"),
+    )  # fmt: skip
+    keep = dmc.Switch(id="attr-keep", checked=False, size="sm", label="Show text in the report")
+    text = [
+        html.Div([keep, count], className="switch-row"),
+        sections.hint(
+            "Off: the report holds hashes and numbers, no text. On: it holds the prompts and responses of the traces "
+            "that weigh most, for whoever gets the file."
+        ),
+    ]
+    stop = [
+        shell.segmented("attr-stop-level", stop_words((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Error of the stop"),
+        sections.hint(
+            "How often 'enough after so many traces' may name a wrong source. The result shows the other measured "
+            "rates too; looking at them does not change what each states.",
+            id="attr-stop-note",
+        ),
+    ]
+    also = dmc.MultiSelect(
+        id="attr-also", data=[], value=[], size="sm", maxValues=MOST_ALSO, placeholder="One reader only",
+        clearable=True, comboboxProps={"zIndex": 300},
+        attributes=shell.named("Further ecosystems that read the same traces"),
+    )  # fmt: skip
+    further = "Shows what hangs on the reader: each reads all traces once more, beside the answer."
+    children = [
+        html.Div(prior, className="ask-field ask-wide"),
+        html.Div(duplicates, className="ask-field"),
+        html.Div(text, className="ask-field"),
+        html.Div(stop, id="attr-stop-place", className="ask-field"),
+        _field("Also read with", "attr-also", also, further),
+    ]
+    return html.Div(children, className="asks")
 
 
 def stop_words(levels: Sequence[float]) -> dict[str, str]:
@@ -244,10 +131,8 @@ def stop_words(levels: Sequence[float]) -> dict[str, str]:
 
 
 def _field(word: str, identity: str, field: Component, hint: shell.Children) -> Component:
-    return html.Div(
-        [html.Label(word, htmlFor=identity, className="choice-label"), field, html.Span(hint, className="hint")],
-        className="ask-field",
-    )
+    label = html.Label(word, htmlFor=identity, className="choice-label")
+    return html.Div([label, field, sections.hint(hint)], className="ask-field")
 
 
 def ecosystem(name: str | None) -> Ecosystem | None:
@@ -256,20 +141,20 @@ def ecosystem(name: str | None) -> Ecosystem | None:
     return next((one for one in known if one.name == name), known[0] if known else None)
 
 
-def asked_for(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> Ecosystem | None:
+def asked_for(known: Sequence[Ecosystem], link: Mapping[str, str]) -> Ecosystem | None:
     """The ecosystem that a link names, or the one of the reader and roster that stand in the header."""
     for one in known:
-        if one.name == wanted.get("ecosystem"):
+        if one.name == link.get("ecosystem"):
             return one
-    reader, roster = wanted.get("reader"), wanted.get("roster")
+    reader, roster = link.get("reader"), link.get("roster")
     fitting = [one for one in known if one.reader == (reader or one.reader)]
     other = fitting[0] if reader and fitting else None
     return next((one for one in fitting if roster and one.roster == roster), other)
 
 
-def not_enrolled(known: Sequence[Ecosystem], wanted: Mapping[str, str]) -> tuple[str, str] | None:
+def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[str, str] | None:
     """What to say where the reader or roster of the header scores nothing here, and the command if any."""
-    reader, chosen = wanted.get("reader") or "", wanted.get("roster")
+    reader, chosen = link.get("reader") or "", link.get("roster")
     rosters = {one.roster for one in known if one.reader == reader}
     if questions().problem() or not questions().knows(reader) or (rosters and chosen in {None, "", *rosters}):
         return None
@@ -338,10 +223,7 @@ def weights(
 ) -> dict[str, float] | None:
     """The prior that a person chose, None for the same weight for every source.
 
-    Raises
-    ------
-    AtlasError
-        If a line of weights cannot be read, with its number, or a claim's share has no claim.
+    Raises AtlasError if a line of weights cannot be read, with its number, or a claim's share has no claim.
     """
     if kind == "claim":
         if not claim:
@@ -368,39 +250,20 @@ def weights(
 
 
 CHOICES = {
-    "ecosystem": State("attr-ecosystem", "value"),
-    "claim": State("attr-claim", "value"),
-    "prior": State("attr-prior", "value"),
-    "share": State("attr-prior-share", "value"),
-    "weights": State("attr-prior-weights", "value"),
-    "statement": State("attr-prior-statement", "value"),
-    "case": State("attr-case", "value"),
-    "question": State("attr-question", "value"),
-    "duplicates": State("attr-again-count", "checked"),
-    "keep": State("attr-keep", "checked"),
-    "count": State("attr-keep-count", "value"),
-    "stop": State("attr-stop-level", "value"),
-    "also": State("attr-also", "value"),
+    name: State(f"attr-{field}", "checked" if name in ("duplicates", "keep") else "value")
+    for name, field in {
+        **{"ecosystem": "ecosystem", "claim": "claim", "prior": "prior", "share": "prior-share"},
+        **{"weights": "prior-weights", "statement": "prior-statement", "case": "case", "question": "question"},
+        **{"duplicates": "again-count", "keep": "keep", "count": "keep-count", "stop": "stop-level", "also": "also"},
+    }.items()
 }
 """Where the choices of this step stand in the page."""
 
 
 def settings(chosen: Mapping[str, Any], columns: Columns, encoding: str | None = None) -> Settings:
-    """What the audit is asked for.
+    """What the audit is asked for: values of :data:`CHOICES` and the columns that a person mapped.
 
-    Parameters
-    ----------
-    chosen : mapping
-        Values of :data:`CHOICES`.
-    columns : Columns
-        What a person mapped.
-    encoding : str, optional
-        In place of the one that is recognised.
-
-    Raises
-    ------
-    AtlasError
-        If no ecosystem is there, or the prior cannot be read.
+    Raises AtlasError if no ecosystem is there, or the prior cannot be read.
     """
     one = ecosystem(chosen["ecosystem"])
     if one is None:
@@ -431,45 +294,33 @@ def register(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("attribute", "choices"),
         Output("attr-link", "data"),
-        Input("attr-ecosystem", "value"),
-        Input("attr-claim", "value"),
-        Input("attr-mode", "value"),
+        *sections.places(Input, "attr-ecosystem.value attr-claim.value attr-mode.value"),
     )
 
     @app.callback(
-        Output("attr-ecosystem", "data"),
-        Output("attr-ecosystem", "value"),
-        Output("attr-ecosystem", "placeholder"),
-        Input("attr-wanted", "data"),
-        Input("attr-upload", "data"),
-        Input("attr-admitted", "data"),
+        *sections.places(Output, "attr-ecosystem.data attr-ecosystem.value attr-ecosystem.placeholder"),
+        *sections.places(Input, "attr-wanted.data attr-upload.data attr-admitted.data"),
         State("attr-ecosystem", "value"),
     )
-    def offered(wanted: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None) -> Any:
+    def offered(link: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None) -> Any:
         known = visitor.ecosystems()
-        link = asked_for(known, wanted)
-        asked = (upload or {}).get("enrolment") or now or (link.name if link else None)
-        chosen = asked if asked in {one.name for one in known} else known[0].name if known else None
+        named = asked_for(known, link)
+        wish = (upload or {}).get("enrolment") or now or (named.name if named else None)
+        chosen = wish if wish in {one.name for one in known} else known[0].name if known else None
         empty = "Nothing is enrolled here" if visitor.known() else "Give the token first"
         return ecosystem_options(known), chosen, "Choose an ecosystem" if known else empty
 
     @app.callback(
-        Output("attr-claim", "data"),
-        Output("attr-claim", "value"),
-        Output("attr-ecosystem-note", "children"),
-        Output("attr-stop-level", "data"),
-        Output("attr-stop-level", "value"),
-        Output("attr-stop-place", "hidden"),
-        Output("attr-also", "data"),
-        Output("attr-also", "value"),
+        *sections.places(
+            Output,
+            "attr-claim.data attr-claim.value attr-ecosystem-note.children attr-stop-level.data "
+            "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value",
+        ),
         Input("attr-ecosystem", "value"),
-        State("attr-claim", "value"),
-        State("attr-wanted", "data"),
-        State("attr-stop-level", "value"),
-        State("attr-also", "value"),
+        *sections.places(State, "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value"),
     )
     def sources(
-        name: str | None, claim: str | None, wanted: dict[str, str], level: str | None, also: list[str] | None
+        name: str | None, claim: str | None, link: dict[str, str], level: str | None, also: list[str] | None
     ) -> Any:
         if not name:
             why = (
@@ -479,28 +330,26 @@ def register(app: Dash) -> None:
         one = ecosystem(name)
         if one is None:
             return (no_update,) * 8
-        kept = claim or wanted.get("claim")
+        wish = claim or link.get("claim")
         brings = visitor.service().brings(one.name)
         rates = stop_words(brings.stop_levels)
         usual = f"{STOP_LEVEL:g}"
         others = [other for other in visitor.ecosystems() if other.name != one.name]
         names = {other.name for other in others}
-        lacking = not_enrolled([one, *others], wanted)
+        lacking = not_enrolled([one, *others], link)
         return (
             grouped(one.sources, one.families, known_sources(questions())),
-            kept if kept in one.sources else None,
+            wish if wish in one.sources else None,
             [told(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,
             ecosystem_options(others),
-            [held for held in also or () if held in names],
+            [other for other in also or () if other in names],
         )
 
     @app.callback(
-        Output("attr-prior-claim", "hidden"),
-        Output("attr-prior-own", "hidden"),
-        Output("attr-prior-why", "hidden"),
+        *sections.places(Output, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden"),
         Input("attr-prior", "value"),
     )
     def prior_fields(kind: str) -> Any:
@@ -511,17 +360,8 @@ def register(app: Dash) -> None:
         return not checked
 
 
-def stores(wanted: dict[str, str]) -> list[Component]:
+def stores(link: dict[str, str]) -> list[Component]:
     """What the page remembers between its callbacks; no text of a trace."""
-    return [
-        dcc.Store(id="attr-wanted", data=wanted),
-        dcc.Store(id="attr-upload"),
-        dcc.Store(id="attr-admitted"),
-        dcc.Store(id="attr-columns"),
-        dcc.Store(id="attr-link"),
-        dcc.Store(id="attr-watch"),
-        dcc.Store(id="attr-followed"),
-        dcc.Store(id="attr-job", storage_type="session"),
-        dcc.Store(id="attr-ended"),
-        dcc.Store(id="attr-heat-choice"),
-    ]
+    names = ("wanted", "upload", "admitted", "columns", "link", "watch", "followed", "job", "ended", "heat-choice")
+    more: dict[str, dict[str, Any]] = {"wanted": {"data": link}, "job": {"storage_type": "session"}}
+    return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names]

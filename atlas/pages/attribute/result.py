@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import dash_mantine_components as dmc
 import pandas as pd
-from dash import dcc, html
+from dash import html
 from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import QueryCache
 from atlas.figures import evidence as figures
 from atlas.figures.attribution import rate_text
+from atlas.figures.evidence import number
 from atlas.pages.attribute import frames, sections
 from atlas.pages.attribute.frames import Report
-from atlas.pages.attribute.heat import number
 from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
@@ -36,8 +36,7 @@ QUESTIONS = {
     "left": "What was left out?",
 }
 BIASED = "Each trace holds what the calibration adds for its source."
-SHOWN = 10
-"""Candidates, neighbours and families that are listed at once; the table holds all."""
+SHOWN = 10  # candidates, neighbours and families that are listed at once; the table holds all
 
 
 def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Mapping[str, str]) -> Component:
@@ -49,62 +48,23 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         rows = [*rows[:-1], subject]
     body = []
     for row in rows:
-        role = (
-            "claimed"
-            if row["source"] == results["claimed"]
-            else "leading"
-            if row["source"] == results["leader"]
-            else ""
-        )
-        body.append(
-            html.Tr(
-                className="here" if row["source"] == results["subject"] else "",
-                children=[
-                    html.Th(
-                        html.Span(
-                            [
-                                *named(view, row["source"], known),
-                                *([html.Span(role, className="role")] if role else []),
-                            ],
-                            className="marked",
-                        ),
-                        scope="row",
-                    ),
-                    html.Td(
-                        html.Span(
-                            [
-                                shell.symbol(marks[row["family"]], view.theme),
-                                html.Span(row["family"], dir="auto", className="legend-name"),
-                            ],
-                            className="marked",
-                        )
-                    ),
-                    html.Td(
-                        html.Span(
-                            html.Span(
-                                className="share-fill", style={"width": f"{100 * (row['probability'] or 0):.2f}%"}
-                            ),
-                            className="share-track",
-                            **{"aria-hidden": "true"},
-                        ),
-                        className="share-cell",
-                    ),
-                    html.Td(_share(row["probability"]), className="number"),
-                    html.Td(
-                        "–"
-                        if row["source"] == results["subject"] or not results["stated"]
-                        else number(row["log10_ratio"], 2),
-                        className="number",
-                    ),
-                ],
-            )
-        )
+        source, subject = row["source"], row["source"] == results["subject"]
+        roles = {results["leader"]: "leading", results["claimed"]: "claimed"}
+        role = [html.Span(roles[source], className="role")] if source in roles else []
+        family = html.Span(row["family"], dir="auto", className="legend-name")
+        share = {"width": f"{100 * (row['probability'] or 0):.2f}%"}
+        bar = html.Span(className="share-fill", style=share)
+        ratio = "–" if subject or not results["stated"] else number(row["log10_ratio"], 2)
+        cells = [
+            html.Th(html.Span([*named(view, source, known), *role], className="marked"), scope="row"),
+            html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
+            html.Td(html.Span(bar, className="share-track", **{"aria-hidden": "true"}), className="share-cell"),
+            html.Td(_share(row["probability"]), className="number"),
+            html.Td(ratio, className="number"),
+        ]
+        body.append(html.Tr(cells, className="here" if subject else ""))
     heads = ["source", "family", "", "probability", "log10 ratio over it"]
-    return html.Table(
-        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
-        className="small wide candidates",
-        **{"aria-label": "The most probable sources"},
-    )
+    return shell.small_table(heads, body, "The most probable sources", "small wide candidates")
 
 
 def _split(reader: str) -> str:
@@ -136,14 +96,10 @@ def sensitivity(report: Report) -> str:
     out, points = results["leave_one_out"], results["spread"]["points"]
     half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
     changes = int(out["leader_changes"])
+    changed = f"changes for {changes:,} of {results['traces']:,} traces" if changes else "never changes"
     text = (
         f"Without any one trace the log10 ratio against the best other source (plain sum) lies between "
-        f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; "
-        + (
-            "the leading source never changes."
-            if not changes
-            else f"the leading source changes for {changes:,} of {results['traces']:,} traces."
-        )
+        f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; the leading source {changed}."
     )
     if half:
         text += (
@@ -154,17 +110,7 @@ def sensitivity(report: Report) -> str:
 
 
 def result(report: Report, cache: QueryCache, view: View, landing: Component | None) -> Component:
-    """The whole result.
-
-    Parameters
-    ----------
-    report : mapping
-    cache : QueryCache
-    view : View
-        With the header's choices and theme.
-    landing : Component or None
-        From :func:`atlas.pages.attribute.landing.section`.
-    """
+    """The whole result; ``landing`` comes from :func:`atlas.pages.attribute.landing.section`."""
     results = report["results"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
     marks, known = marks_of(cache, report["reference"]["families"]), known_sources(cache)
@@ -179,65 +125,38 @@ def result(report: Report, cache: QueryCache, view: View, landing: Component | N
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
+    show = partial(sections.section, made=made, badge=live)
+    grows = [
+        shell.term("log10 ratio", RATIO_HELP),
+        f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the traces up in "
+        "the order of arrival (hollow where another source leads), the band holds 90 % of "
+        f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
+    ]
+    curve = sections.graph("evidence", figures.evidence_curve(report, theme=view.theme))
+    explains = [
+        shell.term("Probability", PROBABILITY_HELP),
+        f" {calibrated if results['stated'] else 'not stated here'} for {many.removeprefix('n = ')}; prior: "
+        f"{report['reference']['prior_statement']} {family_answer(report)} "
+        f"n = {len(results['candidates'])} enrolled sources.",
+    ]
+    table = candidates(report, marks, view, known)
+    adds = (
+        f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. Click a bar for "
+        f"its words.{bias} {many}.{rest}"
+    )
+    bars = sections.graph("adds", figures.contributions(report, theme=view.theme))
+    stems = sections.graph("without", figures.leave_one_out(report, theme=view.theme))
+    two = [
+        show("adds", QUESTIONS["adds"], adds, bars, height=320),
+        show("without", QUESTIONS["without"], sensitivity(report), stems, height=320),
+    ]
     return html.Div(
-        children=[
+        [
             verdict(report),
             exports(report),
-            sections.section(
-                "evidence",
-                QUESTIONS["evidence"],
-                [
-                    shell.term("log10 ratio", RATIO_HELP),
-                    f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the "
-                    "traces up in the order of arrival (hollow where another source leads), the band holds 90 % of "
-                    f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
-                ],
-                sections.graph("evidence", figures.evidence_curve(report, theme=view.theme)),
-                made=made,
-                badge=live,
-                height=380,
-                controls=_stops(report),
-            ),
-            sections.section(
-                "candidates",
-                QUESTIONS["candidates"],
-                [
-                    shell.term("Probability", PROBABILITY_HELP),
-                    f" {calibrated if results['stated'] else 'not stated here'} for "
-                    f"{n:,} trace{'s' if n != 1 else ''}; prior: "
-                    f"{report['reference']['prior_statement']} {family_answer(report)} "
-                    f"n = {len(results['candidates'])} enrolled sources.",
-                ],
-                candidates(report, marks, view, known),
-                made=made,
-                badge=live,
-                height=None,
-                picture=False,
-            ),
-            html.Div(
-                className="two",
-                children=[
-                    sections.section(
-                        "adds",
-                        QUESTIONS["adds"],
-                        f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. "
-                        f"Click a bar for its words.{bias} {many}.{rest}",
-                        sections.graph("adds", figures.contributions(report, theme=view.theme)),
-                        made=made,
-                        badge=live,
-                        height=320,
-                    ),
-                    sections.section(
-                        "without",
-                        QUESTIONS["without"],
-                        sensitivity(report),
-                        sections.graph("without", figures.leave_one_out(report, theme=view.theme)),
-                        made=made,
-                        badge=live,
-                        height=320,
-                    ),
-                ],
-            ),
+            show("evidence", QUESTIONS["evidence"], grows, curve, height=380, controls=_stops(report)),
+            show("candidates", QUESTIONS["candidates"], explains, table, height=None, picture=False),
+            html.Div(two, className="two"),
             readers(report, live, made),
             tokens(report, live, made, known),
             landing,
@@ -254,47 +173,29 @@ def readers(report: Report, live: Component, made: Component) -> Component | Non
     rows = frames.readers(report)
     if len(rows) < 2:
         return None
-    body = [
-        html.Tr(
-            className="here" if at == 0 else "",
-            children=[
-                html.Th(
-                    [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")], scope="row"
-                ),
-                html.Td(row.verdict),
-                html.Td(shell.source_name(row.leader)),
-                html.Td(
-                    [
-                        "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} ",
-                        html.Span(
-                            "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}",
-                            className="soft",
-                        ),
-                    ],
-                    className="number",
-                ),
-                html.Td("–" if pd.isna(row.unknown_p) else rate_text(row.unknown_p), className="number"),
-            ],
-        )
-        for at, row in enumerate(rows.itertuples(index=False))
-    ]
+    body = []
+    for at, row in enumerate(rows.itertuples(index=False)):
+        who = [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")]
+        ratio = "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} "
+        between = "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}"
+        cells = [
+            html.Th(who, scope="row"),
+            html.Td(row.verdict),
+            html.Td(shell.source_name(row.leader)),
+            html.Td([ratio, html.Span(between, className="soft")], className="number"),
+            html.Td("–" if pd.isna(row.unknown_p) else rate_text(row.unknown_p), className="number"),
+        ]
+        body.append(html.Tr(cells, className="" if at else "here"))
     heads = ["ecosystem and reader", "answer", "leading source", "log10 ratio, 90 % of resamples", "unknown p"]
     agree = rows["leader"].nunique() == 1
-    said = "All of them lead to the same source." if agree else "They do not lead to the same source."
-    return sections.section(
-        "readers",
-        QUESTIONS["readers"],
+    alike = "All of them lead to the same source." if agree else "They do not lead to the same source."
+    sentence = (
         f"The answer above is that of the first one; the others read the same {report['results']['traces']:,} traces "
-        f"under even priors. {said} n = {len(rows)} readers.",
-        html.Table(
-            [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(body)],
-            className="small wide",
-            **{"aria-label": QUESTIONS["readers"]},
-        ),
-        made=made,
-        badge=live,
-        height=None,
-        picture=False,
+        f"under even priors. {alike} n = {len(rows)} readers."
+    )
+    table = shell.small_table(heads, body, QUESTIONS["readers"])
+    return sections.section(
+        "readers", QUESTIONS["readers"], sentence, table, made=made, badge=live, height=None, picture=False
     )
 
 
@@ -313,48 +214,34 @@ def tokens(report: Report, live: Component, made: Component, known: Mapping[str,
     """The place of the heat map, with the choice of a trace and of two candidates."""
     results = report["results"]
     traces = sorted(report["traces"], key=lambda trace: -abs(trace["log10_ratio"]))[:500]
+    words = "Trace {number:,} · adds {adds} · {tokens:,} tokens"
     offered = [
-        {
-            "value": str(trace["number"]),
-            "label": f"Trace {trace['number']:,} · adds {number(trace['log10_ratio'], 2)} · {trace['tokens']:,} tokens",
-        }
+        {"value": str(trace["number"]), "label": words.format(**(trace | {"adds": number(trace["log10_ratio"], 2)}))}
         for trace in traces
     ]
     sources = grouped(report["reference"]["sources"], report["reference"]["families"], known)
+    method = report["method"]["reader"].partition("/")[0]
+    sentence = [
+        _split(report["method"]["reader"]),
+        shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
+        " of two candidates belongs to no word; it is spread evenly."
+        if method in (*ENCODED, TEXT_TUNED, FUSED_TUNED)
+        else " of two candidates split exactly over the words of a response. Hover a word for its share.",
+        _beyond_words(report),
+    ]
+    nothing = shell.empty("No trace is chosen yet", "Choose one above, or click a bar")
+    place = html.Div(id="heat", className="heat-place", children=nothing)
+    first, rival = offered[0]["value"] if offered else None, results["leave_one_out"]["rival"]
     return sections.section(
-        "tokens",
-        QUESTIONS["tokens"],
-        [
-            _split(report["method"]["reader"]),
-            shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
-            " of two candidates belongs to no word; it is spread evenly."
-            if report["method"]["reader"].partition("/")[0] in (*ENCODED, TEXT_TUNED, FUSED_TUNED)
-            else " of two candidates split exactly over the words of a response. Hover a word for its share.",
-            _beyond_words(report),
-        ],
-        dcc.Loading(
-            html.Div(
-                id="heat",
-                className="heat-place",
-                children=shell.empty("No trace is chosen yet", "Choose one above, or click a bar"),
-            ),
-            delay_show=300,
-            custom_spinner=html.Div("Reading the trace once more …", className="working"),
-            overlay_style={"visibility": "visible"},
-            parent_className="loading",
-        ),
-        made=made,
-        badge=live,
-        height=None,
-        picture=False,
+        "tokens", QUESTIONS["tokens"], sentence,
+        shell.loading(place, "Reading the trace once more …", parent_className="loading"),
+        made=made, badge=live, height=None, picture=False,
         controls=[
-            _choose("heat-trace", "Trace", offered, offered[0]["value"] if offered else None, "Trace to look into"),
+            _choose("heat-trace", "Trace", offered, first, "Trace to look into"),
             _choose("heat-source", "For", sources, results["subject"], "Candidate that the words may speak for"),
-            _choose(
-                "heat-rival", "Against", sources, results["leave_one_out"]["rival"], "Candidate to hold it against"
-            ),
+            _choose("heat-rival", "Against", sources, rival, "Candidate to hold it against"),
         ],
-    )
+    )  # fmt: skip
 
 
 def _beyond_words(report: Report) -> str:
@@ -374,17 +261,12 @@ def excluded(report: Report, live: Component, made: Component) -> Component | No
     notes = [html.P(note, className="sentence") for note in report["input"]["notes"]]
     if frame.empty:
         return html.Div(notes) if notes else None
+    sentence = f"Places of {report['input']['name']} that were not scored. n = {len(frame):,}."
+    table = shell.table(frame.head(2_000), identity="left-grid")
     return sections.section(
-        "left",
-        QUESTIONS["left"],
-        f"Places of {report['input']['name']} that were not scored. n = {len(frame):,}.",
-        html.Div([shell.table(frame.head(2_000), identity="left-grid"), *notes], style={"height": "100%"}),
-        made=made,
-        badge=live,
-        height=min(360, 96 + 34 * len(frame)),
-        picture=False,
-        table=False,
-    )
+        "left", QUESTIONS["left"], sentence, html.Div([table, *notes], style={"height": "100%"}), made=made, badge=live,
+        height=min(360, 96 + 34 * len(frame)), picture=False, table=False,
+    )  # fmt: skip
 
 
 def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -432,23 +314,11 @@ def named(view: View, source: str, known: Mapping[str, str]) -> list[Component]:
 
 
 def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | None, meaning: str) -> Component:
-    return shell.labelled(
-        label,
-        identity,
-        dmc.Select(
-            id=identity,
-            data=data,
-            value=value,
-            searchable=True,
-            allowDeselect=False,
-            size="xs",
-            maxDropdownHeight=320,
-            limit=200,
-            comboboxProps={"zIndex": 300},
-            nothingFoundMessage="Nothing has this name",
-            attributes=shell.named(meaning),
-        ),
-    )
+    field = shell.select(
+        identity, meaning, data, value=value, searchable=True, allowDeselect=False, size="xs", maxDropdownHeight=320,
+        limit=200, nothingFoundMessage="Nothing has this name",
+    )  # fmt: skip
+    return shell.labelled(label, identity, field)
 
 
 def redrawn(name: str, report: Report, theme: Theme, level: float | None = None) -> Any:

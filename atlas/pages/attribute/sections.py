@@ -1,16 +1,17 @@
-"""Figures of a live result: the same head, table, CSV and pictures as everywhere, with 'live' instead of a build.
+"""Parts of the page: numbered steps, progress, numbers of an answer, and the figures of a live result.
 
-Their numbers belong to one visitor's traces and to no generation, so rows come from the visitor's report, never from
-the store, and there is no link to copy: a link does not carry traces.
+A live figure has the same head, table, CSV and pictures as everywhere, with 'live' instead of a build. Its numbers
+belong to one visitor's traces and to no generation, so rows come from the visitor's report, never from the store, and
+there is no link to copy: a link does not carry traces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import dash_mantine_components as dmc
-from dash import dcc, html
+from dash import Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -19,6 +20,67 @@ from backend.methods.registry import SEVERAL, TEXT
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
 )
+D = TypeVar("D", Output, Input, State)
+NOTHING = {"width": "0%"}  # style of a bar before anything has been read
+
+
+def places(kind: type[D], names: str) -> list[D]:
+    """Outputs, inputs or states ``id.property`` for a callback; an output with a star is another callback's too."""
+    found = [(*name.rstrip("*").rsplit(".", 1), name.endswith("*")) for name in names.split()]
+    return [kind(at, what, **({"allow_duplicate": True} if shared else {})) for at, what, shared in found]
+
+
+def step(number: int, title: str, identity: str, *children: Component) -> Component:
+    """A numbered step with its heading on the left."""
+    head = html.H2([html.Span(f"{number}", className="step-number"), title], id=identity)
+    body = html.Div(list(children), className="step-body")
+    return html.Section([head, body], className="step", **{"aria-labelledby": identity})
+
+
+def progress(prefix: str, message: Component | None = None, below: Sequence[Component] = ()) -> Component:
+    """How far a job is: words, a way to cancel with a message next to it, a bar, and what is shown below.
+
+    The ids begin with ``prefix``: -progress, -words, -cancel, -bar.
+    """
+    line = [html.Span(id=f"{prefix}-words", role="status")]
+    line += [html.Button("Cancel", id=f"{prefix}-cancel", className="button"), *([] if message is None else [message])]
+    fill = html.Div(id=f"{prefix}-bar", className="progress-fill", style=NOTHING)
+    track = html.Div(fill, className="progress-track", **{"aria-hidden": "true"})
+    children = [html.Div(line, className="progress-line"), track, *below]
+    return html.Div(children, id=f"{prefix}-progress", className="progress", hidden=True)
+
+
+def bar(done: int, total: int) -> dict[str, str]:
+    """Style of the bar of a job."""
+    return {"width": f"{100 * done / max(total, 1):.1f}%"}
+
+
+def hint(words: shell.Children, **options: Any) -> Component:
+    """Words that explain a choice, or the place for them."""
+    return html.Span(words, className="hint", **options)
+
+
+def notice(identity: str, urgency: str = "assertive") -> Component:
+    """A place in which something is said aloud when it changes."""
+    return html.Div(id=identity, **{"aria-live": urgency})
+
+
+def answer_box(tone: str, kicker: Sequence[Any], headline: Component, *rest: Component, **options: Any) -> Component:
+    """An answer: what it is about, its word, and what follows from it."""
+    children = [html.P(list(kicker), className="kicker long"), headline, *rest]
+    return html.Section(children, className=f"verdict verdict-{tone}", **options)
+
+
+def answer_word(identity: str, sign: str, *words: Any) -> Component:
+    """The word of an answer behind its sign."""
+    mark = html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"})
+    return html.H2([mark, *words], id=identity, className="verdict-word")
+
+
+def fact(word: str, meaning: str, value: str, note: str) -> Component:
+    """One number of an answer, with its name and what it says."""
+    number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
+    return html.Div([html.Dt(shell.term(word, meaning) if meaning else word), html.Dd(number)])
 
 
 def section(
@@ -36,34 +98,14 @@ def section(
     beside: Component | None = None,
     below: Component | None = None,
 ) -> Component:
-    """One figure or table of a live result.
-
-    Parameters
-    ----------
-    name : str
-        Of :data:`atlas.pages.attribute.FIGURES`.
-    question : str
-    sentence : children
-        What is shown, with the number of observations.
-    content : Component
-        The graph (:func:`graph`) or a table.
-    made : Component
-        From :func:`made_of`.
-    badge : Component
-        From :func:`badge`.
-    height : int or None
-    picture, table : bool
-        Whether it can be saved as a picture, and shown as rows.
-    controls, beside, below : optional
-    """
+    """One figure or table of a live result; ``picture`` and ``table`` say whether it can be saved and shown as rows."""
+    label = {"role": "img", "aria-label": question} if picture else {}
     body = html.Div(
         id={"type": BODY, "figure": name},
         className="figure-body",
         style={"height": height} if height else {},
         children=[
-            html.Div(
-                content, className="figure-drawing", **({"role": "img", "aria-label": question} if picture else {})
-            ),
+            html.Div(content, className="figure-drawing", **label),
             html.Div(id={"type": ROWS, "figure": name}, className="figure-table"),
         ],
     )
@@ -80,13 +122,9 @@ def section(
 
 def graph(name: str, figure: Any) -> Component:
     """The drawing of a live figure; its theme follows the header's."""
-    return dcc.Graph(
-        id={"type": GRAPH, "figure": name},
-        figure=figure,
-        responsive=True,
-        className="graph",
-        config={"displayModeBar": False, "displaylogo": False, "doubleClick": False},
-    )
+    config = {"displayModeBar": False, "displaylogo": False, "doubleClick": False}
+    identity = {"type": GRAPH, "figure": name}
+    return dcc.Graph(id=identity, figure=figure, responsive=True, className="graph", config=config)
 
 
 def badge(enrolment_sha256: str) -> Component:
@@ -100,27 +138,20 @@ def badge(enrolment_sha256: str) -> Component:
 
 def made_of(report: Mapping[str, Any]) -> Component:
     """What made the numbers of a report."""
-    method, facts = report["method"], report["method"]["facts"]
-    told = {
+    method, facts, spread = report["method"], report["method"]["facts"], report["results"]["spread"]
+    pairs = {
         "Date": report["created"].replace("T", " ")[:19] + " UTC",
         "Ecosystem": f"{report['reference']['enrolment']}, {len(report['reference']['sources'])} sources",
-        "Enrolment": _hash(method["enrolment_sha256"]),
+        "Enrolment": shell.hashed(method["enrolment_sha256"]),
         "Reader": f"{method['reader']}, {_read(method)}, {method['probes']} probes",
-        "Proxy": _hash(facts.get("proxy_hash")),
-        "Data": _hash(facts.get("data_hash")),
-        "File": _hash(report["input"]["sha256"]),
+        "Proxy": shell.hashed(facts.get("proxy_hash")),
+        "Data": shell.hashed(facts.get("data_hash")),
+        "File": shell.hashed(report["input"]["sha256"]),
         "Code": method["code_version"],
         "Engine": method["engine"],
-        "Orders, seed": f"{report['results']['spread']['orders']}, {report['results']['spread']['seed']}",
+        "Orders, seed": f"{spread['orders']}, {spread['seed']}",
     }
-    return html.Div(
-        className="build",
-        children=[
-            html.Div(html.Strong("Live attribution"), className="build-head"),
-            html.Code(report["command"], className="command"),
-            html.Dl([part for word, fact in told.items() if fact for part in (html.Dt(word), html.Dd(fact))]),
-        ],
-    )
+    return shell.build(html.Strong("Live attribution"), report["command"], pairs)
 
 
 def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Component:
@@ -131,34 +162,18 @@ def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Compone
     buttons.append(tool(CSV, "download", "CSV"))
     if picture:
         buttons += [tool("png", "picture", "PNG"), tool("svg", "picture", "SVG")]
-    buttons.append(
-        dmc.Popover(
-            width=420,
-            position="bottom-end",
-            shadow="none",
-            trapFocus=False,
-            withinPortal=True,
-            zIndex=350,
-            children=[
-                dmc.PopoverTarget(tool("live-made", "origin", "How was this made?")),
-                dmc.PopoverDropdown(html.Div(made, className="made")),
-            ],
-        )
-    )
-    return html.Div(
-        className="tools",
-        role="group",
-        **{"aria-label": "About this figure"},
-        children=[*buttons, dcc.Download(id={"type": DOWNLOAD, "figure": name})],
-    )
+    button = dmc.PopoverTarget(tool("live-made", "origin", "How was this made?"))
+    builds = dmc.PopoverDropdown(html.Div(made, className="made"))
+    popover = dmc.Popover(
+        [button, builds], width=420, position="bottom-end", shadow="none", trapFocus=False, withinPortal=True,
+        zIndex=350,
+    )  # fmt: skip
+    children = [*buttons, popover, dcc.Download(id={"type": DOWNLOAD, "figure": name})]
+    return html.Div(children, className="tools", role="group", **{"aria-label": "About this figure"})
 
 
 def _read(method: Mapping[str, Any]) -> str:
     """What the heads read, and where traces are placed when that is no block."""
     blocks = f"block {', '.join(map(str, method['layers']))}"
-    said = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
-    return said.get(method["block"], blocks)
-
-
-def _hash(value: object) -> Component | str:
-    return html.Code(f"sha256 {value[:16]}…", title=value) if isinstance(value, str) and value else ""
+    words = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
+    return words.get(method["block"], blocks)

@@ -9,6 +9,7 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
+from atlas import shell
 from atlas.figures import ratios
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import sections
@@ -27,28 +28,18 @@ WINDOWS = {"same": "the same source", "sibling": "two sources of one family", "f
 
 def validated(report: Report) -> Component:
     """What the validation of the ecosystem says about just such a case: as many traces, as long."""
-    held = report.get("validation")
+    found = report.get("validation")
     title = html.H2("How well does this do in such a case?", id="title-validated")
-    if not held:
+    if not found:
         body: list[Component] = [html.P(unvalidated(report), className="sentence"), *_make_validation(report)]
     else:
-        cut = "whole responses" if held["condition"] == "clean" else f"responses cut like {held['condition']}"
-        many = "" if held["traces"] is None else f"{held['traces']:,} traces of "
+        cut = "whole responses" if found["condition"] == "clean" else f"responses cut like {found['condition']}"
+        many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
         sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
-        right = [row["sentence"] for row in held["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
+        right = [row["sentence"] for row in found["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
         body = [
             html.P(" ".join([sentence, *right]), className="sentence"),
-            html.Div(
-                [
-                    *_calibration_table(held),
-                    *_verdicts(held),
-                    *_traffic(held),
-                    *_nobody(held),
-                    *_stops(held),
-                    *_windows(held),
-                ],
-                className="validation",
-            ),
+            html.Div([part for table in TABLES for part in table(found)], className="validation"),
         ]
     return html.Section(
         [title, *body], className="figure", id="figure-validated", **{"aria-labelledby": "title-validated"}
@@ -99,25 +90,15 @@ def ratio_figures(report: Report, theme: Theme, badge: Component, made: Componen
         ),
     }
     names = ["tippett", *([] if pooled.empty else ["pav"])]
-    return html.Div(
-        [
-            sections.section(
-                name,
-                words[name][0],
-                words[name][1],
-                sections.graph(name, ratio_figure(name, report, theme=theme)),
-                made=made,
-                badge=badge,
-                height=320,
-            )
-            for name in names
-        ],
-        className="two",
-    )
+    children = []
+    for name in names:
+        graph = sections.graph(name, ratio_figure(name, report, theme=theme))
+        children.append(sections.section(name, *words[name], graph, made=made, badge=badge, height=320))
+    return html.Div(children, className="two")
 
 
 def _table(
-    held: Mapping[str, Any], caption: str, heads: Sequence[str], body: Sequence[tuple[str, Sequence[Row | None]]]
+    found: Mapping[str, Any], caption: str, heads: Sequence[str], body: Sequence[tuple[str, Sequence[Row | None]]]
 ) -> list[Component]:
     """Shares in per cent, with how many groups are behind each; nothing where nothing was measured."""
     rows = [cell for _, cells in body for cell in cells if cell is not None]
@@ -125,24 +106,14 @@ def _table(
         return []
     sizes = sorted({row["k"] for row in rows})
     about = f"{caption}, {' and '.join(f'{k:,}' for k in sizes)} traces each"
-    if held["condition"] != "clean" and all(row["condition"] == "clean" for row in rows):
+    if found["condition"] != "clean" and all(row["condition"] == "clean" for row in rows):
         about += " (measured on whole responses)"
-    return [
-        html.Table(
-            [
-                html.Caption(about),
-                html.Thead(html.Tr([html.Th(head, scope="col") for head in ("", *heads)])),
-                html.Tbody(
-                    [
-                        html.Tr([html.Th(word, scope="row"), *map(_share, cells)])
-                        for word, cells in body
-                        if any(cell is not None for cell in cells)
-                    ]
-                ),
-            ],
-            className="small calibrated",
-        )
+    lines = [
+        html.Tr([html.Th(word, scope="row"), *map(_share, cells)])
+        for word, cells in body
+        if any(cell is not None for cell in cells)
     ]
+    return [shell.small_table(("", *heads), lines, kind="small calibrated", caption=about)]
 
 
 def _share(row: Row | None) -> Component:
@@ -153,9 +124,9 @@ def _share(row: Row | None) -> Component:
     return html.Td(f"{100 * row['value']:.1f} %", className="number", title=f"{row['sentence']} n = {row['n']:,}")
 
 
-def _verdicts(held: Mapping[str, Any]) -> list[Component]:
+def _verdicts(found: Mapping[str, Any]) -> list[Component]:
     """What the rule answers about groups of known sources."""
-    cells = {row["metric"]: row for row in held["rows"] if row["part"] == "calibration" and row["sentence"]}
+    cells = {row["metric"]: row for row in found["rows"] if row["part"] == "calibration" and row["sentence"]}
 
     def line(word: str, what: str, *answers: str) -> tuple[str, list[Row | None]]:
         return word, [cells.get(f"verdict_{what}_{answer}") for answer in answers]
@@ -171,49 +142,49 @@ def _verdicts(held: Mapping[str, Any]) -> list[Component]:
         line("A family alone is named", "family", "right", "wrong"),
     ]
     return [
-        *_table(held, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims),
-        *_table(held, "Verdicts without a claim", ["rightly", "wrongly"], names),
+        *_table(found, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims),
+        *_table(found, "Verdicts without a claim", ["rightly", "wrongly"], names),
     ]
 
 
-def _nobody(held: Mapping[str, Any]) -> list[Component]:
+def _nobody(found: Mapping[str, Any]) -> list[Component]:
     """Sources that nobody enrolled: how many pass, and how many enrolled ones are called unknown meanwhile."""
-    cells = {(row["part"], row["scenario"], row["metric"]): row for row in held["rows"] if row["sentence"]}
+    cells = {(row["part"], row["scenario"], row["metric"]): row for row in found["rows"] if row["sentence"]}
     body = [
         (word, [cells.get((*key, metric)) for metric in ("false_acceptance", "false_rejection")])
         for key, word in NOBODY.items()
     ]
-    return _table(held, "Traces of a source that nobody enrolled", ["pass as enrolled", "enrolled refused"], body)
+    return _table(found, "Traces of a source that nobody enrolled", ["pass as enrolled", "enrolled refused"], body)
 
 
-def _stops(held: Mapping[str, Any]) -> list[Component]:
+def _stops(found: Mapping[str, Any]) -> list[Component]:
     """What goes wrong among sessions that stop as soon as the rule allows."""
-    told = (row for row in held["rows"] if row["part"] == "stop" and row["sentence"])
+    rows = (row for row in found["rows"] if row["part"] == "stop" and row["sentence"])
     # Where a rule never decides, the row says so in place of its error rate.
-    cells = {(row["level"], row.get("of", row["metric"])): row for row in told}
+    cells = {(row["level"], row.get("of", row["metric"])): row for row in rows}
     metrics = ("stop_error", "claim_false_support", "claim_false_against")
     body = [
         (f"Stated error {100 * level:g}\u00a0%", [cells.get((level, metric)) for metric in metrics])
         for level in sorted({level for level, _ in cells})
     ]
     heads = ["wrong source named", "nearest other supported", "true claim refuted"]
-    return _table(held, "Sessions that stop as soon as the rule allows", heads, body)
+    return _table(found, "Sessions that stop as soon as the rule allows", heads, body)
 
 
-def _traffic(held: Mapping[str, Any]) -> list[Component]:
+def _traffic(found: Mapping[str, Any]) -> list[Component]:
     """What the verdict does on the enrolled kind of traffic, and on another one."""
-    said = [row["sentence"] for row in held["rows"] if row["part"] == "transfer" and row["sentence"]]
-    if not said:
+    sentences = [row["sentence"] for row in found["rows"] if row["part"] == "transfer" and row["sentence"]]
+    if not sentences:
         return []
     title = html.H3("On this kind of traffic, and on another")
-    return [html.Div([title, html.Ul([html.Li(one) for one in said])])]
+    return [html.Div([title, html.Ul([html.Li(one) for one in sentences])])]
 
 
-def _windows(held: Mapping[str, Any]) -> list[Component]:
+def _windows(found: Mapping[str, Any]) -> list[Component]:
     """How often two windows of traces are called different."""
-    cells = {row["scenario"]: row for row in held["rows"] if row["part"] == "drift" and row["sentence"]}
+    cells = {row["scenario"]: row for row in found["rows"] if row["part"] == "drift" and row["sentence"]}
     body = [(f"Of {words}", [cells.get(scenario)]) for scenario, words in WINDOWS.items()]
-    return _table(held, "Two windows", ["called different"], body)
+    return _table(found, "Two windows", ["called different"], body)
 
 
 def unvalidated(report: Report) -> str:
@@ -239,7 +210,7 @@ def _make_validation(report: Report) -> list[Component]:
     return [html.P(["Measure it with ", measured, ", then enrol again."], className="hint")]
 
 
-def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
+def _calibration_table(found: Mapping[str, Any]) -> list[Component]:
     """Error of probabilities and cost of ratios, before calibration and after it."""
     rows = [
         ("Calibration error (ECE)", "ece_before", "ece", "gap between stated and realised probability"),
@@ -249,13 +220,13 @@ def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
         ("Of it, lost by the order of the ratios (Cllr min)", "", "cllr_min", "what no calibration can save"),
         ("Of it, lost by their sizes (Cllr cal)", "", "cllr_cal", "what a better calibration could save"),
     ]
-    costs = {row["metric"]: row["value"] for row in held["rows"] if row["part"] == "calibration"}
-    numbers = {**costs, **held}
-    known = [row for row in rows if row[1] in held and row[2] in held]
+    costs = {row["metric"]: row["value"] for row in found["rows"] if row["part"] == "calibration"}
+    numbers = {**costs, **found}
+    known = [row for row in rows if row[1] in found and row[2] in found]
     known += [row for row in parts if known and row[2] in costs]
     if not known:
         return []
-    floor = f"; {rate_text(held['ece_floor'])} arises by chance" if "ece_floor" in held else ""
+    floor = f"; {rate_text(found['ece_floor'])} arises by chance" if "ece_floor" in found else ""
     body = [
         html.Tr(
             [
@@ -266,10 +237,8 @@ def _calibration_table(held: Mapping[str, Any]) -> list[Component]:
         )
         for word, before, after, meaning in known
     ]
-    heads = html.Tr([html.Th(head, scope="col") for head in ("", "before", "after")])
-    return [
-        html.Table(
-            [html.Caption("Calibration on held-out prompts"), html.Thead(heads), html.Tbody(body)],
-            className="small calibrated",
-        )
-    ]
+    caption = "Calibration on held-out prompts"
+    return [shell.small_table(("", "before", "after"), body, kind="small calibrated", caption=caption)]
+
+
+TABLES = (_calibration_table, _verdicts, _traffic, _nobody, _stops, _windows)

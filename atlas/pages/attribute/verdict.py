@@ -10,9 +10,9 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.figures.attribution import rate_text
-from atlas.pages.attribute import parts
+from atlas.figures.evidence import number
+from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
-from atlas.pages.attribute.heat import number
 
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
 MEANS = {
@@ -48,7 +48,7 @@ STOP_HELP = (
     "The number of traces, in the order of arrival, after which this answer could have been given at the stated risk "
     "of stopping too early. It was measured with a look after every trace, so that checking later does not change it."
 )
-
+NOT_CALIBRATED = "This ecosystem has no calibration, so ratios are plain sums and no claim is decided."
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
 
 
@@ -79,47 +79,21 @@ def verdict(report: Report) -> Component:
     results = report["results"]
     word = results["verdict"]
     partial = "" if results["complete"] else " Reading was stopped before the end; this is what had been read."
-    steps = [html.Li(step) for step in results["next_steps"]]
-    return html.Section(
-        className=f"verdict verdict-{word}",
+    flags = [("Shift. ", flag) for flag in results["flags"] or ()]
+    if results["stated"] and results["calibrated"] and not report.get("validation"):
+        flags.append(("Not validated. ", NOT_VALIDATED))
+    if not results["calibrated"]:
+        flags.append(("Not calibrated. ", NOT_CALIBRATED))
+    steps = html.Ul([html.Li(step) for step in results["next_steps"]])
+    return sections.answer_box(
+        word,
+        [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
+        sections.answer_word("verdict-word", SIGNS[word], word, html.Span(MEANS[word], className="verdict-means")),
+        html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
+        html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
+        html.Dl(_facts(report), className="verdict-facts"),
+        *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
         **{"aria-labelledby": "verdict-word", "aria-live": "polite"},
-        children=[
-            html.P(
-                [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
-                className="kicker long",
-            ),
-            html.H2(
-                [
-                    html.Span(SIGNS[word], className="verdict-sign", **{"aria-hidden": "true"}),
-                    word,
-                    html.Span(MEANS[word], className="verdict-means"),
-                ],
-                id="verdict-word",
-                className="verdict-word",
-            ),
-            html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
-            html.Div([html.Strong("What to do next"), html.Ul(steps)], className="verdict-next"),
-            html.Dl(_facts(report), className="verdict-facts"),
-            *[html.P([html.Strong("Shift. "), flag], className="flag") for flag in results["flags"] or ()],
-            *(
-                [html.P([html.Strong("Not validated. "), NOT_VALIDATED], className="flag")]
-                if results["stated"] and results["calibrated"] and not report.get("validation")
-                else []
-            ),
-            *(
-                [
-                    html.P(
-                        [
-                            html.Strong("Not calibrated. "),
-                            "This ecosystem has no calibration, so ratios are plain sums and no claim is decided.",
-                        ],
-                        className="flag",
-                    )
-                ]
-                if not results["calibrated"]
-                else []
-            ),
-        ],
     )
 
 
@@ -137,42 +111,29 @@ def _facts(report: Report) -> list[Component]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
         ratio = (number(results["log10_ratio_others"], 2), words)
         share = (rate_text(subject["probability"]), f"{who}{_between(results, 'probability_low', 'probability_high')}")
-    kind = results["traffic"]
+    traffic, unknown = results["traffic"], results["unknown_p"]
+    kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
+    none = "–" if unknown is None else f"p = {rate_text(unknown)}"
     facts = [
-        (
-            "Kind of traffic",
-            TRAFFIC_HELP,
-            "–" if kind["p"] is None else f"p = {rate_text(kind['p'])}",
-            TRAFFIC_WORDS[kind["kind"]],
-        ),
+        ("Kind of traffic", TRAFFIC_HELP, kind, TRAFFIC_WORDS[traffic["kind"]]),
         ("log10 ratio", RATIO_HELP, *ratio),
         ("Probability", PROBABILITY_HELP, *share),
-        (
-            "Unknown source",
-            UNKNOWN_HELP,
-            "–" if results["unknown_p"] is None else f"p = {rate_text(results['unknown_p'])}",
-            results["unknown_words"],
-        ),
-        ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"], _cut(report))),
-        ("Traces", "", f"{results['traces']:,}", _left_words(report)),
+        ("Unknown source", UNKNOWN_HELP, none, results["unknown_words"]),
+        ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"], report["method"]["condition"] != "clean")),
+        ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
-    return [parts.fact(*entry) for entry in facts]
+    return [sections.fact(*entry) for entry in facts]
 
 
 def _between(results: Mapping[str, Any], low: str, high: str) -> str:
     """Where nine of ten resamples of the traces put a number; empty for a single trace."""
-    held = results["interval"]
-    if not held:
+    interval = results["interval"]
+    if not interval:
         return ""
-    if held[low] == held[high]:
+    if interval[low] == interval[high]:
         return "; the same in 90 % of resamples: as far as the validation can bear"
     text = rate_text if low.startswith("probability") else lambda value: number(value, 2)
-    return f"; {text(held[low])} to {text(held[high])} in 90 % of resamples of the traces"
-
-
-def _cut(report: Report) -> bool:
-    """Whether the responses are cut ones, for which another calibration speaks."""
-    return bool(report["method"]["condition"] != "clean")
+    return f"; {text(interval[low])} to {text(interval[high])} in 90 % of resamples of the traces"
 
 
 def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:
@@ -200,7 +161,7 @@ def _other_stop(answer: Mapping[str, Any]) -> str:
     return f"{after} at {100 * answer['error_rate']:g} %"
 
 
-def _left_words(report: Report) -> str:
+def _excluded_words(report: Report) -> str:
     bad, again = len(report["input"]["problems"]), len(report["exclusions"])
     parts = [f"{bad:,} bad {report['input']['unit']}{'s' if bad != 1 else ''}"] if bad else []
     parts += [f"{again:,} duplicate{'s' if again != 1 else ''}"] if again else []
@@ -214,25 +175,18 @@ def exports(report: Report) -> Component:
     """Report, data and table to take along, and the command that computes them again."""
 
     def button(kind: str, word: str, meaning: str) -> Component:
-        return html.Button(
-            [shell.icon("download"), word], id={"type": "attr-export", "kind": kind}, className="button", title=meaning
-        )
+        identity = {"type": "attr-export", "kind": kind}
+        return html.Button([shell.icon("download"), word], id=identity, className="button", title=meaning)
 
-    return html.Div(
-        className="exports",
-        children=[
-            button("html", "Report (HTML)", "One self-contained page; prints to PDF"),
-            button("json", "Report (JSON)", "Everything that is needed to compute it again"),
-            button("csv", "Traces (CSV)", "One row a trace"),
-            html.Span(
-                "The report shows the text of the traces that were chosen for it."
-                if report["text_kept"]
-                else "No text of any trace is in these files.",
-                className="soft",
-            ),
-            dcc.Download(id="attr-download"),
-        ],
-    )
+    shown = "The report shows the text of the traces that were chosen for it."
+    children = [
+        button("html", "Report (HTML)", "One self-contained page; prints to PDF"),
+        button("json", "Report (JSON)", "Everything that is needed to compute it again"),
+        button("csv", "Traces (CSV)", "One row a trace"),
+        html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft"),
+        dcc.Download(id="attr-download"),
+    ]
+    return html.Div(children, className="exports")
 
 
 def verify(report: Report) -> Component:
@@ -249,45 +203,30 @@ def verify(report: Report) -> Component:
         )
         for step in report["steps"]
     ]
+    sentence = (
+        "The JSON report and the same file of traces give the same numbers again; this command says equal or not, and "
+        "so does 'Check a report' at the top of this page. Keep the report's hash elsewhere to show later that nothing "
+        "was changed."
+    )
+    copied = [
+        html.Code(command, className="command", id="attr-verify", dir="ltr"),
+        html.Button("Copy", id="attr-copy", className="button", title="Copy the command"),
+    ]
+    summary = html.Summary("Steps of this attribution, each with the hash of the one before")
+    table = shell.small_table(("No.", "step", "at (UTC)", "sha256"), steps, "Steps of this attribution")
     return html.Section(
-        className="figure",
-        id="figure-verify",
-        **{"aria-labelledby": "title-verify"},
-        children=[
+        [
             html.H2("Can somebody else check it?", id="title-verify"),
-            html.P(
-                "The JSON report and the same file of traces give the same numbers again; this command says equal or "
-                "not, and so does 'Check a report' at the top of this page. Keep the report's hash elsewhere to show "
-                "later that nothing was changed.",
-                className="sentence",
-            ),
-            html.Div(
-                className="copyable",
-                children=[
-                    html.Code(command, className="command", id="attr-verify", dir="ltr"),
-                    html.Button("Copy", id="attr-copy", className="button", title="Copy the command"),
-                ],
-            ),
+            html.P(sentence, className="sentence"),
+            html.Div(copied, className="copyable"),
             html.P(["Report ", html.Code(f"sha256 {report['sha256']}", className="long")], className="sentence"),
-            html.Details(
-                [
-                    html.Summary("Steps of this attribution, each with the hash of the one before"),
-                    html.Table(
-                        [
-                            html.Thead(
-                                html.Tr([html.Th(head, scope="col") for head in ("No.", "step", "at (UTC)", "sha256")])
-                            ),
-                            html.Tbody(steps),
-                        ],
-                        className="small wide",
-                        **{"aria-label": "Steps of this attribution"},
-                    ),
-                ],
-                className="folded",
-            ),
+            html.Details([summary, table], className="folded"),
             html.H3("Limits"),
             html.Ul([html.Li(limit) for limit in report["limits"]], className="limits"),
         ],
+        className="figure",
+        id="figure-verify",
+        **{"aria-labelledby": "title-verify"},
     )
 
 

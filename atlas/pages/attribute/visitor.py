@@ -1,4 +1,4 @@
-"""Who asks: the visitor's session, the service that holds their traces, and how its refusals are said in the page.
+"""The visitor's session, the service that holds their traces, and its refusals in the page.
 
 The session is a cookie that no script reads and no other site sends. It is made with the first file, so that somebody
 who only looks gets none.
@@ -25,6 +25,7 @@ from backend.errors import AtlasError
 from backend.service.service import Service
 
 COOKIE = "atlas_session"
+PRESS = "Press the button to start again"
 KEY_FILE = "session-key"
 """In the cache folder: what session cookies are signed with, so that the server knows those that it made."""
 
@@ -56,10 +57,7 @@ def session() -> str:
 def admitted() -> str:
     """Key of the visitor's session, of somebody who may upload and score.
 
-    Raises
-    ------
-    AtlasError
-        If the server asks for a token and the visitor has not given it, or takes no uploads.
+    Raises AtlasError if the server asks for a token and the visitor has not given it, or takes no uploads.
     """
     if address := access.exposed():
         raise AtlasError("This atlas takes no traces", access.public_words(address))
@@ -73,14 +71,7 @@ def opened_session() -> str:
     key = admitted()
     if not key:
         key = secrets.token_urlsafe(32)
-        ctx.response.set_cookie(
-            access.cookie_name(COOKIE, request),
-            f"{key}.{_sign(key)}",
-            httponly=True,
-            samesite="Strict",
-            secure=request.is_secure,
-            path="/",
-        )
+        access.set_cookie(ctx.response, COOKIE, f"{key}.{_sign(key)}")
     return key
 
 
@@ -108,11 +99,13 @@ def _secret(file: Path) -> bytes:
         return made
 
 
-def said(error: AtlasError) -> Component:
-    """A refusal in the page: what is wrong, and what to do."""
-    remedy = error.remedy
-    before, start, command = remedy.partition("python -m ")
-    parts: list[Any] = [html.Strong(f"{error.problem.rstrip('.')}. ", dir="auto"), before]
-    if start:
-        parts.append(html.Code(start + command))
+def refusal(error: AtlasError) -> Component:
+    """What is wrong, and what to do, in the page."""
+    parts = [html.Strong(f"{error.problem.rstrip('.')}. ", dir="auto"), *remedy(error.remedy)]
     return html.Div(parts, className="problem", role="alert")
+
+
+def remedy(text: str) -> list[Any]:
+    """A remedy with its command set apart."""
+    before, start, command = text.partition("python -m ")
+    return [before, *([html.Code(start + command)] if start else [])]

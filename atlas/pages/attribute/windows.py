@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dash_mantine_components as dmc
 import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
@@ -15,7 +14,7 @@ from atlas import shell
 from atlas.data import QueryCache, questions
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
-from atlas.pages.attribute import intake, parts, question, visitor
+from atlas.pages.attribute import intake, question, sections, visitor
 from atlas.theme import Theme
 from backend.attribution.settings import of_windows
 from backend.errors import AtlasError
@@ -46,60 +45,24 @@ def stores() -> list[Component]:
 
 def page() -> Component:
     """The steps of this part."""
-    return html.Div(
-        [
-            parts.step(
-                1,
-                "Windows",
-                "win-title-1",
-                [
-                    html.P(
-                        "Traces of one endpoint from two times, best with the same prompts: the test cannot "
-                        "tell another model from other questions. It needs no enrolled source. One file alone "
-                        "is split into its first and second half.",
-                        className="sentence",
-                    ),
-                    html.Div([_window(side) for side in SIDES], className="drops windows"),
-                    html.Div(id="win-problem", **{"aria-live": "assertive"}),
-                ],
-            ),
-            parts.step(
-                2,
-                "Test",
-                "win-title-2",
-                [
-                    html.Div(
-                        className="row",
-                        children=[
-                            dmc.Select(
-                                id="win-ecosystem",
-                                data=[],
-                                size="sm",
-                                w=360,
-                                allowDeselect=False,
-                                placeholder="Looking for ecosystems …",
-                                comboboxProps={"zIndex": 300},
-                                attributes=shell.named("Proxy and block that read the traces"),
-                            ),
-                            html.Button(
-                                "Compare the windows", id="win-go", className="button button-main", disabled=True
-                            ),
-                        ],
-                    ),
-                    parts.progress("win", html.Span(id="win-cancel-said", className="hint", role="status")),
-                ],
-            ),
-            html.Div(id="win-result", **{"aria-live": "polite"}),
-        ]
+    lead = (
+        "Traces of one endpoint from two times, best with the same prompts: the test cannot tell another model from "
+        "other questions. It needs no enrolled source. One file alone is split into its first and second half."
     )
-
-
-def _window(side: str) -> Component:
-    word = SIDES[side]
+    drops = [intake.place(f"win-{side}", f"{word}: drop a file") for side, word in SIDES.items()]
+    ecosystem = shell.select(
+        "win-ecosystem", "Proxy and block that read the traces", size="sm", w=360, allowDeselect=False,
+        placeholder="Looking for ecosystems …",
+    )  # fmt: skip
+    button = html.Button("Compare the windows", id="win-go", className="button button-main", disabled=True)
+    files = [html.P(lead, className="sentence"), html.Div(drops, className="drops windows")]
+    work = [html.Div([ecosystem, button], className="row")]
+    work.append(sections.progress("win", sections.hint(None, id="win-cancel-said", role="status")))
     return html.Div(
         [
-            intake.drop(f"win-{side}", f"{word}: drop a file"),
-            html.Div(id=f"win-{side}-head", className="hint", **{"aria-live": "polite"}),
+            sections.step(1, "Windows", "win-title-1", *files, sections.notice("win-problem")),
+            sections.step(2, "Test", "win-title-2", *work),
+            sections.notice("win-result", "polite"),
         ]
     )
 
@@ -107,137 +70,74 @@ def _window(side: str) -> Component:
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
 
-def power(cache: QueryCache, reader: str, roster: str, brought: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
+def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
     """How often the test spoke on real pairs (columns of :data:`POWER`); empty where that was not measured.
 
-    The measurements are those of the ecosystem's roster in the served generation, else those that the ecosystem
-    itself brings along, else those of the largest roster with the same reader.
-
-    Parameters
-    ----------
-    cache : QueryCache
-    reader, roster : str
-        Of the ecosystem.
-    brought : sequence of mapping
-        Rows that the ecosystem brings along.
+    Those of the ecosystem's roster in the served generation, else the ecosystem's ``own`` rows, else those of the
+    largest roster with the same reader.
     """
     rows = pd.DataFrame(columns=POWER)
     if cache.problem() is None:
-        held = cache.ask(audit_queries.drift, reader)
-        rows = held[held["space"] == "fingerprints"]
+        measured = cache.ask(audit_queries.drift, reader)
+        rows = measured[measured["space"] == "fingerprints"]
     if len(here := rows[rows["roster"] == roster]):
         return here
-    if brought:
-        return pd.DataFrame(brought).assign(roster=roster)
+    if own:
+        return pd.DataFrame(own).assign(roster=roster)
     return rows[rows["roster"] == rows["roster"].iloc[0]] if len(rows) else rows
 
 
 def answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
-    """Verdict of the drift test, and what it could have seen.
-
-    Parameters
-    ----------
-    test : mapping
-        From :meth:`backend.service.service.Service.drift`.
-    rows : DataFrame
-        From :func:`power`.
-    theme : {'dark', 'light'}
-    """
+    """Verdict of the drift test, and what it could have seen (rows from :func:`power`)."""
     tone, sign = ("AGAINST", "≠") if test["verdict"] == DIFFERENT else ("INCONCLUSIVE", "=")
     names = [named(window) for window in test["windows"]]
     kind = "energy-paired" if test["paired"] else "energy"
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
-    held = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
+    measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
     window = min(int(test["before"]), int(test["after"]))
-    return html.Div(
-        [
-            html.Section(
-                className=f"verdict verdict-{tone}",
-                children=[
-                    html.P(
-                        [html.Span(names[0], dir="auto"), " against ", html.Span(names[1], dir="auto")],
-                        className="kicker long",
-                    ),
-                    html.H2(
-                        [html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"}), test["verdict"]],
-                        className="verdict-word",
-                        id="win-verdict",
-                    ),
-                    html.P(test["sentence"], className="verdict-sentence"),
-                    html.Dl(
-                        className="verdict-facts",
-                        children=[
-                            parts.fact(
-                                "p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"
-                            ),
-                            parts.fact(
-                                "Energy distance",
-                                "Distance of the two windows' fingerprints; 0 for equal windows",
-                                f"{test['statistic']:.3g}",
-                                "standardised fingerprints",
-                            ),
-                            parts.fact(
-                                "Same prompts",
-                                "",
-                                "yes" if test["paired"] else "no",
-                                "side by side" if test["paired"] else "windows dealt anew",
-                            ),
-                        ],
-                    ),
-                    *[html.P(note, className="flag") for note in test["notes"]],
-                ],
-            ),
-            _power_section(held, window, theme, test["expected"]),
-        ]
+    paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
+    distance = "Distance of the two windows' fingerprints; 0 for equal windows"
+    facts = [
+        sections.fact("p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
+        sections.fact("Energy distance", distance, f"{test['statistic']:.3g}", "standardised fingerprints"),
+        sections.fact("Same prompts", "", *paired),
+    ]
+    box = sections.answer_box(
+        tone,
+        [html.Span(names[0], dir="auto"), " against ", html.Span(names[1], dir="auto")],
+        sections.answer_word("win-verdict", sign, test["verdict"]),
+        html.P(test["sentence"], className="verdict-sentence"),
+        html.Dl(facts, className="verdict-facts"),
+        *[html.P(note, className="flag") for note in test["notes"]],
     )
+    return html.Div([box, _power_section(measured, window, theme, test["expected"])])
 
 
 def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str) -> Component:
     title = "What would a test of this size have seen?"
     if rows.empty:
-        return html.Section(
-            [
-                html.H2(title),
-                shell.empty(
-                    "The power of the test has not been measured for this reader",
-                    "Measure it with: python -m jobs evaluate --stage audit --method drift, then publish",
-                ),
-            ],
-            className="figure",
-        )
+        remedy = "Measure it with: python -m jobs evaluate --stage audit --method drift, then publish"
+        missing = shell.empty("The power of the test has not been measured for this reader", remedy)
+        return html.Section([html.H2(title), missing], className="figure")
     roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
+    sentence = (
+        f"{expected} Share of real pairs of windows that the same test called different at 5 %, out of {roster}: an "
+        f"unchanged source, a sibling of its family, a source of another family. n = {pairs} pairs a point; the line "
+        "marks your smaller window."
+    )
+    figure, config = drift_power(rows, window, theme=theme), {"displayModeBar": False}
+    graph = dcc.Graph(id="win-power", figure=figure, responsive=True, className="graph", config=config)
+    names = [DRIFT_KINDS.get(name, name) for name in rows["scenario"]]
+    table = rows[["k", "scenario", "value", "std", "n"]].assign(scenario=names).sort_values(["scenario", "k"])
     return html.Section(
+        [
+            html.H2(title),
+            html.P(sentence, className="sentence"),
+            html.Div(graph, style={"height": 320}, className="figure-body", role="img", **{"aria-label": title}),
+            shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
+        ],
         className="figure",
         id="figure-power",
-        children=[
-            html.H2(title),
-            html.P(
-                f"{expected} Share of real pairs of windows that the same test called different at 5 %, out of "
-                f"{roster}: an unchanged source, a sibling of its family, a source of another family. n = {pairs} "
-                "pairs a point; the line marks your smaller window.",
-                className="sentence",
-            ),
-            html.Div(
-                dcc.Graph(
-                    id="win-power",
-                    figure=drift_power(rows, window, theme=theme),
-                    responsive=True,
-                    className="graph",
-                    config={"displayModeBar": False},
-                ),
-                style={"height": 320},
-                className="figure-body",
-                role="img",
-                **{"aria-label": title},
-            ),
-            shell.table(
-                rows[["k", "scenario", "value", "std", "n"]]
-                .assign(scenario=[DRIFT_KINDS.get(name, name) for name in rows["scenario"]])
-                .sort_values(["scenario", "k"]),
-                identity="win-power-rows",
-                domLayout="autoHeight",
-            ),
-        ],
     )
 
 
@@ -258,10 +158,7 @@ def register(app: Dash) -> None:
 
     @app.callback(
         Output("win-go", "disabled"),
-        Input("win-before-upload", "data"),
-        Input("win-after-upload", "data"),
-        Input("win-ecosystem", "value"),
-        Input("win-jobs", "data"),
+        *sections.places(Input, "win-before-upload.data win-after-upload.data win-ecosystem.value win-jobs.data"),
     )
     def may_go(
         before: dict[str, Any] | None, after: dict[str, Any] | None, ecosystem: str | None, jobs: list[str] | None
@@ -271,10 +168,9 @@ def register(app: Dash) -> None:
 
 def _receiving(app: Dash, side: str) -> None:
     @app.callback(
-        Output(f"win-{side}-upload", "data"),
-        Output(f"win-{side}-head", "children"),
-        Output(f"win-{side}", "contents"),
-        Output("win-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output, f"win-{side}-upload.data win-{side}-head.children win-{side}.contents win-problem.children*"
+        ),
         Input(f"win-{side}", "contents"),
         State(f"win-{side}", "filename"),
         prevent_initial_call=True,
@@ -287,23 +183,18 @@ def _receiving(app: Dash, side: str) -> None:
             upload = visitor.service().upload(key, name or side, intake.decoded(contents))
             preview = visitor.service().inspect(key, upload.key)
         except AtlasError as error:
-            rerun_command = "That file was refused. Drop another one, or reload the page to begin anew."
-            return REFUSED, rerun_command, None, visitor.said(error)
+            words = "That file was refused. Drop another one, or reload the page to begin anew."
+            return REFUSED, words, None, visitor.refusal(error)
         bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
         more = [html.Li(f"… and {len(preview.problems) - 5:,} more")] if len(preview.problems) > 5 else []
-        return intake.held(upload), [intake.head(preview), html.Ul(bad + more)], None, None
+        return intake.reference(upload), [intake.head(preview), html.Ul(bad + more)], None, None
 
 
 def _testing(app: Dash) -> None:
     @app.callback(
-        Output("win-jobs", "data"),
-        Output("win-problem", "children"),
-        Output("win-tick", "disabled"),
-        Output("win-cancel-said", "children"),
+        *sections.places(Output, "win-jobs.data win-problem.children win-tick.disabled win-cancel-said.children"),
         Input("win-go", "n_clicks"),
-        State("win-before-upload", "data"),
-        State("win-after-upload", "data"),
-        State("win-ecosystem", "value"),
+        *sections.places(State, "win-before-upload.data win-after-upload.data win-ecosystem.value"),
         prevent_initial_call=True,
     )
     def start(
@@ -318,40 +209,37 @@ def _testing(app: Dash) -> None:
             keys = [upload["key"] for upload in (before, after) if upload]
             jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name), request.remote_addr)
         except AtlasError as error:
-            return None, visitor.said(error), True, None
+            return None, visitor.refusal(error), True, None
         return jobs, None, False, None
 
     @app.callback(
-        Output("win-progress", "hidden"),
-        Output("win-words", "children"),
-        Output("win-bar", "style"),
-        Output("win-tick", "disabled", allow_duplicate=True),
-        Output("win-done", "data"),
-        Output("win-jobs", "data", allow_duplicate=True),
-        Output("win-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output,
+            "win-progress.hidden win-words.children win-bar.style win-tick.disabled* win-done.data win-jobs.data* "
+            "win-problem.children*",
+        ),
         Input("win-tick", "n_intervals"),
         State("win-jobs", "data"),
         prevent_initial_call=True,
     )
     def tick(_ticks: int | None, jobs: list[str] | None) -> Any:
+        ended = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
         if not jobs:
-            return True, None, parts.NOTHING, True, no_update, no_update, no_update
+            return *ended, no_update, no_update, no_update
         service, key = visitor.service(), visitor.session()
         try:
             seen = [service.progress(key, job) for job in jobs]
         except MissingError as error:
-            return True, None, parts.NOTHING, True, None, None, visitor.said(error)
+            return *ended, None, None, visitor.refusal(error)
         wrong = next((one for one in seen if one.state == "failed"), None)
         if wrong is not None:
-            why = AtlasError(
-                wrong.problem or "The comparison failed", wrong.remedy or "Press the button to start again"
-            )
-            return True, None, parts.NOTHING, True, None, None, visitor.said(why)
+            why = AtlasError(wrong.problem or "The comparison failed", wrong.remedy or visitor.PRESS)
+            return *ended, None, None, visitor.refusal(why)
         done, total = sum(one.done for one in seen), sum(one.total for one in seen)
         if all(one.state in ENDED for one in seen):
-            return True, None, parts.NOTHING, True, jobs, None, None
+            return *ended, jobs, None, None
         words = f"{done:,} of {total:,} traces read." if done else "Waiting for the proxy."
-        return False, words, parts.bar(done, total), False, no_update, no_update, None
+        return False, words, sections.bar(done, total), False, no_update, no_update, None
 
     @app.callback(
         Output("win-cancel-said", "children", allow_duplicate=True),
@@ -380,7 +268,7 @@ def _testing(app: Dash) -> None:
             test = service.drift(key, *jobs)
             report = service.report(key, jobs[0])
         except AtlasError as error:
-            return visitor.said(error)
+            return visitor.refusal(error)
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
         rows = power(questions(), report["method"]["reader"], roster, test["validation"])
         return answer(test, rows, theme or "dark")

@@ -13,7 +13,7 @@ from atlas import shell
 from atlas.data import questions
 from atlas.drawing import blank
 from atlas.figures.evidence import running_evidence
-from atlas.pages.attribute import intake, landing, parts, question, result, verdict, visitor
+from atlas.pages.attribute import intake, landing, question, result, sections, verdict, visitor
 from atlas.state import View
 from atlas.theme import Theme
 from backend.errors import AtlasError
@@ -33,33 +33,21 @@ STATES = {
 
 def step() -> Component:
     """The step's layout."""
-    drawn = html.Div(
-        dcc.Graph(
-            id="attr-live", figure=blank("dark"), responsive=True, className="graph", config={"displayModeBar": False}
-        ),
-        className="live-graph",
-        role="img",
-        **{"aria-label": "Evidence so far"},
-    )
-    return parts.step(
+    config = {"displayModeBar": False}
+    graph = dcc.Graph(id="attr-live", figure=blank("dark"), responsive=True, className="graph", config=config)
+    drawn = html.Div(graph, className="live-graph", role="img", **{"aria-label": "Evidence so far"})
+    start = [
+        html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
+        html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
+    ]
+    so_far = [html.P(id="attr-so-far", className="sentence"), drawn]
+    return sections.step(
         3,
         "Evidence",
         "attr-title-3",
-        [
-            html.Div(
-                className="row",
-                children=[
-                    html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
-                    html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
-                ],
-            ),
-            html.Div(id="attr-go-problem", **{"aria-live": "assertive"}),
-            parts.progress(
-                "attr",
-                html.Span(id="attr-cancel-said", className="hint"),
-                [html.P(id="attr-so-far", className="sentence"), drawn],
-            ),
-        ],
+        html.Div(start, className="row"),
+        sections.notice("attr-go-problem"),
+        sections.progress("attr", sections.hint(None, id="attr-cancel-said"), so_far),
     )
 
 
@@ -78,10 +66,10 @@ def words(snapshot: Snapshot) -> str:
         ahead = f"; {snapshot.waiting:,} in front" if snapshot.waiting else ""
         return f"Waiting for the proxy{ahead}. {many} to read."
     rate = snapshot.done / snapshot.seconds if snapshot.seconds > 0 and snapshot.done else 0.0
-    left = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left" if rate and snapshot.done else ""
+    remaining = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left" if rate and snapshot.done else ""
     if snapshot.beside_total and snapshot.done == snapshot.total:
         return f"{many} read; {snapshot.beside:,} of {snapshot.beside_total:,} with the further readers."
-    return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{left}."
+    return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{remaining}."
 
 
 def so_far(snapshot: Snapshot) -> str:
@@ -109,9 +97,7 @@ def register(app: Dash) -> None:
 
 def _warming(app: Dash) -> None:
     @app.callback(
-        Output("attr-ready", "children"),
-        Output("attr-ready", "className"),
-        Output("attr-warm", "disabled"),
+        *sections.places(Output, "attr-ready.children attr-ready.className attr-warm.disabled"),
         Input("attr-warm", "n_intervals"),
     )
     def warm(_ticks: int | None) -> Any:
@@ -119,18 +105,15 @@ def _warming(app: Dash) -> None:
         text = STATES[state.status].format(proxy=state.proxy or "").replace("  ", " ")
         parts: list[Any] = [text, "."]
         if state.status in ("failed", "absent"):
-            before, start, command = (state.remedy or "").partition("python -m ")
             why = f" {state.problem}." if state.problem and state.status == "failed" else ""
-            parts += [f"{why} {before}", *([html.Code(start + command)] if start else [])]
+            before, *command = visitor.remedy(state.remedy or "")
+            parts += [f"{why} {before}", *command]
         return html.Span(parts), f"ready ready-{state.status}", state.status == "ready"
 
     @app.callback(
         Output("attr-go", "disabled"),
         Output("attr-go", "title"),
-        Input("attr-upload", "data"),
-        Input("attr-columns", "data"),
-        Input("attr-ecosystem", "value"),
-        Input("attr-job", "data"),
+        *sections.places(Input, "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data"),
     )
     def may_go(
         upload: dict[str, Any] | None, columns: dict[str, Any] | None, ecosystem: str | None, job: str | None
@@ -146,9 +129,8 @@ def _warming(app: Dash) -> None:
 def _running(app: Dash) -> None:
     @app.callback(
         output=[
-            Output("attr-job", "data"),
-            Output("attr-go-problem", "children"),
-            Output("attr-cancel-said", "children"),
+            Output(*place)
+            for place in (("attr-job", "data"), ("attr-go-problem", "children"), ("attr-cancel-said", "children"))
         ],
         inputs={"clicks": Input("attr-go", "n_clicks")},
         state={
@@ -177,47 +159,38 @@ def _running(app: Dash) -> None:
             job = visitor.service().start(key, upload["key"], settings, client=request.remote_addr)
             return job, None, None
         except AtlasError as error:
-            return no_update, visitor.said(error), no_update
+            return no_update, visitor.refusal(error), no_update
 
     @app.callback(
-        Output("attr-progress", "hidden"),
-        Output("attr-words", "children"),
-        Output("attr-so-far", "children"),
-        Output("attr-bar", "style"),
-        Output("attr-live", "figure"),
-        Output("attr-tick", "disabled"),
-        Output("attr-ended", "data"),
-        Output("attr-job", "data", allow_duplicate=True),
-        Output("attr-go-problem", "children", allow_duplicate=True),
+        *sections.places(
+            Output,
+            "attr-progress.hidden attr-words.children attr-so-far.children attr-bar.style attr-live.figure "
+            "attr-tick.disabled attr-ended.data attr-job.data* attr-go-problem.children*",
+        ),
         Input("attr-tick", "n_intervals"),
         Input("attr-job", "modified_timestamp"),
-        State("attr-job", "data"),
-        State("attr-so-far", "children"),
-        State("theme", "data"),
+        *sections.places(State, "attr-job.data attr-so-far.children theme.data"),
         prevent_initial_call="initial_duplicate",
     )
     def tick(_ticks: int | None, _changed: int | None, job: str | None, before: str | None, theme: Theme) -> Any:
+        over = (True, None, None, sections.NOTHING, no_update, True, None)  # progress hidden, and no further tick
         if not job:
-            return True, None, None, parts.NOTHING, no_update, True, None, no_update, no_update
+            return *over, no_update, no_update
         try:
             snapshot = visitor.service().progress(visitor.session(), job)
         except MissingError as error:
-            why = visitor.said(error) if isinstance(error, LostError) else no_update
-            return True, None, None, parts.NOTHING, no_update, True, None, None, why
-        told = so_far(snapshot)
+            return *over, None, visitor.refusal(error) if isinstance(error, LostError) else no_update
+        sentence = so_far(snapshot)
         drawn: Any = no_update
-        if told != before:
+        if sentence != before:
             points = [asdict(point) for point in snapshot.points]
             drawn = running_evidence(points, theme=theme or "dark", total=snapshot.total)
         ended = snapshot.state in ENDED
         if ended and not snapshot.reported:
-            why = AtlasError(
-                snapshot.problem or "The work was cancelled before the first batch",
-                snapshot.remedy or "Press the button to start again",
-            )
-            return True, None, None, parts.NOTHING, no_update, True, None, None, visitor.said(why)
-        style = parts.bar(snapshot.done + snapshot.beside, snapshot.total + snapshot.beside_total)
-        return ended, words(snapshot), told, style, drawn, ended, job if ended else None, no_update, None
+            why = snapshot.problem or "The work was cancelled before the first batch"
+            return *over, None, visitor.refusal(AtlasError(why, snapshot.remedy or visitor.PRESS))
+        style = sections.bar(snapshot.done + snapshot.beside, snapshot.total + snapshot.beside_total)
+        return ended, words(snapshot), sentence, style, drawn, ended, job if ended else None, no_update, None
 
     @app.callback(
         Output("attr-cancel-said", "children", allow_duplicate=True),
@@ -237,14 +210,9 @@ def _running(app: Dash) -> None:
 
 def _results(app: Dash) -> None:
     @app.callback(
-        Output("attr-result", "children"),
-        Output("attr-root", "className"),
-        Output("attr-again-words", "children"),
+        *sections.places(Output, "attr-result.children attr-root.className attr-again-words.children"),
         Input("attr-ended", "data"),
-        State("reader", "value"),
-        State("roster", "value"),
-        State("domain", "value"),
-        State("theme", "data"),
+        *sections.places(State, "reader.value roster.value domain.value theme.data"),
     )
     def shown(job: str | None, reader: str, roster: str, domain: str, theme: Theme) -> Any:
         if not job:
@@ -253,7 +221,7 @@ def _results(app: Dash) -> None:
         try:
             report = service.report(key, job)
         except AtlasError as error:
-            return visitor.said(error), "attr", None
+            return visitor.refusal(error), "attr", None
         cache = questions()
         view = View(theme=theme or "dark")
         if cache.problem() is None:
@@ -263,9 +231,7 @@ def _results(app: Dash) -> None:
         return result.result(report, cache, view, place), "attr stage-result", what
 
     @app.callback(
-        Output("attr-job", "data", allow_duplicate=True),
-        Output("attr-upload", "data", allow_duplicate=True),
-        Output("attr-cancel-said", "children", allow_duplicate=True),
+        *sections.places(Output, "attr-job.data* attr-upload.data* attr-cancel-said.children*"),
         Input("attr-back", "n_clicks"),
         Input("attr-forget", "n_clicks"),
         prevent_initial_call=True,

@@ -13,7 +13,7 @@ from dash import Dash
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages import brief, intervals, relationships
-from atlas.pages.brief_plates import KINDS, USUAL
+from atlas.pages.brief.figures import KINDS, USUAL
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import View
 from atlas.theme import TOKENS

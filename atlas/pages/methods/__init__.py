@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
 
 from atlas import downloads, shell, tables
 from atlas.data import QueryCache, questions
-from atlas.pages.methods_words import LIMITS, MORE_LIMITS, PAPER_LIMITS, TERMS
+from atlas.pages.methods.words import LIMITS, MORE_LIMITS, PAPER_LIMITS, TERMS
 from atlas.state import View
 from backend.store import download_queries, queries
 
@@ -62,32 +64,24 @@ def layout(**query: str) -> Component:
     cache = questions()
     problem = cache.problem()
     view = View() if problem else cache.resolve_view(View.parse(query))
-    made = (
-        [shell.empty(problem.problem, problem.remedy)] if problem else [_builds(cache, view), _downloads(cache, view)]
-    )
-    return html.Div(
-        className="column prose",
-        children=[
-            html.H1("Methods"),
-            html.P(
-                "What each number means, what it does not mean, which command made it, and where to take it from.",
-                className="sentence",
-            ),
-            html.Nav(
-                [html.A(words, href=f"#{place}") for place, words in CONTENTS.items()],
-                className="chapters",
-                **{"aria-label": "On this page"},
-            ),
-            html.H2("Words", id="words"),
-            *[part for question, terms in TERMS.items() for part in _terms(question, terms)],
-            html.H2("Limits", id="limits"),
-            html.H3("The paper's own", className="group"),
-            html.Ul([html.Li(limit) for limit in PAPER_LIMITS], className="limits"),
-            html.H3("Ours", className="group"),
-            html.Ul([html.Li(limit) for limit in (*LIMITS, *MORE_LIMITS)], className="limits"),
-            *made,
-        ],
-    )
+    missing = [shell.empty(problem.problem, problem.remedy)] if problem else []
+    parts = missing or [_builds(cache, view), _downloads(cache, view)]
+    lead = "What each number means, what it does not mean, which command made it, and where to take it from."
+    chapters = [html.A(words, href=f"#{place}") for place, words in CONTENTS.items()]
+    children = [
+        html.H1("Methods"),
+        html.P(lead, className="sentence"),
+        html.Nav(chapters, className="chapters", **{"aria-label": "On this page"}),
+        html.H2("Words", id="words"),
+        *[part for question, terms in TERMS.items() for part in _terms(question, terms)],
+        html.H2("Limits", id="limits"),
+        html.H3("The paper's own", className="group"),
+        html.Ul([html.Li(limit) for limit in PAPER_LIMITS], className="limits"),
+        html.H3("Ours", className="group"),
+        html.Ul([html.Li(limit) for limit in (*LIMITS, *MORE_LIMITS)], className="limits"),
+        *parts,
+    ]
+    return html.Div(children, className="column prose")
 
 
 def register(app: Dash) -> None:
@@ -95,9 +89,8 @@ def register(app: Dash) -> None:
     downloads.install(app.server)
 
 
-def _terms(question: str, terms: tuple[tuple[str, str], ...]) -> list[Component]:
-    pairs = [piece for word, meaning in terms for piece in (html.Dt(word), html.Dd(meaning))]
-    return [html.H3(question, className="group"), html.Dl(pairs, className="terms")]
+def _terms(question: str, terms: Mapping[str, str]) -> list[Component]:
+    return [html.H3(question, className="group"), shell.facts(terms, className="terms")]
 
 
 def _builds(cache: QueryCache, view: View) -> Component:
@@ -126,35 +119,18 @@ def _builds(cache: QueryCache, view: View) -> Component:
 def _downloads(cache: QueryCache, view: View) -> Component:
     frame = table_rows(cache, view)
     size = cache.generation().path.stat().st_size
-    rows = [
-        html.Tr(
-            [
-                html.Th(
-                    html.A(
-                        str(row.table_name), href=downloads.address(row.table_name), className="mono", download=True
-                    ),
-                    scope="row",
-                ),
-                html.Td(TABLES.get(row.table_name, "")),
-                html.Td(f"{row.rows:,}"),
-                html.Td(f"{row.columns}"),
-            ]
-        )
-        for row in frame.itertuples(index=False)
-    ]
-    heads = [html.Th(word, scope="col") for word in ("Table, as CSV", "What it holds", "Rows", "Columns")]
-    table = html.Div(
-        html.Table([html.Thead(html.Tr(heads)), html.Tbody(rows)], className="small wide downloads"),
-        className="scroll-x",
-    )
+    rows = []
+    for row in frame.itertuples(index=False):
+        name, where = str(row.table_name), downloads.address(row.table_name)
+        link = html.Th(html.A(name, href=where, className="mono", download=True), scope="row")
+        cells = (TABLES.get(row.table_name, ""), f"{row.rows:,}", f"{row.columns}")
+        rows.append(html.Tr([link, *map(html.Td, cells)]))
+    heads = ("Table, as CSV", "What it holds", "Rows", "Columns")
+    table = html.Div(shell.small_table(heads, rows, kind="small wide downloads"), className="scroll-x")
+    file = f"The whole generation as one DuckDB file ({size / 1e6:.1f} MB)"
     sentence: list[Component | str] = [
         "Everything that is served: numbers and names, no prompt and no response. ",
-        html.A(
-            f"The whole generation as one DuckDB file ({size / 1e6:.1f} MB)",
-            href=downloads.address(),
-            download=True,
-            id="download-generation",
-        ),
+        html.A(file, href=downloads.address(), download=True, id="download-generation"),
         f", readable by DuckDB 1.5 and later; or one table at a time. n = {len(frame)} tables.",
     ]
     return _section("downloads", "Where can I take the numbers from?", table, sentence, None)

@@ -16,14 +16,15 @@ from atlas.drawing import traces
 from atlas.figures import attribution, map, neighbourhoods
 from atlas.figures.attribution import Line
 from atlas.pages import intervals, relationships
+from atlas.pages.compare import readers as compared
+from atlas.pages.compare import readouts
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-WIDTH = 672
-"""Width of a figure in pixels: an A4 page less its margins."""
+WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 OTHERS = 3
 """Readers beside the chosen one."""
 Rows = Callable[[QueryCache, View], pd.DataFrame]
@@ -32,26 +33,13 @@ Made = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
 
 @dataclasses.dataclass(frozen=True)
 class PrintFigure:
-    """A drawn figure of the brief.
-
-    Attributes
-    ----------
-    figure : Figure
-    height : int
-        In pixels.
-    caption : str
-        What was measured, on how much.
-    origin : {'measured', 'published', ''}
-        Empty where both stand beside each other.
-    below : Component or None
-        A key that the figure does not hold itself.
-    """
+    """A drawn figure of the brief."""
 
     figure: go.Figure | Plot
-    height: int
-    caption: str
-    origin: str
-    below: Component | None = None
+    height: int  # in pixels
+    caption: str  # what was measured, on how much
+    origin: str  # 'measured', 'published', or '' where both stand next to each other
+    below: Component | None = None  # a key that the figure does not hold itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +51,10 @@ class Kind:
     draw: Callable[[QueryCache, View], PrintFigure | None]
     rows: Rows
     made: Made
-    beside: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _asked, _view: None
+    beside: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
 
-    def told(self) -> shell.FigureMeta:
-        """What the figure says of itself."""
+    def meta(self) -> shell.FigureMeta:
+        """What the figure shows besides its drawing."""
         return shell.FigureMeta(self.rows, self.made, beside=self.beside)
 
 
@@ -89,23 +77,15 @@ def _map(cache: QueryCache, view: View) -> PrintFigure | None:
     figure = go.Figure(map.map_figure(points, none, marks, theme=view.theme, dimensions=2))
     quality = cache.ask(queries.projection_quality, reader, view.roster, view.domain)
     flat = quality[(quality["method"] == "tsne") & (quality["dimensions"] == 2)].set_index("metric")["value"]
-    trust = (
-        f" Trustworthiness of the ten nearest: {flat['trustworthiness_10']:.2f}."
-        if "trustworthiness_10" in flat
-        else ""
-    )
+    trust = flat.get("trustworthiness_10")
+    near = "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
     counts = points["family"].value_counts()
-    key = html.Div(
-        [
-            html.Span([shell.symbol(marks[family], view.theme), f"{family} {count}"], className="marked")
-            for family, count in counts.items()
-        ],
-        className="brief-key",
-    )
+    entries = [[shell.symbol(marks[family], view.theme), f"{family} {count}"] for family, count in counts.items()]
+    key = html.Div([html.Span(entry, className="marked") for entry in entries], className="brief-key")
     caption = (
         f"Every mark is one source, placed so that sources whose answers look alike to {cache.reader_words(reader)} "
         "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
-        f"mean little.{trust} n = {words(cache, view)}; places are computed from all of them and have no interval."
+        f"mean little.{near} n = {words(cache, view)}; places are computed from all of them and have no interval."
     )
     return PrintFigure(figure, 520, caption, cache.origin(reader), key)
 
@@ -114,10 +94,10 @@ def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of the chosen reader and of the best others of its method, against the budget."""
     reader = cache.attribution_reader(view)
     readers = cache.ask(queries.readers)
-    alike = (
-        (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(reader)["view"]) if reader else []
-    )
-    named = [name for name in readers["reader"][alike] if name != reader] if reader else []
+    named: list[str] = []
+    if reader:
+        alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(cache.reader_row(reader)["view"])
+        named = [name for name in readers["reader"][alike] if name != reader]
     frame = intervals.curves(cache, view, [reader, *named], "accuracy")
     top = frame[(frame["k"] == frame["k"].max()) & (frame["reader"] != reader)]
     kept = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
@@ -134,14 +114,9 @@ def _budget(cache: QueryCache, view: View) -> PrintFigure | None:
     lines = [Line(name, names[name], token["edge"], front=False) for name in others]
     lines.append(Line(reader, names[reader], token["accent"]))
     size = len(cache.ask(queries.sources, view.roster))
+    curves = frame.assign(line=frame["reader"])
     figure = attribution.budget_curves(
-        frame.assign(line=frame["reader"]),
-        lines,
-        theme=view.theme,
-        axis="Accuracy",
-        k=view.k,
-        chance=1 / size,
-        unit=True,
+        curves, lines, theme=view.theme, axis="Accuracy", k=view.k, chance=1 / size, unit=True
     )
     own = frame[frame["reader"] == reader]
     beside = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
@@ -166,9 +141,7 @@ def _confusion(cache: QueryCache, view: View) -> PrintFigure | None:
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
     curve = intervals.curves(cache, view, cache.attribution_reader(view), "accuracy")
     at = curve[curve["k"] == view.k]
-    right = ""
-    if len(at):
-        right = f" Right in {100 * at['value'].iloc[0]:.1f} %{intervals.around(at.iloc[0])}."
+    right = f" Right in {100 * at['value'].iloc[0]:.1f} %{intervals.around(at.iloc[0])}." if len(at) else ""
     caption = (
         f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
         f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them "
@@ -183,9 +156,8 @@ def _error_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         cache.ask(queries.metric_curve, reader, view.roster, view.domain, "clean", metric)[["k", "value"]]
         for metric in ("errors", "errors_within_family")
     )
-    return errors.rename(columns={"value": "errors"}).merge(
-        within.rename(columns={"value": "errors_within_family"}), on="k"
-    )
+    within = within.rename(columns={"value": "errors_within_family"})
+    return errors.rename(columns={"value": "errors"}).merge(within, on="k")
 
 
 def _siblings(cache: QueryCache, view: View) -> PrintFigure | None:
@@ -205,9 +177,7 @@ def _siblings(cache: QueryCache, view: View) -> PrintFigure | None:
 
 
 def _purities(cache: QueryCache, view: View) -> pd.DataFrame:
-    reader = cache.map_reader(view)
-    frame = cache.ask(queries.family_purity, view.roster, view.domain, reader or "")
-    return frame
+    return cache.ask(queries.family_purity, view.roster, view.domain, cache.map_reader(view) or "")
 
 
 def _purity(cache: QueryCache, view: View) -> PrintFigure | None:
@@ -255,8 +225,8 @@ def _kinship(cache: QueryCache, view: View) -> PrintFigure | None:
 
 def _by(reader: Callable[[QueryCache, View], str], table: str, *names: str) -> Made:
     def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-        held = {"roster": view.roster, "domain": view.domain, "benchmark": view.domain, "condition": "clean"}
-        return table, {"reader": reader(cache, view), **{name: held[name] for name in names}}
+        place = {"roster": view.roster, "domain": view.domain, "benchmark": view.domain, "condition": "clean"}
+        return table, {"reader": reader(cache, view), **{name: place[name] for name in names}}
 
     return made
 
@@ -277,6 +247,45 @@ def _attributed(table: str) -> Made:
 
 def _mapped(table: str) -> Made:
     return _by(QueryCache.map_reader, table, "roster", "domain")
+
+
+def _reached(cache: QueryCache, view: View) -> PrintFigure | None:
+    drawn = readouts.reached(cache, view)
+    if drawn.absent is not None:
+        return None
+    caption = (
+        "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
+        "probe on such a proxy, word n-grams, and the best that the paper prints of READER with far larger "
+        "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
+        f"Filled marks were measured here, hollow ones are published. n = {words(cache, view)}."
+    )
+    return PrintFigure(drawn.figure, readouts.dots.height_of(drawn.figure), caption, "")
+
+
+def _with_readers(cache: QueryCache, view: View) -> View:
+    """The view with the readers that Compare would set beside the header's."""
+    readers = tuple(compared.chosen(cache, dataclasses.replace(view, readers=())))
+    return dataclasses.replace(view, readers=readers, metric="accuracy")
+
+
+def _panels(cache: QueryCache, view: View) -> PrintFigure | None:
+    shown = _with_readers(cache, view)
+    drawn = compared.panels(cache, shown)
+    if drawn.absent is not None:
+        return None
+    frame = compared.panel_rows(cache, shown)
+    caption = (
+        "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
+        "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
+        "seen short ones too. Bands are one standard deviation over the folds. Filled: measured here; dashed and "
+        "hollow: published. "
+        f"n = {int(frame['n'].max()):,} groups at one trace, {words(cache, view)}."
+    )
+    return PrintFigure(drawn.figure, 340, caption, "")
+
+
+def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return compared.panel_rows(cache, _with_readers(cache, view))
 
 
 KINDS: dict[str, Kind] = {
@@ -313,5 +322,22 @@ KINDS: dict[str, Kind] = {
     ),
 }
 """Figures on offer, in the order of the list."""
-USUAL = ("map", "budget", "confusion", "readouts")
-"""Figures of a brief that nobody has chosen any for."""
+USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
+COMPARED: dict[str, Kind] = {
+    "reached": Kind(
+        "What do readouts made here reach beside the paper's best?",
+        compared.PATH,
+        _reached,
+        readouts.goal_frame,
+        readouts.goals_told,
+        readouts.printed_told,
+    ),
+    "shorter": Kind(
+        "Does the order hold on other prompts and shorter responses?",
+        compared.PATH,
+        _panels,
+        _panel_rows,
+        drawn_readers(_panel_rows),
+    ),
+}
+"""Figures that set readers next to one another, from the page Compare."""

@@ -14,10 +14,10 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
-from atlas.pages import brief_plates, intervals, neighbourhoods, relationships
-from atlas.pages.brief_compared import KINDS
-from atlas.pages.brief_plates import USUAL, PrintFigure
-from atlas.pages.methods_words import LIMITS
+from atlas.pages import intervals, neighbourhoods, relationships
+from atlas.pages.brief import figures as plates
+from atlas.pages.brief.figures import USUAL, PrintFigure
+from atlas.pages.methods.words import LIMITS
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS
@@ -35,57 +35,39 @@ METHOD = (
     "others published are marked as such.",
 )
 PAPER = TOKENS["light"]
+KINDS = {**plates.KINDS, **plates.COMPARED}  # every figure on offer, in the order of the list
 
 
 @drawing.page
-def layout(cache: QueryCache, wanted: View) -> Component:
+def layout(cache: QueryCache, linked: View) -> Component:
     """The page for a query string."""
-    view = cache.opened(wanted)
-    return html.Div(
-        className="column brief",
-        children=[
-            shell.settled(wanted, view),
-            drawing.remembered(PAGE.name),
-            html.Div(
-                className="brief-controls",
-                children=[
-                    html.H1("Brief"),
-                    html.P(
-                        "A page for the file: choose the figures, print it or save it as PDF. The link holds the "
-                        "choice; reader, roster and domain are those of the header.",
-                        className="sentence",
-                    ),
-                    html.Label(
-                        "Figures, in the order of the choice", htmlFor="brief-figures", className="choice-label"
-                    ),
-                    dmc.MultiSelect(
-                        id="brief-figures",
-                        data=[{"value": name, "label": kind.question} for name, kind in KINDS.items()],
-                        value=list(chosen(view)),
-                        clearable=True,
-                        searchable=True,
-                        hidePickedOptions=True,
-                        size="sm",
-                        comboboxProps={"zIndex": 300},
-                        attributes=shell.named("Figures of the brief"),
-                    ),
-                    html.Div(
-                        className="controls",
-                        children=[
-                            shell.segmented("brief-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
-                            html.Button("Print or save as PDF", id="brief-print", className="brief-print"),
-                        ],
-                    ),
-                ],
-            ),
-            html.Article(
-                _sheets(cache, view),
-                id="brief-sheets",
-                className="sheets",
-                style={"colorScheme": "light", **{f"--{name}": colour for name, colour in PAPER.items()}},
-            ),
-        ],
+    view = cache.opened(linked)
+    lead = (
+        "A page for the file: choose the figures, print it or save it as PDF. The link holds the choice; reader, "
+        "roster and domain are those of the header."
     )
+    offered = dmc.MultiSelect(
+        id="brief-figures", data=[{"value": name, "label": kind.question} for name, kind in KINDS.items()],
+        value=list(chosen(view)), clearable=True, searchable=True, hidePickedOptions=True, size="sm",
+        comboboxProps={"zIndex": 300}, attributes=shell.named("Figures of the brief"),
+    )  # fmt: skip
+    budget = shell.segmented("brief-k", {k: str(k) for k in BUDGETS}, view.k, "Budget K")
+    button = html.Button("Print or save as PDF", id="brief-print", className="brief-print")
+    controls = [
+        html.H1("Brief"),
+        html.P(lead, className="sentence"),
+        html.Label("Figures, in the order of the choice", htmlFor="brief-figures", className="choice-label"),
+        offered,
+        html.Div([budget, button], className="controls"),
+    ]
+    style = {"colorScheme": "light", **{f"--{name}": colour for name, colour in PAPER.items()}}
+    children = [
+        shell.settled(linked, view),
+        drawing.remembered(PAGE.name),
+        html.Div(controls, className="brief-controls"),
+        html.Article(_sheets(cache, view), id="brief-sheets", className="sheets", style=style),
+    ]
+    return html.Div(children, className="column brief")
 
 
 def register(app: Dash) -> None:
@@ -116,11 +98,11 @@ def on_paper(view: View) -> View:
 def _sheets(cache: QueryCache, view: View) -> list[Component]:
     view = on_paper(view)
     names = chosen(view)
-    plates = {name: KINDS[name].draw(cache, view) for name in names}
-    builds = builds_of(cache, view, [name for name in names if plates[name] is not None])
+    drawn = {name: KINDS[name].draw(cache, view) for name in names}
+    builds = builds_of(cache, view, [name for name in names if drawn[name] is not None])
     sheets = [_cover(cache, view, names)]
     for number, name in enumerate(names, start=1):
-        sheets.append(_sheet(cache, _plate(cache, view, name, plates[name], number, builds), name))
+        sheets.append(_sheet(cache, _plate(name, drawn[name], number, builds), name))
     return [*sheets, _sheet(cache, _made(builds), "builds")]
 
 
@@ -141,7 +123,7 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
     reader = cache.attribution_reader(view) or view.reader
     facts = {
         "Reader": [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"],
-        "Sources": [f"{brief_plates.words(cache, view)} (roster {view.roster})"],
+        "Sources": [f"{plates.words(cache, view)} (roster {view.roster})"],
         "Generation": [html.Span(cache.generation().name, className="mono")],
         "Date": [_today()],
         "This view": [html.Span(f"/brief?{view_link(view)}", className="mono long")],
@@ -149,7 +131,7 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
     children = [
         html.P("Provenance Atlas", className="kicker"),
         html.H2("Which language model wrote these traces?", className="brief-title"),
-        html.Dl([piece for word, fact in facts.items() for piece in (html.Dt(word), html.Dd(fact))], className="facts"),
+        shell.facts(facts, className="facts"),
         html.H3("What was found"),
         html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings"),
         html.H3("The method in five sentences"),
@@ -164,19 +146,19 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
 
 def view_link(view: View) -> str:
     """Query string that reopens the brief."""
-    kept = {name: getattr(view, name) for name in ("reader", "roster", "domain", "k")}
-    return View(**kept, figures=chosen(view)).query()
+    same = {name: getattr(view, name) for name in ("reader", "roster", "domain", "k")}
+    return View(**same, figures=chosen(view)).query()
 
 
 def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number."""
-    told: list[list[Component | str]] = []
+    found: list[list[Component | str]] = []
     reader = cache.attribution_reader(view)
     curve = intervals.curves(cache, view, reader, "accuracy")
     at = curve[curve["k"] == view.k]
     if len(at):
         count = len(cache.ask(queries.sources, view.roster))
-        told.append(
+        found.append(
             [
                 f"From {drawing.traces(view.k)} the source is named right in ",
                 html.Strong(f"{100 * at['value'].iloc[0]:.1f}\u00a0%"),
@@ -189,7 +171,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
     purity = cache.ask(queries.family_purity, view.roster, view.domain, mapped or "")
     nearest = purity[purity["k"] == 1]
     if len(nearest):
-        told.append(
+        found.append(
             [
                 html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f}\u00a0%"),
                 f" of {neighbourhoods.asked_words(nearest.iloc[0])} have one of their own family as their nearest; "
@@ -202,7 +184,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
         top = relationships.best(cache, view, origin)
         if top is not None:
             sure = f" ({rate_text(top['low'])} to {rate_text(top['high'])})" if pd.notna(top["low"]) else ""
-            told.append(
+            found.append(
                 [
                     f"Of two models of families that it has never seen, {relationships.called(top, names)} tells in ",
                     html.Strong(f"{100 * top['value']:.1f}\u00a0%"),
@@ -210,45 +192,32 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
                     shell.origin_badge(origin),
                 ]
             )
-    return told or [["Nothing has been measured for this choice of reader, roster and domain."]]
+    return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
 
 
-def _plate(
-    cache: QueryCache, view: View, name: str, plate: PrintFigure | None, number: int, builds: pd.DataFrame
-) -> list[Component]:
+def _plate(name: str, plate: PrintFigure | None, number: int, builds: pd.DataFrame) -> list[Component]:
     kind = KINDS[name]
     head = html.H3([html.Span(f"Figure {number}. ", className="soft"), kind.question], className="plate-title")
     if plate is None:
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
     plot = plate.figure if isinstance(plate.figure, dict) else plate.figure.to_plotly_json()
-    printed = {"width": brief_plates.WIDTH, "height": plate.height, "hovermode": False}
+    printed = {"width": plates.WIDTH, "height": plate.height, "hovermode": False}
     graph = dcc.Graph(
         figure={"data": plot["data"], "layout": plot["layout"] | printed},
         responsive=False,
         config={"displayModeBar": False, "staticPlot": True},
-        style={"width": brief_plates.WIDTH, "height": plate.height},
+        style={"width": plates.WIDTH, "height": plate.height},
     )
     numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
+    title = html.Div([head, shell.origin_badge(plate.origin)], className="figure-title")
+    tools = shell.tools(f"brief-{name}", table_view=False)
+    words = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
+    picture = html.Div(graph, role="img", className="plate-drawing", **{"aria-label": kind.question})
+    figure = [picture, *([plate.below] if plate.below else []), html.Figcaption(words)]
     return [
-        html.Div(
-            [
-                html.Div([head, shell.origin_badge(plate.origin)], className="figure-title"),
-                shell.tools(f"brief-{name}", table_view=False),
-            ],
-            className="figure-head",
-        ),
-        html.Figure(
-            [
-                html.Div(graph, role="img", className="plate-drawing", **{"aria-label": kind.question}),
-                *([plate.below] if plate.below else []),
-                html.Figcaption(
-                    [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
-                ),
-            ],
-            id=f"figure-brief-{name}",
-            className="plate",
-        ),
+        html.Div([title, tools], className="figure-head"),
+        html.Figure(figure, id=f"figure-brief-{name}", className="plate"),
     ]
 
 
@@ -256,15 +225,12 @@ def _plate(
 
 
 def builds_of(cache: QueryCache, view: View, names: list[str]) -> pd.DataFrame:
-    """Builds behind the figures.
+    """Builds behind the figures, a row a figure and build.
 
-    Returns
-    -------
-    DataFrame
-        Columns of table ``builds``, plate (name of the figure), and group: builds of one command, code and data share
-        a number, counted from 0 in the order of the figures. A row a figure and build.
+    Columns of table ``builds``, plate (name of the figure), and group: builds of one command, code and data share a
+    number, counted from 0 in the order of the figures.
     """
-    parts = [KINDS[name].told().builds(cache, view).assign(plate=name) for name in names]
+    parts = [KINDS[name].meta().builds(cache, view).assign(plate=name) for name in names]
     if not parts:
         return pd.DataFrame(columns=["plate", "group"])
     frame = pd.concat(parts, ignore_index=True)
@@ -290,24 +256,8 @@ def _made(builds: pd.DataFrame) -> list[Component]:
             "Machine": str(first["host"]),
             "Files": html.Span(", ".join(files), className="mono") if files else "",
         }
-        entries.append(
-            html.Div(
-                [
-                    html.Div(
-                        [
-                            html.Strong(f"{int(str(number)) + 1}. {first['stage']}"),
-                            shell.origin_badge(str(first["origin"])),
-                        ],
-                        className="build-head",
-                    ),
-                    html.Code(str(first["command"]), className="command"),
-                    html.Dl(
-                        [piece for word, fact in facts.items() if fact for piece in (html.Dt(word), html.Dd(fact))]
-                    ),
-                ],
-                className="build",
-            )
-        )
+        title = html.Strong(f"{int(str(number)) + 1}. {first['stage']}")
+        entries.append(shell.build([title, shell.origin_badge(str(first["origin"]))], str(first["command"]), facts))
     return [*head, html.Div(entries, className="brief-builds")]
 
 
@@ -315,7 +265,7 @@ def _hash(value: object) -> Component | str:
     return html.Span(f"sha256 {value}", className="mono") if isinstance(value, str) and value else ""
 
 
-def _told(name: str) -> shell.FigureMeta:
+def _meta(name: str) -> shell.FigureMeta:
     kind = KINDS[name]
     return shell.FigureMeta(
         lambda cache, view: kind.rows(cache, on_paper(view)),
@@ -331,5 +281,5 @@ PAGE = shell.Page(
     icon="brief",
     layout=layout,
     register=register,
-    figures={f"brief-{name}": _told(name) for name in KINDS},
+    figures={f"brief-{name}": _meta(name) for name in KINDS},
 )
