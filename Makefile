@@ -87,9 +87,11 @@ lock: install
 	| $(BIN)/uv pip compile -q - --no-deps --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		-o requirements.lock
 
-# What is installed, with versions, licences and hashes of the lock, as CycloneDX JSON.
+# What is installed, with versions, licences and what requires what, as CycloneDX JSON; hashes stand in the locks.
+SBOM ?= build/sbom.json
 sbom: install
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(BIN)/python
+	mkdir -p "$$(dirname "$(SBOM)")"
+	$(BIN)/python -m cyclonedx_py environment --pyproject pyproject.toml --output-reproducible -o "$(SBOM)" $(BIN)/python
 
 clean:
 	rm -rf "$(VENV)" build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
