@@ -50,7 +50,7 @@ $(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 \
 	|| $(PYTHON) -m venv $$(test -f "$(VENV)"/pyvenv.cfg && echo --clear) "$(VENV)"
 ifeq ($(TORCH_BACKEND),cpu)
-	$(PIP) --require-hashes -r requirements-torch.lock 2>"$(VENV)"/torch.log \
+	@$(PIP) --require-hashes -r requirements-torch.lock 2>"$(VENV)"/torch.log \
 	|| { if grep -q "DO NOT MATCH" "$(VENV)"/torch.log; then cat "$(VENV)"/torch.log >&2; \
 		echo "Error: The file of torch $(TORCH) is none of the builds in requirements-torch.lock. Nothing was installed from it. Empty" \
 			"pip's cache (python -m pip cache purge), look where pip takes files from (pip config list), and try again." >&2; exit 1; fi; \
