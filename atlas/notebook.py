@@ -279,15 +279,21 @@ def _lines(traces: pd.DataFrame | Sequence[tuple[str, str]]) -> bytes:
     """A table or pairs as JSONL, in their order."""
     if not len(traces):
         raise AtlasError("There are no traces", "Give a table or a list with at least one prompt and response")
-    if isinstance(traces, pd.DataFrame):
-        if not traces.columns.is_unique:
-            raise AtlasError("Two columns of the table have the same name", "Rename one of them")
-        return traces.set_axis(traces.columns.map(str), axis=1).to_json(orient="records", lines=True).encode()
-    rows = []
+    rows = _rows(traces) if isinstance(traces, pd.DataFrame) else _pairs(traces)
+    return "".join(json.dumps(row, default=str) + "\n" for row in rows).encode()
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    if not frame.columns.is_unique:
+        raise AtlasError("Two columns of the table have the same name", "Rename one of them")
+    cells = frame.astype(object).where(frame.notna(), None)
+    return [dict(zip(map(str, frame.columns), row, strict=True)) for row in cells.itertuples(index=False, name=None)]
+
+
+def _pairs(traces: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     for number, pair in enumerate(traces, start=1):
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
             raise AtlasError(
                 f"Trace {number:,} is no pair of texts", "Give pairs (prompt, response), with '' for no prompt"
             )
-        rows.append(json.dumps({"prompt": pair[0], "response": pair[1]}))
-    return ("\n".join(rows) + "\n").encode()
+        yield {"prompt": pair[0], "response": pair[1]}

@@ -100,6 +100,20 @@ def test_a_corpus_may_be_a_table(tiny: Corpus) -> None:
     assert (found.labelled.folds == tiny.labelled.folds).all()
 
 
+def test_any_cell_of_a_table_can_be_read(tiny: Corpus) -> None:
+    frame = (
+        table("list")
+        .astype(object)
+        .assign(time=pd.date_range("2026-01-01", periods=6), n=range(6), share=0.5, path=Path("x"), nothing=None)
+    )
+    frame.iloc[0, 0] = float("nan")
+    frame.iloc[1, 1] += "\ud800"
+    found = Attributor.fit(tiny, "reader-paper", layer=2).attribute(frame)
+    traces = found.report["traces"]
+    assert [trace["time"] for trace in traces[:2]] == ["2026-01-01 00:00:00", "2026-01-02 00:00:00"]
+    assert traces[0]["prompt_characters"] == 0 and len(traces) == 6
+
+
 @pytest.mark.parametrize(
     ("traces", "words"),
     [
