@@ -2,24 +2,29 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
-BIN := $(VENV)/bin
-# A machine without an NVIDIA driver gets the CPU build of torch and no CUDA package.
+# Folders may have spaces in their names: quoted for the shell, escaped where they are a target.
+BIN := "$(VENV)"/bin
+space := $(subst ,, )
+STAMP := $(subst $(space),\ ,$(VENV))/.installed
+PROXIES := $(subst $(space),\ ,$(VENV))/.proxies
+# A machine without an NVIDIA driver gets the CPU build of torch, by hash, and no CUDA package. With one, uv chooses the
+# build for the driver; its hash is the index's own.
 TORCH ?= 2.13.0
 TORCH_BACKEND ?= $(if $(shell command -v nvidia-smi 2>/dev/null),auto,cpu)
 
-.PHONY: run test golden lint bench install browser lock screenshots clean
+.PHONY: run test golden lint bench install browser lock screenshots sbom clean
 
 run: install
 	$(BIN)/python app.py
 
 # Quick tests first, a browser last. A worker a core with one thread each: most tests are too small for more threads.
-test: install lint $(VENV)/.proxies
+test: install lint $(PROXIES)
 	for part in "not slow and not browser and not golden" "slow and not browser" browser; do \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$$part" || exit 1; \
 	done
 
 # Before and after code is renamed or moved: is everything computed as it was?
-golden: install $(VENV)/.proxies
+golden: install $(PROXIES)
 	$(BIN)/python -m pytest -n $(WORKERS) tests/golden
 
 lint: install
@@ -36,38 +41,57 @@ bench: install
 screenshots: install
 	$(BIN)/python -m jobs screenshots
 
-install: $(VENV)/.installed
+install: $(STAMP)
 
-# Everything is pinned in requirements.lock and installed without resolving, so nothing else can be pulled in.
-$(VENV)/.installed: requirements.lock pyproject.toml
+# Everything is pinned with its hashes in requirements*.lock and installed without resolving: nothing else gets in.
+PIP := $(BIN)/python -m pip install -q --no-deps
+$(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(BIN)/python -m pip --version >/dev/null 2>&1 \
-	|| $(PYTHON) -m venv $$(test -f $(VENV)/pyvenv.cfg && echo --clear) $(VENV)
+	|| $(PYTHON) -m venv $$(test -f "$(VENV)"/pyvenv.cfg && echo --clear) "$(VENV)"
 ifeq ($(TORCH_BACKEND),cpu)
-	$(BIN)/pip install -q --no-deps "torch==$(TORCH)+cpu" 2>/dev/null \
-	|| ($(BIN)/pip install -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --torch-backend=cpu "torch==$(TORCH)")
+	@$(PIP) --require-hashes -r requirements-torch.lock 2>"$(VENV)"/torch.log \
+	|| { if grep -q "DO NOT MATCH" "$(VENV)"/torch.log; then cat "$(VENV)"/torch.log >&2; \
+		echo "Error: The file of torch $(TORCH) is none of the builds in requirements-torch.lock. Nothing was installed from it. Empty" \
+			"pip's cache (python -m pip cache purge), look where pip takes files from (pip config list), and try again." >&2; exit 1; fi; \
+	$(PIP) --require-hashes -r requirements-uv.lock && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --torch-backend=cpu \
+		--require-hashes -r requirements-torch.lock \
+	|| { echo "Error: No CPU build of torch $(TORCH) could be fetched for this Python and machine; pip and uv say why above and in" \
+			"$(VENV)/torch.log. TORCH_BACKEND=auto takes any build." >&2; exit 1; }; }
 else
-	$(BIN)/pip install -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --torch-backend=$(TORCH_BACKEND) "torch==$(TORCH)"
+	$(PIP) --require-hashes -r requirements-uv.lock
+	$(BIN)/uv pip install -q --python $(BIN)/python --torch-backend=$(TORCH_BACKEND) "torch==$(TORCH)"
 endif
-	$(BIN)/pip install -q --no-deps -r requirements.lock
-	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes --only-binary :all: -r requirements.lock
+	if test -w .; then $(PIP) --no-build-isolation -e .; else \
+		rm -rf "$(VENV)"/source && cp -R . "$(VENV)"/source && chmod -R u+w "$(VENV)"/source \
+		&& $(PIP) --no-build-isolation "$(VENV)"/source && rm -rf "$(VENV)"/source; fi
 	$(BIN)/python -m jobs proxies install smollm2-135m
-	touch $@
+	touch "$@"
 
 # Two more proxies than the served one, for tests that read with them.
-$(VENV)/.proxies: $(VENV)/.installed
+$(PROXIES): $(STAMP)
 	$(BIN)/python -m jobs proxies install minilm-l6 gemma3-270m
-	touch $@
+	touch "$@"
 
 # System packages of the browser tests (Debian's own Chromium); needs root.
 browser:
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver)
 
-# Writes requirements.lock from the environment as it is now.
-lock:
-	$(BIN)/pip freeze --all --exclude-editable --exclude torch --exclude pip --exclude uv > requirements.lock
-	sed -i.old 's/^backports.zstd==.*/&; python_version < "3.14"/' requirements.lock && rm requirements.lock.old
+# Writes requirements.lock from the environment as it is now, with the hashes of every platform's files.
+lock: install
+	$(PIP) --require-hashes -r requirements-uv.lock
+	( $(BIN)/python -m pip freeze --all --exclude-editable --exclude torch --exclude pip --exclude uv --exclude provenance-atlas \
+		| sed 's/^backports.zstd==.*/&; python_version < "3.14"/'; echo 'appnope==1.0.0; sys_platform == "darwin"' ) \
+	| $(BIN)/uv pip compile -q - --no-deps --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		-o requirements.lock
+
+# What is installed, with versions, licences and what requires what, as CycloneDX JSON; hashes stand in the locks.
+SBOM ?= build/sbom.json
+sbom: install
+	mkdir -p "$$(dirname "$(SBOM)")"
+	$(BIN)/python -m cyclonedx_py environment --pyproject pyproject.toml --output-reproducible -o "$(SBOM)" $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf "$(VENV)" build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

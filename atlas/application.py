@@ -43,6 +43,7 @@ from atlas.theme import style_variables
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.service.service import Service
+from backend.shipped import shipped
 from backend.store.database import default_data_folder
 
 PAGES = tuple(
@@ -79,14 +80,13 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     # Text kept by pyarrow gives the interpreter away at every step, a thousand times a page, and waits to get it back
     # while the proxy is made ready in the background.
     pd.set_option("mode.string_storage", "python")
-    root = Path(__file__).resolve().parents[1]
     app = Dash(
         "atlas",
         title="Provenance Atlas",
         update_title=None,
         use_pages=True,
         pages_folder="",
-        assets_folder=str(root / "assets"),
+        assets_folder=str(shipped("assets")),
         suppress_callback_exceptions=True,
         on_error=_tell,
         add_log_handler=False,

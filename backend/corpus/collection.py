@@ -38,9 +38,10 @@ from backend.corpus.endpoints import (
 )
 from backend.corpus.release import Records
 from backend.errors import AtlasError
+from backend.shipped import shipped
 from backend.traces import Trace
 
-SAMPLES = Path(__file__).parents[2] / "data" / "samples"
+SAMPLES = shipped("data") / "samples"
 _FAILURES_IN_A_ROW = 5
 _IDENTITY = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
 _CORRECT = "Correct or remove that line"

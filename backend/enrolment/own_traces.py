@@ -44,10 +44,11 @@ from backend.methods.registry import LDA_LIVE, LINEAR, WORDS, reader_id
 from backend.progress import ReadingBar, stage_bar
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import Reader, Readout
+from backend.proxies.registry import DEFAULT_PROXY, proxy_hash, proxy_key
 from backend.store import queries
 from backend.store.builds import command_line, recorded
 from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader, write_sources
-from backend.traces import View
+from backend.traces import VIEWS, View
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -110,6 +111,22 @@ def slug(name: str) -> str:
         return name
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
     return f"{plain or 'ecosystem'}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def options_for(
+    name: str, proxy: str = DEFAULT_PROXY, view: str = "ur", *, layer: int | None = None, method: str = AUTO
+) -> EnrolOptions:
+    """Options of an enrolment by a proxy of the registry.
+
+    Raises AtlasError for a name, view or method that cannot be, or a proxy without weights here.
+    """
+    check_name(name)
+    if method not in (AUTO, *METHODS):
+        raise AtlasError(f"Labelled traces are not scored by '{method}'", f"Choose from {', '.join((AUTO, *METHODS))}")
+    known = next((one for one in VIEWS if one == view), None)
+    if known is None:
+        raise AtlasError(f"'{view}' names an input view that does not exist", f"Choose from {', '.join(VIEWS)}")
+    return EnrolOptions(name.strip(), proxy_key(proxy), proxy_hash(proxy), known, layer, method=method)
 
 
 def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:

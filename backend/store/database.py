@@ -22,6 +22,7 @@ from pathlib import Path
 import duckdb
 
 from backend.errors import AtlasError
+from backend.shipped import shipped
 from backend.store.lists import PACKED, has_lost_labels, view_of
 
 WORK_FILE = "atlas-work.duckdb"
@@ -54,9 +55,9 @@ class InUseError(AtlasError):
 
 
 def default_data_folder() -> Path:
-    """Where the served atlas lies: ``ATLAS_DATA``, else ``data/`` beside the code."""
+    """Where the served atlas lies: ``ATLAS_DATA``, else the ``data/`` that is shipped."""
     given = os.environ.get("ATLAS_DATA")
-    return Path(given).expanduser() if given else Path(__file__).resolve().parents[2] / "data"
+    return Path(given).expanduser() if given else shipped("data")
 
 
 @dataclass(frozen=True)

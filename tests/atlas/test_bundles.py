@@ -66,7 +66,7 @@ def test_only_files_that_pages_name_are_served(app: Dash) -> None:
     assert found is not None and found.name == "atlas.js"
     for path in (
         "/assets/../app.py",
-        "/assets/fonts/LICENSE-IBM-Plex.txt",
+        "/assets/LICENSES/IBM-Plex-OFL-1.1.txt",
         "/_dash-component-suites/dash/dash.py",
         "/_dash-component-suites/os/path.js",
         "/_dash-component-suites/plotly/../../../etc/passwd.js",
