@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pandas as pd
-from backend.attribution.models import Models, from_registry
-from backend.intake.files import opened
 
 from backend import output_files
 from backend.attribution.report import write_csv, write_json
 from backend.attribution.report_html import write_html
 from backend.attribution.run import audit, checked
+from backend.attribution.scoring import Models, from_registry
 from backend.attribution.settings import Settings
 from backend.corpus.labelled import Labelled, labelled, read_labelled
 from backend.enrolment.catalogue import find_enrolment
@@ -34,6 +33,7 @@ from backend.enrolment.files import as_stored, save_enrolment
 from backend.enrolment.own_traces import DEFAULT_PROXY, fit, options_for
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, inspect, receive
+from backend.intake.encoding import opened
 from backend.traces import View
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Attribution:
 
     @property
     def verdict(self) -> str:
-        """SUPPORTS, CONTRADICTS, INCONCLUSIVE or UNKNOWN."""
+        """SUPPORTS, AGAINST, UNKNOWN or INCONCLUSIVE."""
         return str(self.report["results"]["verdict"])
 
     @property
