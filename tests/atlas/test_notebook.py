@@ -82,7 +82,7 @@ def test_the_command_line_says_the_same(
     found = fitted.attribute(table("code"), case="A case")
     found.save(tmp_path / "out.html", traces=True)
     reader = atlas.notebook._loaded("smollm2-135m", "auto")
-    monkeypatch.setattr("backend.attribution.models.from_registry", lambda proxy, device="auto": reader)
+    monkeypatch.setattr("backend.attribution.scoring.from_registry", lambda proxy, device="auto": reader)
     words = ["attribute", str(tmp_path / "out.jsonl"), "--enrolment", str(path), "--case", "A case"]
     assert main([*words, "--report", str(tmp_path / "cli.html")]) == 0
     assert found.verdict in capsys.readouterr().out
