@@ -13,6 +13,7 @@ import importlib
 from backend.corpus.stored import write_release_sources
 from backend.errors import AtlasError
 from backend.evaluations.stages import STAGES, EvaluateOptions
+from backend.methods.registry import FUSED
 from backend.proxies.registry import proxies_key
 from jobs import options
 
@@ -29,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--model", default=None, help="hub id or folder of the model that a fine-tuned baseline starts from"
     )
     parser.add_argument(
-        "--readout", default=None, choices=("fused",), help="a readout beside the paper's, in place of --stage"
+        "--readout", default=None, choices=(FUSED,), help="a readout beside the paper's, in place of --stage"
     )
     parser.add_argument(
         "--members",

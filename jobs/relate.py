@@ -38,6 +38,7 @@ from backend.geometry.layers import MODAL, block_of
 from backend.methods.dna import COMPONENTS, distances, dna_vectors
 from backend.methods.dna import SEED as DNA_SEED
 from backend.methods.matching import MATCHERS, match_rates
+from backend.methods.registry import DNA, RELATED, names
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import describe, proxy_key
 from backend.statistics import FLIPS, REPLICATES
@@ -48,8 +49,7 @@ from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 from jobs import options
 
-METHODS = ("mpt", "phylolm", "reader", "dna")
-NAMES = {"mpt": "MPT", "phylolm": "PhyloLM"}
+METHODS = tuple("reader" if method == READER_PAPER else method for method in RELATED)
 ENCODER = "minilm-l6"
 Loaded = tuple[npt.NDArray[np.floating], str]
 DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
@@ -140,7 +140,7 @@ def methods_of(text: str) -> list[str]:
 def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Namespace) -> list[Subject]:
     """Readers that the arguments ask for; the block of each is decided here."""
     methods, views = methods_of(arguments.method), options.views_of(arguments.view)
-    subjects = [Subject(m, NAMES[m], {"match": ("match",)}, "match") for m in methods if m in MATCHERS]
+    subjects = [Subject(m, names()[m], {"match": ("match",)}, "match") for m in methods if m in MATCHERS]
     if "reader" in methods:
         for asked in filter(None, (part.strip() for part in arguments.proxy.split(","))):
             proxy = proxy_key(asked)
@@ -151,13 +151,13 @@ def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Names
                 subjects.append(
                     Subject(READER_PAPER, name, READER_READOUTS, "dc-ac", proxy, view, layer, origin, details)
                 )
-    if "dna" in methods:
+    if DNA in methods:
         encoder = describe(arguments.encoder)
         details = {"projection_seed": DNA_SEED, "projected": COMPONENTS}
         for view in views:
             name = f"LLM-DNA · {encoder.key} · {view}"
             readouts = {"distance": ("distance",)}
-            subjects.append(Subject("dna", name, readouts, "distance", encoder.key, view, details=details))
+            subjects.append(Subject(DNA, name, readouts, "distance", encoder.key, view, details=details))
     return subjects
 
 

@@ -19,7 +19,7 @@ from backend.corpus.roster_rows import slice_of
 from backend.errors import AtlasError
 from backend.evaluations.stages import STAGES
 from backend.fingerprints import FingerprintStore, StoreKey
-from backend.methods.registry import BASELINES, CONTROLS, FUSED_LIVE
+from backend.methods.registry import CONTROLS, FUSED, FUSED_LIVE, MAPPED, QUICK, RELATED
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.store.continuation import served
@@ -29,12 +29,9 @@ from backend.traces import VIEWS
 from jobs import options
 
 STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global", "math100 clean")
-MAPPED = ("ngram-word", "ngram-char", "dna")
 PROTOCOLS = ("pair", "model", "family")
 VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")
 """Parts of the audit's validation."""
-FUSED = "fused"
-"""The readout that the stage of readouts ends in."""
 ROSTERS = "100-way,165-way"
 
 
@@ -207,7 +204,7 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
             yield record.item("map", f"{proxy} · {roster}", command, needed)
     for roster in rosters:
         present = {key[1].partition("/")[0]: key for key in record.held if key[0] == "attribution" and key[2] == roster}
-        needed = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in BASELINES]
+        needed = [present.get(name, ("attribution", name, roster, "agent500 clean")) for name in QUICK]
         command = f"python -m jobs evaluate --stage baselines --roster {roster}"
         yield record.item("evaluate baselines", roster, command, needed)
         about = [("attribution", key[1], roster, name) for key in needed for name in STRESSED]
@@ -216,7 +213,7 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
         clean = [key[1] for key in record.held if (key[0], *key[2:]) == ("attribution", roster, "agent500 clean")]
         command = f"python -m jobs evaluate --stage cost --view ur,r --roster {roster}"
         yield record.item("evaluate cost", roster, command, [("cost", name, roster, "") for name in clean or [""]])
-        compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *BASELINES)]
+        compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *QUICK)]
         needed = [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]
         command = f"python -m jobs evaluate --stage statistics --roster {roster}"
         yield record.item("evaluate statistics", roster, command, needed)
@@ -224,12 +221,12 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
             needed = [present.get(FUSED, ("attribution", FUSED, roster, "agent500 clean"))]
             command = f"python -m jobs evaluate --stage readouts --roster {roster}"
             yield record.item("evaluate readouts", roster, command, needed)
-        for name in MAPPED:
+        for name in (name for name in MAPPED if name != READER_PAPER):
             reader_of = next((key[1] for key in record.held if key[0] == "maps" and key[1].startswith(name)), name)
             needed = [("maps", reader_of, roster, benchmark) for benchmark in BENCHMARKS]
             command = f"python -m jobs map --method {name} --view r --roster {roster} --benchmark agent500,math100"
             yield record.item("map", f"{name} · {roster}", command, needed)
-    for name in ("mpt", "phylolm", "dna"):
+    for name in (name for name in RELATED if name != READER_PAPER):
         readers = [key[1] for key in record.held if key[0] == "relationships" and key[1].partition("/")[0] == name]
         needed = [("relationships", (readers or [name])[0], "", protocol) for protocol in PROTOCOLS]
         yield record.item("relate", name, f"python -m jobs relate --method {name}", needed)

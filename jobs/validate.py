@@ -36,7 +36,7 @@ from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
 from backend.evaluations.readout_members import LENGTHS
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, reader_id
+from backend.methods.registry import OF_TRACES, STATES, reader_id
 from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_hash, tokenizer_of
@@ -48,7 +48,7 @@ from backend.traces import Trace
 from jobs import options
 
 Ints = npt.NDArray[np.intp]
-REFITTED = (READER_PAPER, LDA_LIVE, FUSED_LIVE)
+REFITTED = tuple(method for method in OF_TRACES if method in STATES)
 """Methods that are refitted to a part of the release."""
 PLACE = 20
 """Modal block of the paper's probe of the default proxy, where traces are placed."""

@@ -15,6 +15,7 @@ from atlas.figures.dots import Level, Series
 from atlas.pages import intervals
 from atlas.pages.compare_chosen import PATH, accuracies, chosen, lines
 from atlas.state import View
+from backend.methods.registry import of_part
 from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
@@ -28,10 +29,7 @@ VIEWS: Mapping[str, Series] = {
     "ur": Series("prompt and response", "circle", 1, 0),
     "r": Series("response alone", "diamond", -1, 1),
 }
-FORMS = (
-    *("temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final", "temporal-mean-max"),
-    *("temporal-final-max", "mixture-1", "mixture-2", "dct-q2", "dct-q4", "dct-q8"),
-)
+FORMS = sorted(of_part("temporal"), key=lambda method: method.startswith("dct-"))
 """Forms over time in the order of the paper's table."""
 FORM_NAMES = {**METHOD_NAMES, "dct-q2": "DC–AC (2 DCT modes)"}
 CONTROLS = "python -m jobs evaluate --stage controls"

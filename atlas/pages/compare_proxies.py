@@ -8,14 +8,14 @@ import pandas as pd
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import QueryCache, method_group
+from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import proxies
 from atlas.figures.attribution import rate_text
 from atlas.figures.neighbourhoods import p_text
 from atlas.pages.compare_chosen import accuracies, everyone
 from atlas.state import View
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of
 from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
@@ -115,7 +115,7 @@ def cost(cache: QueryCache, view: View) -> FigureView:
     drawn = frame.assign(
         name=[names[row["reader"]] for row in readers],
         label=[_label(row, names) for row in readers],
-        kind=[method_group(method) for method in frame["method"]],
+        kind=[group_of(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
         value=frame["accuracy"],
         told=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],

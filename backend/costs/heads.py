@@ -30,7 +30,7 @@ from backend.methods.ngram_kinds import GRAMS
 from backend.methods.ngram_softmax import GramReadout
 from backend.methods.probe import LinearProbe
 from backend.methods.quantised_ngrams import CodedGrams, Counts, counts_of
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, block_of, reader_id
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, block_of, form_of, reader_id
 from backend.methods.representations import FORMS
 from backend.methods.stack import CELLS
 from backend.methods.temporal import MIXTURES, MODES
@@ -83,7 +83,7 @@ def blank_enrolment(
         bank = _bank(len(layers) * FINGERPRINT_MODES * widths[proxy], classes)
         probe = NgramBank(bank, _words(classes, traces), np.zeros(CELLS)) if method == FUSED_LIVE else bank
     else:
-        probe = blank_probe(len(FORMS[STATES[method]].vectors) * widths[proxy], classes)
+        probe = blank_probe(len(FORMS[form_of(method)].vectors) * widths[proxy], classes)
     names = tuple(map(str, range(classes)))
     return Enrolment(
         name=method,

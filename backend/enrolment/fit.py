@@ -45,16 +45,14 @@ from backend.methods.probe import fit_probe
 from backend.methods.registry import (
     EMBEDDED,
     ENCODED,
-    ENCODER,
     FUSED_LIVE,
     LDA_LIVE,
     LLMMAP,
     ONE_BLOCK,
+    READOUTS,
     SEVERAL,
-    STACKED,
     STATES,
     TEXT,
-    WRITTEN,
     block_of,
     reader_id,
 )
@@ -67,8 +65,6 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 
-BY_LENGTH = (LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER)
-"""Methods that ask how long a text is, in tokens of the default proxy."""
 CHECKED = 400
 """Rows on which an ensemble has to say what its evaluation kept, evenly drawn: embeddings are computed again."""
 PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"
@@ -185,7 +181,7 @@ def enrolment_of(
             "records": len(rows.labels),
             "roster": roster,
             "benchmark": "agent500",
-            **({"cells_by": DEFAULT_PROXY} if method in BY_LENGTH and by != DEFAULT_PROXY else {}),
+            **({"cells_by": DEFAULT_PROXY} if method in READOUTS and by != DEFAULT_PROXY else {}),
             **({"hashes_beside": {one: proxy_hash(one) for one in sorted(beside)}} if beside else {}),
             **_lengths(release, rows),
             **made(),

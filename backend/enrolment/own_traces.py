@@ -26,7 +26,7 @@ from backend.corpus.stored import describe_proxy
 from backend.enrolment.choice import AUTO, Choice, choose, fit_chosen
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.fit import made, reading_of, refit_of
-from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
+from backend.enrolment.head_fits import Fits, FittedHeads, heads_of
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
@@ -35,7 +35,6 @@ from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.corpus import Corpus, cut_texts, cuts_of
 from backend.evaluations.selection import scan_layers, select_layers
 from backend.evaluations.stages.audit import validate
-from backend.evaluations.stages.readout_live import NAMES as LIVE_NAMES
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
@@ -43,7 +42,7 @@ from backend.geometry.map_views import Chart
 from backend.geometry.maps import make
 from backend.geometry.projections import MIN_SOURCES
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import LDA_LIVE, LINEAR, WORDS, reader_id
+from backend.methods.registry import LDA_LIVE, OF_TRACES, reader_id, title_of
 from backend.progress import ReadingBar, stage_bar
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import Reader, Readout
@@ -55,13 +54,6 @@ from backend.traces import View
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 LONGEST_NAME = 120
-NAMES: Mapping[str, str] = {
-    READER_PAPER: "READER",
-    **LIVE_NAMES,
-    WORDS: "Word n-grams, every length",
-    LINEAR: "Fused, of linear members",
-}
-"""Names of readers."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class EnrolOptions:
     access : str
         'local' or 'api', for sources that no other roster describes.
     method : str
-        One of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'.
+        One of :data:`backend.methods.registry.OF_TRACES`, or 'auto'.
     """
 
     name: str
@@ -201,7 +193,7 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
         bar.update(FOLDS)
     choice = None
     if options.method == AUTO:
-        with stage_bar("Comparing methods", len(METHODS), "method") as bar:
+        with stage_bar("Comparing methods", len(OF_TRACES), "method") as bar:
             choice = choose(fits, progress=bar.update)
     heads = fit_chosen(fits, choice) if choice else heads_of(fits, options.method)
     rows, folds = found.grid()
@@ -283,8 +275,8 @@ def _write_reader(connection: duckdb.DuckDBPyConnection, enrolment: Enrolment) -
     """Reader of an enrolment's method; one that reads text alone has neither proxy nor view."""
     method = enrolment.reader.partition("/")[0]
     if method == enrolment.reader:
-        return write_reader(connection, method=method, name=NAMES[method])
-    name = f"{NAMES[method]} · {enrolment.proxy}"
+        return write_reader(connection, method=method, name=title_of(method))
+    name = f"{title_of(method)} · {enrolment.proxy}"
     return write_reader(connection, method=method, name=name, proxy=enrolment.proxy, view=enrolment.view)
 
 

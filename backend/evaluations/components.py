@@ -10,11 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from backend.evaluations.matched import Encode, Floats, Represent, Rows, fixed
+from backend.methods.registry import form_of, of_part
 from backend.spectral import FINGERPRINT_MODES
 
 BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}
 """Modes of every spectral block."""
-COMPONENTS: Mapping[str, str] = {"reader-dc": "dc", "reader-ac": "ac"}
+COMPONENTS: Mapping[str, str] = {method: form_of(method) for method in of_part("components")}
 """Method id to spectral block."""
 
 

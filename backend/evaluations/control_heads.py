@@ -15,7 +15,7 @@ from backend.evaluations.matched import Represent, fixed, matched_probe
 from backend.evaluations.pooling import FISHER_SHARE, fisher_weights, weighted_mean
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe, ProbeSettings, fit_probe, standardiser
-from backend.methods.registry import STATES
+from backend.methods.registry import form_of
 from backend.methods.representations import FORMS, Form
 from backend.methods.temporal import MIXTURES, MODES, descend_mixture, spread
 from backend.protocol import FOLDS
@@ -45,7 +45,7 @@ def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) ->
         If the block has no rows of the kind that the control reads.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    form = FORMS[STATES[method]]
+    form = FORMS[form_of(method)]
     heads = []
     for fold in range(FOLDS):
         layer, train = layer_of_fold[fold], folds != fold

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from backend.methods.registry import form_of, of_part
 from backend.protocol import READER_PAPER
 from backend.reference.attribution import COMPONENTS, named
 from backend.reference.files import Node, Results
@@ -27,7 +28,7 @@ TEMPORAL = {
     "learned_temporal_h2": "mixture-2",
 }
 """Temporal representations as methods."""
-BLOCKS = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
+BLOCKS = {method: form_of(method) for method in (READER_PAPER, *of_part("components"))}
 AVERAGE = "mean4"
 """Stands for the proxy where the release compares means over the four main ones."""
 

@@ -7,15 +7,14 @@ of 2), which the paper's table prints, so that its readouts are marked ``@best``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from backend.methods.registry import form_of, of_part
 from backend.protocol import READER_PAPER
 from backend.reference.attribution import COMPONENTS
 from backend.reference.files import Node, Results
 from backend.reference.rows import ENCODERS, Collected
 
 METRICS = ("accuracy", "precision", "recall", "f1", "auc")
-READOUTS: Mapping[str, str] = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
+READOUTS = {method: form_of(method) for method in (READER_PAPER, *of_part("components"))}
 DISTANCES = {"cosine": "", "euclidean": "-euclidean"}
 PROFILES = {"full500_best_layer": "@best", "last_layer": "@last"}
 FEATURES = {

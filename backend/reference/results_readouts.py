@@ -16,7 +16,7 @@ from backend.reference.results_simple import SIMPLE
 
 ROSTERS = ("100-way", "165-way")
 WHOLE, FIT = "fused", "seconds to fit a fold"
-OTHERS = frozenset({*BASELINE_METHODS, *CONTROLS, READER_PAPER, "deberta", "encoder"})
+OTHERS = frozenset({*BASELINE_METHODS, *CONTROLS, READER_PAPER})
 """Methods that are no readout of their own."""
 COMMAND = "python -m jobs evaluate --stage readouts"
 

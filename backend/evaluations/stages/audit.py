@@ -39,7 +39,7 @@ from backend.inference.validation import (
     validation_arrays,
 )
 from backend.methods.probe import fit_probe, standardiser
-from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, reader_id
+from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, of_part, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.store.audit_queries import validation
 from backend.store.builds import command_line, recorded
@@ -51,7 +51,7 @@ PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 VALIDATION = "validation.npz"
-PROBED = (READER_PAPER, "reader-dc", "reader-ac")
+PROBED = (READER_PAPER, *of_part("components"))
 """Readers that are the paper's probe on a spectral block."""
 
 Floats = npt.NDArray[np.float32]

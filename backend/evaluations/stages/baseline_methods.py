@@ -38,10 +38,6 @@ from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key, tokenizer_of
 from backend.traces import Trace, View, view_text
 
-METHODS = ("random", "ngram-word", "ngram-char", "dna", "llmmap", "deberta", "encoder")
-QUICK = METHODS[:5]
-"""What runs without being asked for: everything but fine-tuning."""
-
 MODELS = tuple(model_file(fold) for fold in range(FOLDS))
 CHECKPOINTS = "checkpoints"
 """Subfolder that goes when a fold is done."""
@@ -115,7 +111,7 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
     Parameters
     ----------
     name : str
-        One of :data:`METHODS`.
+        One of :data:`backend.methods.registry.BASELINES`.
     views : sequence of {'ur', 'r'}
         For methods that read a record as a proxy does.
     model : str or None

@@ -27,16 +27,9 @@ from backend.evaluations.artifacts import artifact_folder, keep, write_log_poste
 from backend.evaluations.attribution import AttributionFrames, attribution_frames
 from backend.evaluations.baselines import Fit, assemble, score_fold
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.baseline_methods import (
-    CHECKPOINTS,
-    METHODS,
-    QUICK,
-    Method,
-    Notes,
-    method_of,
-    truncation_tokenizer,
-)
+from backend.evaluations.stages.baseline_methods import CHECKPOINTS, Method, Notes, method_of, truncation_tokenizer
 from backend.extraction import records_hash
+from backend.methods.registry import BASELINES, QUICK
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.proxies.truncation import LIMITS, cut_responses
@@ -50,9 +43,9 @@ MATH = "math100"
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Evaluate the asked methods on every asked roster; without ``--method`` those that need no fine-tuning."""
-    unknown = [name for name in options.methods if name not in METHODS]
+    unknown = [name for name in options.methods if name not in BASELINES]
     if unknown:
-        raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(METHODS)}")
+        raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(BASELINES)}")
     rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
     material = Material(release, len(release.roster(rosters[-1])), options.limit)
     for name in options.methods or QUICK:

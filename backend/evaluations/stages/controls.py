@@ -32,6 +32,7 @@ from backend.evaluations.pooling import poolings
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.bench import Bench
 from backend.evaluations.variance import variance_ratios
+from backend.methods.registry import CONTROLS, title_of
 from backend.methods.temporal import MIXTURES, REPRESENTATIONS, temporal_evidence
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.store.builds import command_line, recorded
@@ -39,32 +40,7 @@ from backend.store.queries import selected_layers
 from backend.store.writers import replace_rows, write_reader
 
 Floats = npt.NDArray[np.float32]
-NAMES: Mapping[str, str] = {
-    "reader-dc": "READER, DC only",
-    "reader-ac": "READER, first AC only",
-    "temporal-mean": "All-token mean",
-    "temporal-final": "Final token",
-    "temporal-max": "Coordinate-wise maximum",
-    "temporal-mean-final": "Mean + final",
-    "temporal-mean-max": "Mean + maximum",
-    "temporal-final-max": "Final + maximum",
-    "dct-q2": "DCT, two modes",
-    "dct-q4": "DCT, four modes",
-    "dct-q8": "DCT, eight modes",
-    "mixture-1": "Learned one-head mixture",
-    "mixture-2": "Learned two-head mixture",
-    "positions-16": "16 uniform positions",
-    "positions-32": "32 uniform positions",
-    "positions-64": "64 uniform positions",
-    "positions-stride4": "Every fourth token from the end",
-    "positions-stride4-32": "Every fourth token, the last 32",
-    "positions-fisher": "16 positions, Fisher weights",
-    "positions-fisher25": "16 positions, 25% Fisher weights",
-    "pca-64": "PCA, 64 dimensions",
-    "pca-64-unscaled": "PCA, 64 dimensions as they are",
-    "centroid-svd": "Class-centroid SVD, 64 dimensions",
-    "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
-}
+NAMES: Mapping[str, str] = {method: title_of(method) for method in CONTROLS}
 """Controls for people."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "components": tuple(COMPONENTS),

@@ -27,7 +27,7 @@ from backend.evaluations.stages.readout_writing import write_lengths, write_tran
 from backend.methods.discriminant_bank import DiscriminantBank
 from backend.methods.discriminants_and_ngrams import NgramBank
 from backend.methods.head import BANK_PARTS
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, title_of
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.store.builds import command_line, recorded
@@ -35,7 +35,6 @@ from backend.store.writers import write_reader
 from backend.traces import View
 
 Ints = npt.NDArray[np.intp]
-NAMES = {LDA_LIVE: "Discriminants, live", FUSED_LIVE: "Discriminants and word n-grams, live"}
 DEPTHS = (0.3, 0.5, 0.7)
 """Where in a proxy the blocks lie: 9, 15 and 21 of 30."""
 
@@ -73,7 +72,7 @@ def evaluate_live(
     scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
     rows, others = scorer.rows[proxy], scorer.others[proxy]
     describe_proxy(connection, proxy)
-    reader = write_reader(connection, method=method, name=f"{NAMES[method]} · {proxy}", proxy=proxy, view=view)
+    reader = write_reader(connection, method=method, name=f"{title_of(method)} · {proxy}", proxy=proxy, view=view)
     folder = artifact_folder(method, proxy, view, roster, len(rows.prompt_ids))
     key = {"reader": reader, "roster": roster}
     cells = {condition: scorer.cells(condition) for condition in LENGTHS}

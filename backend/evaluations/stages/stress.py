@@ -31,7 +31,6 @@ from backend.evaluations.attribution import AttributionFrames, attribution_frame
 from backend.evaluations.control_heads import control_heads
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, measured_readers
-from backend.evaluations.stages.readouts import METHODS as READOUTS
 from backend.evaluations.stress import (
     LENGTHS,
     TRANSFER_FILE,
@@ -43,7 +42,7 @@ from backend.evaluations.stress import (
     transferred_posteriors,
 )
 from backend.methods.probe import LinearProbe
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
+from backend.methods.registry import READOUTS, STATES, form_of
 from backend.methods.representations import FORMS, Form
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.store.builds import command_line, recorded
@@ -52,9 +51,7 @@ from backend.store.writers import replace_rows
 from backend.traces import View
 
 CONTROLS = tuple(
-    method
-    for method in STATES
-    if method not in (READER_PAPER, LDA_LIVE, FUSED_LIVE) and FORMS[STATES[method]].variant == "full"
+    method for method in STATES if method not in (READER_PAPER, *READOUTS) and FORMS[form_of(method)].variant == "full"
 )
 """Controls that read fingerprints, which is what is stored of shortened responses."""
 CHECKED = 64
@@ -102,7 +99,7 @@ def score(
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
     layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, rerun_command)
     probes, folds = load_probes(folder, rerun_command), np.tile(rows.prompt_folds, len(rows.sources))
-    form = FORMS[STATES[READER_PAPER]]
+    form = FORMS[form_of(READER_PAPER)]
     _check_probes(rows, form, layers, probes, load_log_posteriors(folder, rerun_command), folds, rerun_command)
     found = _scored(rows, other, form, layers, probes, folder)
     if found < len(LENGTHS) + 1:
@@ -141,7 +138,7 @@ def score_control(
     if not (reader.folder / "log_posteriors.npy").exists():
         print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {rerun_command}")
         return
-    heads, form = control_heads(reader.method, rows, layers), FORMS[STATES[reader.method]]
+    heads, form = control_heads(reader.method, rows, layers), FORMS[form_of(reader.method)]
     probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     _check_probes(rows, form, layers, probes, load_log_posteriors(reader.folder, rerun_command), folds, rerun_command)
