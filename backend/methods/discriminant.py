@@ -8,6 +8,7 @@ towards its diagonal; nothing is iterated, and scaling a coordinate changes noth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,15 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax
 
 from backend.methods.moments import Moments, within_scatter
+from backend.methods.probe import linear_plane
+from backend.methods.readout import Arrays, Doubles
 
 Floats = npt.NDArray[np.float32]
 VARIANCE_FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
-class LinearReadout:
+class LinearReadout(Arrays):
     """A linear map from coordinates to scores of the sources.
 
     Attributes
@@ -32,6 +35,7 @@ class LinearReadout:
     bias : ndarray of shape (C,), float32
     """
 
+    SHAPES: ClassVar = {"centre": "D", "weight": "DC", "bias": "C"}
     centre: Floats
     weight: Floats
     bias: Floats
@@ -46,6 +50,10 @@ class LinearReadout:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
         out: Floats = log_softmax(self.scores(rows), axis=1)
         return out
+
+    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+        """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
+        return linear_plane(self.centre, np.float32(1), self.weight, self.bias, source, rival)
 
 
 def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:

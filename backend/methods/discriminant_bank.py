@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from scipy.special import log_softmax
 
 from backend.methods.discriminant import VARIANCE_FLOOR, LinearReadout
 from backend.methods.moments import Moments
+from backend.methods.readout import Arrays
 from backend.methods.stack import Stack
 
 Floats = npt.NDArray[np.float32]
@@ -35,7 +37,7 @@ UNSEEN = -1e5
 
 
 @dataclass(frozen=True)
-class DiscriminantBank:
+class DiscriminantBank(Arrays):
     """Members, each on a basis of its own.
 
     Attributes
@@ -51,6 +53,11 @@ class DiscriminantBank:
         What every member counts in a cell.
     """
 
+    SHAPES: ClassVar = {
+        **{"mean": "D", "scale": "D", "codes": "MDQ", "steps": "MQ"},
+        **{"weight": "MQC", "bias": "MC", "shares": "LM"},
+    }
+    TYPES: ClassVar = {"codes": np.int8, "weight": np.float16, "shares": np.float64}
     mean: Floats
     scale: Floats
     codes: npt.NDArray[np.int8]
@@ -58,6 +65,11 @@ class DiscriminantBank:
     weight: npt.NDArray[np.float16]
     bias: Floats
     shares: Doubles
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that a response is multiplied with or shifted by."""
+        return sum(head.size for head in self.heads) + self.bias.size + self.shares.size
 
     @cached_property
     def heads(self) -> list[Floats]:

@@ -6,7 +6,9 @@ log-odds of two candidates still split exactly over the response.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,26 @@ class NgramBank:
     bank: DiscriminantBank
     words: CodedGrams
     word_shares: Doubles
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name; a dot reaches inside."""
+        parts = (("bank", self.bank), ("words", self.words))
+        inside = {f"{start}.{name}": array for start, part in parts for name, array in part.to_arrays().items()}
+        return inside | {"word_shares": self.word_shares}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NgramBank:
+        """What :meth:`to_arrays` gave."""
+        bank, words = (
+            {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            for start in ("bank.", "words.")
+        )
+        return cls(DiscriminantBank.from_arrays(bank), CodedGrams.from_arrays(words), arrays["word_shares"])
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that a response is multiplied with or shifted by."""
+        return self.bank.n_parameters + self.words.n_parameters + self.word_shares.size
 
     def log_posterior(self, rows: npt.NDArray[np.floating], counts: Counts, cells: Ints) -> Floats:
         """Log-posteriors (n, C).

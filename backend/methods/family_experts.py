@@ -7,6 +7,7 @@ alone. The experts' scores say nothing of families: one whose siblings are pushe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 from backend.methods.discriminant import LinearReadout
 from backend.methods.logistic import minimum
 from backend.methods.probe import standardiser
+from backend.methods.readout import Arrays
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -25,7 +27,7 @@ POINTS, WEIGHTS = 0.5 * (_NODES + 1), 0.5 * _SHARES
 
 
 @dataclass(frozen=True)
-class FamilyReadout:
+class FamilyReadout(Arrays):
     """Linear scores that tell families apart, and linear scores that tell siblings apart.
 
     Attributes
@@ -40,6 +42,12 @@ class FamilyReadout:
         Family of every source, integers from 0.
     """
 
+    SHAPES: ClassVar = {
+        **{"centre": "D", "weight": "DC", "bias": "C"},
+        **{"expert_weight": "DC", "expert_bias": "C", "families": "C"},
+    }
+    TYPES: ClassVar = {"families": np.intp}
+    TRAINED: ClassVar = ("weight", "bias", "expert_weight", "expert_bias")
     centre: Floats
     weight: Floats
     bias: Floats

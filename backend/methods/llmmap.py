@@ -8,7 +8,9 @@ an encoder of 1,024 dimensions and 100 sources the head has the 3,047,908 weight
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +18,12 @@ import torch
 from torch import nn
 
 from backend.methods.probe import standardiser
+from backend.methods.readout import check_shapes
 
 Floats = npt.NDArray[np.float32]
 RESPONSE_CHARACTERS = 650
 """How much of a response LLMmap reads."""
+_SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"}
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,34 @@ class LLMmapModel:
     def parameters(self) -> int:
         """Number of trained weights."""
         return sum(p.numel() for p in self.head.parameters())
+
+    n_parameters = parameters
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of coordinates and of sources."""
+        return self.head.enter.in_features, self.head.leave.out_features
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name."""
+        weights = {f"head.{name}": value.cpu().numpy() for name, value in self.head.state_dict().items()}
+        return {"mean": self.mean, "scale": self.scale, **weights}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> LLMmapModel:
+        """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts."""
+        sizes = check_shapes(_SHAPES, arrays)
+        single = {name: array.astype(np.float32) for name, array in arrays.items()}
+        weights = {
+            name.removeprefix("head."): torch.tensor(arrays[name]) for name in arrays if name.startswith("head.")
+        }
+        blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+        try:
+            head = LLMmapHead(sizes["D"], sizes["C"], LLMmapSettings(width=sizes["W"], blocks=len(blocks)))
+            head.load_state_dict(weights)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError("a member of kind llmmap has other parts") from error
+        return cls(head.eval(), single["mean"], single["scale"])
 
     @torch.inference_mode()
     def log_posterior(self, pairs: Floats, chunk: int = 4096) -> Floats:

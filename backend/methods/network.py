@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from scipy.special import ndtr
 from torch import nn
 
 from backend.methods.probe import standardiser
+from backend.methods.readout import Arrays
 from backend.proxies.reader import best_dtype
 
 Floats = npt.NDArray[np.float32]
@@ -63,7 +65,7 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True)
-class NetworkReadout:
+class NetworkReadout(Arrays):
     """A fitted network.
 
     Attributes
@@ -75,6 +77,11 @@ class NetworkReadout:
     bias : ndarray of shape (C,), float32
     """
 
+    SHAPES: ClassVar = {
+        **{"mean": "D", "scale": "D", "hidden_weight": "HD", "hidden_bias": "H"},
+        **{"weight": "CH", "bias": "C"},
+    }
+    TRAINED: ClassVar = ("hidden_weight", "hidden_bias", "weight", "bias")
     mean: Floats
     scale: Floats
     hidden_weight: Floats

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
 from backend.methods.ngram_counts import Kind, gram_spans
+from backend.methods.readout import Arrays
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -54,7 +55,7 @@ class SoftmaxSettings:
 
 
 @dataclass(frozen=True)
-class GramReadout:
+class GramReadout(Arrays):
     """A fitted classifier of hashed counts.
 
     Attributes
@@ -66,6 +67,8 @@ class GramReadout:
     bias : ndarray of shape (C,), float32
     """
 
+    SHAPES: ClassVar = {"columns": "F", "idf": "F", "weight": "FC", "bias": "C"}
+    TYPES: ClassVar = {"columns": np.intp}
     columns: Ints
     idf: Floats
     weight: Floats

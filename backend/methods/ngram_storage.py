@@ -7,28 +7,28 @@ and nothing where the same codes are measured and served.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
 from backend.methods.ngrams import SETTINGS, Counts, NgramModel, NgramSettings, weigh
+from backend.methods.readout import Arrays
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 STEPS = 8
 """Steps of a code within the standard deviation of the weights."""
-PARTS = ("columns", "idf", "codes", "step", "bias")
-"""Arrays of a classifier, in the order of its attributes."""
 _LARGEST = 2**15 - 1
 
 
 @dataclass(frozen=True)
-class CodedNgrams:
+class CodedNgrams(Arrays):
     """A fitted classifier in few bits.
 
     Attributes
@@ -44,6 +44,8 @@ class CodedNgrams:
         Says what is counted, one of :data:`backend.methods.ngrams.SETTINGS`.
     """
 
+    SHAPES: ClassVar = {"columns": "F", "idf": "F", "codes": "BFC", "step": "", "bias": "C", "method": ""}
+    TYPES: ClassVar = {"columns": np.int32, "codes": np.uint8, "method": str}
     columns: npt.NDArray[np.int32]
     idf: Floats
     codes: npt.NDArray[np.uint8]
@@ -55,6 +57,16 @@ class CodedNgrams:
     def settings(self) -> NgramSettings:
         """What is counted."""
         return SETTINGS[self.method]
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number by name, and the method."""
+        return super().to_arrays() | {"method": np.array(self.method)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> CodedNgrams:
+        """What :meth:`to_arrays` gave."""
+        parts: dict[str, Any] = {**vars(super().from_arrays(arrays)), "method": str(arrays["method"])}
+        return cls(**parts)
 
     @cached_property
     def weight(self) -> Floats:
@@ -125,13 +137,12 @@ def keep_ngrams(path: Path, model: CodedNgrams) -> None:
     """Write a classifier in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".partial.npz")
-    arrays: dict[str, Any] = {part: getattr(model, part) for part in PARTS}
-    np.savez_compressed(scratch, method=np.array(model.method), **arrays)
+    arrays: dict[str, Any] = model.to_arrays()
+    np.savez_compressed(scratch, **arrays)
     scratch.replace(path)
 
 
 def read_ngrams(path: Path) -> CodedNgrams:
     """Read a classifier that :func:`keep_ngrams` wrote."""
     with np.load(path, allow_pickle=False) as held:
-        arrays: dict[str, Any] = {part: held[part] for part in PARTS}
-        return CodedNgrams(**arrays, method=str(held["method"]))
+        return CodedNgrams.from_arrays({name: held[name] for name in held.files})

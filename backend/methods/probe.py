@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from backend.methods.readout import Arrays, Doubles
 
 Floats = npt.NDArray[np.float32]
 STD_FLOOR = 1e-6
@@ -41,7 +44,7 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True)
-class LinearProbe:
+class LinearProbe(Arrays):
     """A fitted standardiser and linear head.
 
     Attributes
@@ -52,6 +55,7 @@ class LinearProbe:
     bias : ndarray of shape (C,), float32
     """
 
+    SHAPES: ClassVar = {"mean": "D", "scale": "D", "weight": "DC", "bias": "C"}
     mean: Floats
     scale: Floats
     weight: Floats
@@ -72,6 +76,18 @@ class LinearProbe:
         logits = torch.addmm(torch.from_numpy(self.bias), x, torch.from_numpy(self.weight))
         out: Floats = torch.log_softmax(logits, -1).numpy()
         return out
+
+    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+        """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
+        return linear_plane(self.mean, self.scale, self.weight, self.bias, source, rival)
+
+
+def linear_plane(
+    centre: Floats, scale: Floats | float, weight: Floats, bias: Floats, source: int, rival: int
+) -> tuple[Doubles, Doubles, float]:
+    """Centre, direction and constant of the log-odds of two sources by weights (D, C) on standardised rows."""
+    direction = (weight[:, source].astype(np.float64) - weight[:, rival]) / scale
+    return centre.astype(np.float64), direction, float(bias[source]) - float(bias[rival])
 
 
 def standardiser(rows: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from scipy.special import log_softmax
 
 from backend.methods.ngram_counts import Kind, count_grams
 from backend.methods.ngram_softmax import GramReadout, spread, weighed
+from backend.methods.readout import Arrays
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -31,7 +32,7 @@ MOST = 127
 
 
 @dataclass(frozen=True)
-class CodedGrams:
+class CodedGrams(Arrays):
     """A fitted classifier of hashed word n-grams.
 
     Attributes
@@ -45,6 +46,8 @@ class CodedGrams:
     bias : ndarray of shape (C,), float32
     """
 
+    SHAPES: ClassVar = {"columns": "F", "idf": "F", "codes": "FC", "steps": "F", "bias": "C"}
+    TYPES: ClassVar = {"columns": np.int32, "codes": np.int8}
     columns: npt.NDArray[np.int32]
     idf: Floats
     codes: npt.NDArray[np.int8]

@@ -42,7 +42,7 @@ class Method:
     reads: str = ""  # a name of backend.methods.representations.FORMS, TEXT, SEVERAL or EMBEDDING
     readout: str = ""  # "module:class" of what its heads hold, a backend.methods.readout.Readout
     fit: str = ""  # "module:function" of (rows (n, D), labels (n,), classes) to that readout
-    members: tuple[str, ...] = ()  # methods that its readout is made of on any labelled traces
+    members: tuple[str, ...] = ()  # methods that its readout is made of on any labelled traces; itself by default
     simplicity: int = 0  # among those that any labelled traces can be enrolled by, from 1
     part: str = ""  # of the stage ``controls``
     place: int = 0  # there, from 1
@@ -60,6 +60,11 @@ class Method:
     def stacked(self) -> bool:
         """Whether its heads are members that are weighed by the length of a text."""
         return self.readout == ENSEMBLE and self.stage == "readouts"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Methods that its readout is made of on any labelled traces."""
+        return self.members or (self.id,)
 
     @property
     def form(self) -> str:
@@ -92,7 +97,7 @@ _TABLE = (
     Method("mpt", "MPT", also=("relate",), reason=_SAMPLES),
     Method("phylolm", "PhyloLM", also=("relate",), reason=_SAMPLES),
     Method(
-        LDA_LIVE, "Discriminants, live", "", "readouts", "dc-ac", BANK, members=(LDA_LIVE,), simplicity=2
+        LDA_LIVE, "Discriminants, live", "", "readouts", "dc-ac", BANK, simplicity=2
     ),
     Method(
         FUSED_LIVE, "Discriminants and word n-grams, live", "", "readouts", "dc-ac", NGRAM_BANK,
@@ -100,7 +105,7 @@ _TABLE = (
     ),
     Method(
         READER_PAPER, "READER", "", "attribution", "dc-ac", PROBE, "backend.methods.probe:fit_probe",
-        (READER_PAPER,), simplicity=1, also=("map", "relate"),
+        simplicity=1, also=("map", "relate"),
     ),
     _control(1, "reader-dc", "dc", "components", "READER, DC alone", "READER, DC only"),
     _control(2, "reader-ac", "ac", "components", "READER, AC alone", "READER, first AC only"),
@@ -148,7 +153,7 @@ _TABLE = (
     ),
     _stack(FUSED, "Fused readout", network=True),
     _stack(FUSED_TUNED, "Fused readout, fine-tuned encoder among them", network=True),
-    _stack(WORDS, "Word n-grams, every length", TEXT, members=(WORDS,), simplicity=3),
+    _stack(WORDS, "Word n-grams, every length", TEXT, simplicity=3),
     _stack("ngram-char-lengths", "Character n-grams, every length", TEXT),
     _stack("fused-text", "Fused texts", TEXT),
     _stack(TEXT_TUNED, "Fused texts, fine-tuned encoder among them", TEXT),

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from backend.methods.fine_tuning import TrainedClassifier, log_posteriors
+from backend.methods.readout import check_shapes
 from backend.methods.sentence_encoder import SentenceEncoder, pool
 
 Floats = npt.NDArray[np.float32]
@@ -72,20 +73,21 @@ class TunedEncoder:
         }
         return cls.from_arrays(arrays | {_CUT: np.array(trained.settings.max_tokens)})
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Every number, by name."""
         inner = {f"{_INNER}{name}": array for name, array in self.weights.items()}
         return {**inner, _WEIGHT: self.weight, _BIAS: self.bias, _CUT: np.array(self.max_tokens)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
-        """What :meth:`arrays` told; of the head the caller has looked at the shape.
+        """What :meth:`to_arrays` gave; of the head the caller has looked at the shape.
 
         Raises
         ------
         KeyError or ValueError
             If there are other parts, or parts of other types.
         """
+        check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
         weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
         inner = {name.removeprefix(_INNER): held for name, held in arrays.items() if name.startswith(_INNER)}
         if len(arrays) != len(inner) + 3:
@@ -93,6 +95,16 @@ class TunedEncoder:
         if any(held.dtype != np.float16 for held in (weight, bias, *inner.values())) or cut.dtype.kind != "i":
             raise ValueError("a member of kind tuned has parts of the wrong type")
         return cls(inner, weight, bias, int(cut))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width of the encoder, and number of sources."""
+        return self.weight.shape[1], self.weight.shape[0]
+
+    @property
+    def n_parameters(self) -> int:
+        """Trained weights."""
+        return sum(array.size for array in (*self.weights.values(), self.weight, self.bias))
 
     def fits(self, encoder: SentenceEncoder) -> bool:
         """Whether an encoder has weights of these names and shapes, and room for a text."""
