@@ -35,9 +35,8 @@ from backend.evaluations.relationships import (
     read_pairs,
 )
 from backend.geometry.layers import MODAL, block_of
-from backend.methods.dna import COMPONENTS, distances, dna_vectors
-from backend.methods.dna import SEED as DNA_SEED
-from backend.methods.matching import MATCHERS, match_rates
+from backend.methods.baselines import COMPONENTS, MATCHERS, distances, dna_vectors, match_rates
+from backend.methods.baselines import SEED as DNA_SEED
 from backend.methods.registry import DNA, RELATED, names
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import describe, proxy_key

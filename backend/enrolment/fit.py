@@ -37,10 +37,9 @@ from backend.evaluations.stages.audit import PARTS, VALIDATION, load_conditions,
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays
-from backend.methods.embedded import PAIR, reads_of
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import Head
-from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngrams import GRAMS
 from backend.methods.probe import fit_probe
 from backend.methods.registry import (
     EMBEDDED,
@@ -56,7 +55,7 @@ from backend.methods.registry import (
     block_of,
     reader_id,
 )
-from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash

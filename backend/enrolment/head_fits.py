@@ -20,12 +20,11 @@ from backend.evaluations.readout_bank import WORDS as MEMBER
 from backend.evaluations.readout_members import Load, scores_shape
 from backend.evaluations.readout_words import SETTINGS, fit_words, score_words
 from backend.evaluations.readouts import MODELS, Fused, fuse, models_of
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant import Moments
+from backend.methods.discriminant_bank import NgramBank
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.head import Head
-from backend.methods.moments import Moments
-from backend.methods.ngram_softmax import GramReadout
-from backend.methods.quantised_ngrams import CodedGrams
+from backend.methods.ngram_readouts import CodedGrams, GramReadout
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, LINEAR, OF_TRACES, WORDS
 from backend.methods.registry import METHODS as METHODS_BY_ID
 from backend.methods.stack import CELLS

@@ -17,10 +17,9 @@ from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
 from backend.methods.discriminant_bank import blocks_at
-from backend.methods.embedded import reads_of
 from backend.methods.probe import LinearProbe
 from backend.methods.registry import EMBEDDED, ENCODER, FUSED_TUNED, METHODS, TEXT_TUNED, reads_text
-from backend.methods.sentence_encoder import DEFAULT_ENCODER
+from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.tuned_encoder import TUNED
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import describe

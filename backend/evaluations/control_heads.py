@@ -16,8 +16,7 @@ from backend.evaluations.pooling import FISHER_SHARE, fisher_weights, weighted_m
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe, ProbeSettings, fit_probe, standardiser
 from backend.methods.registry import form_of
-from backend.methods.representations import FORMS, Form
-from backend.methods.temporal import MIXTURES, MODES, descend_mixture, spread
+from backend.methods.representations import FORMS, MIXTURES, MODES, Form, descend_mixture, spread
 from backend.protocol import FOLDS
 from backend.spectral import POSITIONS
 

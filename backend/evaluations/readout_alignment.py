@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluations.readout_members import Load, fold_moments
-from backend.methods.alignment import fit_alignments
-from backend.methods.moments import Moments, merged
+from backend.methods.discriminant import Moments, merged
+from backend.methods.domain_adaptation import fit_alignments
 from backend.protocol import FOLDS
 
 Floats = npt.NDArray[np.float32]

@@ -17,9 +17,8 @@ from scipy.special import log_softmax
 
 from backend.evaluations.readout_members import Load, fit_discriminants, fold_moments, score_discriminants, scores_shape
 from backend.evaluations.readouts import MODELS, fuse, training_folds
-from backend.methods.discriminant import LinearReadout
+from backend.methods.discriminant import LinearReadout, Moments, merged
 from backend.methods.discriminant_bank import DiscriminantBank, make_bank
-from backend.methods.moments import Moments, merged
 from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from backend.evaluations.readout_members import TRAINED, fit_gram_models, score_grams, scores_shape
 from backend.evaluations.readouts import MODELS
-from backend.methods.ngram_softmax import SoftmaxSettings
-from backend.methods.quantised_ngrams import CodedGrams, coded
+from backend.methods.ngram_readouts import CodedGrams, coded
+from backend.methods.ngrams import SoftmaxSettings
 
 Ints = npt.NDArray[np.intp]
 # Chosen on rows of fold 1 by models that saw folds 2 to 4, beside the discriminants, 100 sources: 60,000, 20,000 and

@@ -13,8 +13,7 @@ from backend.evaluations.readout_members import CHUNK, Load, loader
 from backend.evaluations.stages.readout_members import Plan
 from backend.inference.calibration import fit_scale, normalised
 from backend.inference.open_set import LeftOut
-from backend.methods.discriminant import LinearReadout, fit_discriminant
-from backend.methods.moments import Moments, merged, moments_of
+from backend.methods.discriminant import LinearReadout, Moments, fit_discriminant, merged, moments_of
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]

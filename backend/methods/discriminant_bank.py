@@ -8,10 +8,10 @@ what the exact discriminants say but for the noise of the steps. What is calibra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,9 @@ from scipy.linalg import eigh
 from scipy.linalg.blas import ssymm
 from scipy.special import log_softmax
 
-from backend.methods.discriminant import VARIANCE_FLOOR, LinearReadout
-from backend.methods.moments import Moments
+from backend.methods.discriminant import VARIANCE_FLOOR, LinearReadout, Moments
+from backend.methods.ngram_readouts import CodedGrams
+from backend.methods.ngrams import Counts
 from backend.methods.readout import Arrays
 from backend.methods.stack import Stack
 
@@ -167,3 +168,66 @@ DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
 def blocks_at(depth: int) -> tuple[int, ...]:
     """Blocks of a proxy so deep whose discriminants are members."""
     return tuple(sorted({max(1, round(share * depth)) for share in DEPTHS}))
+
+
+@dataclass(frozen=True)
+class NgramBank:
+    """Both, and what the n-grams count.
+
+    Attributes
+    ----------
+    bank : DiscriminantBank
+    words : CodedGrams
+    word_shares : ndarray of shape (cells,), float64
+        Weight of the n-grams' log-posteriors in every cell; that of the bank is one.
+    """
+
+    bank: DiscriminantBank
+    words: CodedGrams
+    word_shares: Doubles
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name; a dot reaches inside."""
+        parts = (("bank", self.bank), ("words", self.words))
+        inside = {f"{start}.{name}": array for start, part in parts for name, array in part.to_arrays().items()}
+        return inside | {"word_shares": self.word_shares}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NgramBank:
+        """What :meth:`to_arrays` gave."""
+        bank, words = (
+            {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            for start in ("bank.", "words.")
+        )
+        return cls(DiscriminantBank.from_arrays(bank), CodedGrams.from_arrays(words), arrays["word_shares"])
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that a response is multiplied with or shifted by."""
+        return self.bank.n_parameters + self.words.n_parameters + self.word_shares.size
+
+    def log_posterior(self, rows: npt.NDArray[np.floating], counts: Counts, cells: Ints) -> Floats:
+        """Log-posteriors (n, C).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, D)
+            Coordinates of the bank.
+        counts : scipy.sparse.csr_matrix of shape (n, buckets)
+            From :func:`backend.methods.ngrams.counts_of`.
+        cells : ndarray of shape (n,)
+        """
+        states = self.bank.log_posterior(rows, cells)
+        share = self.word_shares[cells].astype(states.dtype)
+        out: Floats = log_softmax(states + share[:, None] * self.words.log_posterior(counts), axis=1)
+        return out
+
+    def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
+        """The bank's part of the log-odds: direction (D,) in standardised coordinates, and constant."""
+        return self.bank.odds(cell, source, rival)
+
+    def spread(self, text: str, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
+        """The n-grams' part of the log-odds: values (len(text),) of the characters, and constant."""
+        values, constant = self.words.spread(text, source, rival)
+        share = float(self.word_shares[cell])
+        return share * values, share * constant

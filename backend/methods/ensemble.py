@@ -20,8 +20,8 @@ from backend.methods.discriminant import LinearReadout
 from backend.methods.family_experts import FamilyReadout
 from backend.methods.llmmap import LLMmapModel
 from backend.methods.network import NetworkReadout
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import GramReadout, spread
+from backend.methods.ngram_readouts import GramReadout, spread
+from backend.methods.ngrams import GRAMS
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Attributable, Model
 from backend.methods.registry import METHODS
@@ -50,8 +50,8 @@ n-grams counts (n, buckets), of an encoder features (n, D), of one that was tune
 class Member:
     """One fitted model and what it reads.
 
-    reads : key of a proxy; a kind of n-grams, of :data:`backend.methods.ngram_kinds.GRAMS`; or, with a colon, an
-        encoder and what is embedded, as in :mod:`backend.methods.embedded`, or that it was tuned.
+    reads : key of a proxy; a kind of n-grams, of :data:`backend.methods.ngrams.GRAMS`; or, with a colon, an
+        encoder and what is embedded, as in :mod:`backend.methods.sentence_encoder`, or that it was tuned.
     layers : blocks of the proxy, in the order of the coordinates; none for anything else.
     """
 

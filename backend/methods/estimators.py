@@ -14,13 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from backend.methods.discriminant import LinearReadout, fit_discriminant
-from backend.methods.family_experts import FamilyReadout, fit_experts
-from backend.methods.logistic import fit_regression
-from backend.methods.moments import moments_of
+from backend.methods.discriminant import LinearReadout, fit_discriminant, moments_of
+from backend.methods.family_experts import FamilyReadout, fit_experts, fit_regression
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import GramReadout, fit_grams
+from backend.methods.ngram_readouts import GramReadout, fit_grams
+from backend.methods.ngrams import GRAMS
 from backend.methods.stack import Stack, fit_stack
 
 Floats = npt.NDArray[np.float32]

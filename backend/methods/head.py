@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble
-from backend.methods.ngram_storage import CodedNgrams
+from backend.methods.ngram_readouts import CodedGrams, CodedNgrams
 from backend.methods.probe import LinearProbe
-from backend.methods.quantised_ngrams import CodedGrams
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

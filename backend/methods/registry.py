@@ -22,8 +22,8 @@ TEXT, SEVERAL, EMBEDDING = "text", "several", "embedding"
 PROBE, BANK, NGRAM_BANK, NGRAMS, ENSEMBLE = (
     f"backend.methods.{name}"
     for name in (
-        *("probe:LinearProbe", "discriminant_bank:DiscriminantBank", "discriminants_and_ngrams:NgramBank"),
-        *("ngram_storage:CodedNgrams", "ensemble:Ensemble"),
+        *("probe:LinearProbe", "discriminant_bank:DiscriminantBank", "discriminant_bank:NgramBank"),
+        *("ngram_readouts:CodedNgrams", "ensemble:Ensemble"),
     )
 )
 _TUNED = "its encoder is fine-tuned fold by fold, and of that only scores are kept"

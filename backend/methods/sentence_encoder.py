@@ -18,9 +18,11 @@ import numpy.typing as npt
 import torch
 
 from backend.errors import AtlasError
+from backend.methods.llmmap import RESPONSE_CHARACTERS
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import Proxy, describe, load_model, locate, proxy_hash
 from backend.proxies.truncation import whole_text
+from backend.traces import VIEWS, Trace, view_text
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -308,3 +310,51 @@ class EmbeddingCache:
             raise ValueError(f"some of {len(rows)} embeddings are missing in {self.path}")
         out: Floats = np.load(self._array, mmap_mode="r")[rows].astype(np.float32)
         return out
+
+
+PAIR = "pair"
+"""Prompt and beginning of the response, one after the other."""
+
+
+def reads_of(encoder: str, what: str) -> str:
+    """Name under which a reader asks for embeddings: the encoder, and an input view or :data:`PAIR`."""
+    return f"{encoder}:{what}"
+
+
+def beginning(trace: Trace) -> str:
+    """The part of a response that LLMmap reads."""
+    return trace.response[:RESPONSE_CHARACTERS]
+
+
+def embed(encoder: SentenceEncoder, what: str, traces: Sequence[Trace]) -> Floats:
+    """Embeddings of traces, rounded to half precision as the kept ones of responses are.
+
+    Parameters
+    ----------
+    encoder : SentenceEncoder
+    what : str
+        An input view (d numbers a trace), or :data:`PAIR` (2 d).
+    traces : sequence of Trace, length n
+
+    Returns
+    -------
+    ndarray of shape (n, d) or (n, 2 d), float32
+
+    Raises
+    ------
+    ValueError
+        If ``what`` is neither.
+    """
+    if what == PAIR:
+        prompts = list(dict.fromkeys(trace.prompt for trace in traces))
+        place = {prompt: i for i, prompt in enumerate(prompts)}
+        asked = encoder.embed(prompts)[[place[trace.prompt] for trace in traces]]
+        return np.concatenate([asked, _rounded(encoder.embed([beginning(trace) for trace in traces]))], axis=1)
+    view = next((view for view in VIEWS if view == what), None)
+    if view is None:
+        raise ValueError(f"'{what}' of a trace is not embedded")
+    return _rounded(encoder.embed([view_text(trace, view)[1] for trace in traces]))
+
+
+def _rounded(values: Floats) -> Floats:
+    return values.astype(np.float16).astype(np.float32)

@@ -22,7 +22,7 @@ from backend.methods.sentence_encoder import SentenceEncoder, pool
 Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]
 TUNED = "tuned"
-"""What is asked of an encoder, in place of an embedding (:func:`backend.methods.embedded.reads_of`)."""
+"""What is asked of an encoder, in place of an embedding (:func:`backend.methods.sentence_encoder.reads_of`)."""
 _INNER, _WEIGHT, _BIAS, _CUT = "encoder.", "head.weight", "head.bias", "max_tokens"
 
 

@@ -30,7 +30,7 @@ from backend.fingerprints import cache_folder
 from backend.methods.fine_tuning import FinetuneSettings
 from backend.methods.head import KINDS
 from backend.methods.network import NetworkSettings, fit_network
-from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngrams import GRAMS
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.protocol import FOLDS
 from backend.statistics import holm

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backend.evaluations.bench_protocol import SPLITS, task_of
 from backend.evaluations.relationships import METRICS, read_pairs
-from backend.methods.matching import MATCHERS, first_characters, first_word, match_rates
+from backend.methods.baselines import MATCHERS, first_characters, first_word, match_rates
 
 TEXTS = st.text(alphabet=st.sampled_from(" \n\tab,\u00a0é"), max_size=12)
 

@@ -17,16 +17,13 @@ import backend.attribution.models
 import jobs.enroll
 from backend.enrolment.files import load_enrolment
 from backend.methods.discriminant import LinearReadout
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.ensemble import KINDS, Ensemble, Member, kind_of_model, model_of
 from backend.methods.family_experts import FamilyReadout
 from backend.methods.llmmap import LLMmapModel, fit_llmmap
 from backend.methods.network import NetworkReadout
-from backend.methods.ngram_softmax import GramReadout
-from backend.methods.ngram_storage import CodedNgrams
+from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
 from backend.methods.probe import LinearProbe
-from backend.methods.quantised_ngrams import CodedGrams
 from backend.methods.readout import Arrays, Attributable, Model, Readout
 from backend.methods.registry import CONTROLS, ENROLLABLE, METHODS, OF_TRACES, READOUTS, Method, register
 from backend.methods.representations import FORMS

@@ -18,13 +18,12 @@ from backend.errors import AtlasError
 from backend.evaluations.baselines import Fit, Floats, Ints, Predict
 from backend.evaluations.model_artifacts import keep_model, model_file
 from backend.fingerprints import cache_folder
-from backend.methods.embedded import beginning
+from backend.methods.baselines import random_guess
 from backend.methods.fine_tuning import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
-from backend.methods.ngram_storage import STEPS, code_ngrams, keep_ngrams, ngram_file
-from backend.methods.ngrams import SETTINGS, count, fit_ngrams
+from backend.methods.ngram_readouts import STEPS, code_ngrams, fit_ngrams, keep_ngrams, ngram_file
+from backend.methods.ngrams import SETTINGS, count
 from backend.methods.probe import ProbeSettings, fit_probe
-from backend.methods.random import random_guess
 from backend.methods.sentence_encoder import (
     CARDS,
     DEFAULT_ENCODER,
@@ -32,6 +31,7 @@ from backend.methods.sentence_encoder import (
     EmbeddingKey,
     Recipe,
     SentenceEncoder,
+    beginning,
     recipe_of,
 )
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED

@@ -33,7 +33,7 @@ from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.bench import Bench
 from backend.evaluations.variance import variance_ratios
 from backend.methods.registry import CONTROLS, title_of
-from backend.methods.temporal import MIXTURES, REPRESENTATIONS, temporal_evidence
+from backend.methods.representations import MIXTURES, REPRESENTATIONS, temporal_evidence
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.store.builds import command_line, recorded
 from backend.store.queries import selected_layers

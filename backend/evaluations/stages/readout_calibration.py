@@ -17,7 +17,7 @@ from backend.evaluations.attribution import reduce_metrics
 from backend.evaluations.readouts import validation
 from backend.evidence import accumulate
 from backend.inference.calibration import normalised
-from backend.methods.confidence import Confidence, fit_confidence
+from backend.methods.stack import Confidence, fit_confidence
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
 

@@ -24,8 +24,7 @@ from backend.evaluations.stages.readout_calibration import Calibrator
 from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
 from backend.evaluations.stages.readout_words import Words, load_words, words_of
 from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.head import BANK_PARTS
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, title_of
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED

@@ -19,7 +19,8 @@ from backend.evaluations.readouts import MODELS
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import Scorer
 from backend.methods.head import WORD_PARTS
-from backend.methods.quantised_ngrams import CodedGrams, counts_of
+from backend.methods.ngram_readouts import CodedGrams
+from backend.methods.ngrams import counts_of
 from backend.protocol import FOLDS
 
 

@@ -46,7 +46,7 @@ from backend.evaluations.stages.readout_members import (
 from backend.evaluations.stages.readout_writing import write_lengths, write_transfer
 from backend.methods.discriminant_bank import blocks_at
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngrams import GRAMS
 from backend.methods.registry import ENCODER, FUSED_TUNED, LINEAR, READOUTS, TEXT_TUNED
 from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
