@@ -23,21 +23,11 @@ Doubles = npt.NDArray[np.float64]
 def random_guess(rows: npt.NDArray[np.integer], classes: int, panel: str, fold: int, seed: int = 42) -> Floats:
     """Log-posteriors that know nothing.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n,)
-        Row numbers; only their count matters.
-    classes : int
-        Number of sources ``C``.
-    panel : str
-        Name of the records; together with fold and seed it fixes the draw.
-    fold : int
-    seed : int
+    rows : (n,), row numbers; only their count matters.
+    classes : number of sources ``C``.
+    panel : name of the records; together with fold and seed it fixes the draw.
 
-    Returns
-    -------
-    ndarray of shape (n, C), float32
-        Normalised.
+    Returns (n, C) float32: Normalised.
     """
     rng = np.random.default_rng([seed, fold, zlib.crc32(panel.encode())])
     weights = rng.standard_exponential((len(rows), classes)) + np.finfo(np.float32).tiny
@@ -67,24 +57,12 @@ MATCHERS: Mapping[str, Callable[[str], str]] = {"mpt": first_word, "phylolm": fi
 def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str], str]) -> Doubles:
     """Share of prompts on which two models begin alike, for every pair of models.
 
-    Parameters
-    ----------
-    responses : sequence of str, length M * P
-        Row = model * P + prompt.
-    models : int
-        Number of models, ``M``.
-    beginning : callable
-        What is compared of a response, e.g. :func:`first_word`; two empty beginnings are alike.
+    responses : length M, row = model * P + prompt.
+    models : number of models, ``M``.
+    beginning : what is compared of a response, e.g. :func:`first_word`; two empty beginnings are alike.
 
-    Returns
-    -------
-    ndarray of shape (M, M), float64
-        Symmetric, with ones on the diagonal.
-
-    Raises
-    ------
-    ValueError
-        If the responses do not divide into the models.
+    Returns (M, M) float64: Symmetric, with ones on the diagonal. ValueError if the responses do not divide into the
+    models.
     """
     if models < 1 or not responses or len(responses) % models:
         raise ValueError(f"{len(responses)} responses do not divide into {models} models")
@@ -110,25 +88,12 @@ def dna_vectors(
     The matrix of shape (P * d, components) is drawn a few rows at a time and serves all models before it is forgotten,
     so it is never held whole, and a memory-mapped array may be given. The random stream does not depend on the blocks.
 
-    Parameters
-    ----------
-    embeddings : ndarray of shape (M, P, d)
-        Prompts ascending.
-    components : int
-        Length of a model's vector.
-    seed : int
-    block_values : int
-        Numbers of the matrix that are drawn at a time.
+    embeddings : (M, P, d), prompts ascending.
+    components : length of a model's vector.
+    block_values : numbers of the matrix that are drawn at a time.
 
-    Returns
-    -------
-    ndarray of shape (M, components), float64
-        ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
-
-    Raises
-    ------
-    ValueError
-        If the embeddings are not of that shape.
+    Returns (M, components) float64: ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
+    ValueError if the embeddings are not of that shape.
     """
     if embeddings.ndim != 3 or not embeddings.size:
         raise ValueError(f"embeddings must have the shape (models, prompts, d), got {embeddings.shape}")

@@ -33,21 +33,12 @@ Ints = npt.NDArray[np.intp]
 class Moments:
     """Moments of labelled rows.
 
-    Attributes
-    ----------
-    counts : ndarray of shape (C,), float64
-        Weight of the rows of every class.
-    centre : ndarray of shape (D,), float64
-        Mean of all rows.
-    offsets : ndarray of shape (C, D), float64
-        Sum of the rows of every class, after the centre was taken from each.
-    scatter : ndarray of shape (D, D), float32
-        Sum of outer products of the rows around the centre; only the lower triangle counts.
+    scatter : (D, D) float32, sum of outer products of the rows around the centre; only the lower triangle counts.
     """
 
-    counts: Doubles
-    centre: Doubles
-    offsets: Doubles
+    counts: Doubles  # (C,) float64, weight of the rows of every class
+    centre: Doubles  # (D,) float64, mean of all rows
+    offsets: Doubles  # (C, D) float64, sum of the rows of every class, after the centre was taken from each
     scatter: Floats
 
     @property
@@ -65,21 +56,10 @@ class Moments:
 def moments_of(blocks: Iterable[tuple[Floats, Ints]], classes: int, width: int) -> Moments:
     """Moments of rows that come in blocks.
 
-    Parameters
-    ----------
-    blocks : iterable of (rows, labels)
-        ndarray of shape (n, D), float32, and of shape (n,); at least one row in all.
-    classes, width : int
-        ``C`` and ``D``.
+    blocks : ndarray of shape (n, D), float32, and of shape (n,); at least one row in all.
+    classes, width : ``C`` and ``D``.
 
-    Returns
-    -------
-    Moments
-
-    Raises
-    ------
-    ValueError
-        If there is no row.
+    ValueError if there is no row.
     """
     counts, sums = np.zeros(classes), np.zeros((classes, width))
     scatter = np.zeros((width, width), dtype=np.float32, order="F")
@@ -104,16 +84,8 @@ def moments_of(blocks: Iterable[tuple[Floats, Ints]], classes: int, width: int) 
 def merged(parts: Sequence[Moments], weights: Sequence[float] | None = None) -> Moments:
     """Moments of the union of disjoint rows.
 
-    Parameters
-    ----------
-    parts : sequence of Moments
-        Of the same classes and coordinates.
-    weights : sequence of float, optional
-        What a row of each part counts; one when absent.
-
-    Returns
-    -------
-    Moments
+    parts : of the same classes and coordinates.
+    weights : what a row of each part counts; one when absent.
     """
     shares = np.ones(len(parts)) if weights is None else np.asarray(weights, dtype=np.float64)
     total = np.array([w * part.counts.sum() for w, part in zip(shares, parts, strict=True)])
@@ -149,20 +121,12 @@ VARIANCE_FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class LinearReadout(Arrays):
-    """A linear map from coordinates to scores of the sources.
-
-    Attributes
-    ----------
-    centre : ndarray of shape (D,), float32
-        Taken from every row first.
-    weight : ndarray of shape (D, C), float32
-    bias : ndarray of shape (C,), float32
-    """
+    """A linear map from coordinates to scores of the sources."""
 
     SHAPES: ClassVar = {"centre": "D", "weight": "DC", "bias": "C"}
-    centre: Floats
-    weight: Floats
-    bias: Floats
+    centre: Floats  # (D,) float32, taken from every row first
+    weight: Floats  # (D, C) float32
+    bias: Floats  # (C,) float32
 
     def scores(self, rows: npt.NDArray[np.floating]) -> Floats:
         """Unnormalised scores (n, C) of rows (n, D)."""
@@ -183,21 +147,10 @@ class LinearReadout(Arrays):
 def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:
     """Linear discriminants from moments, under a uniform prior.
 
-    Parameters
-    ----------
-    moments : Moments
-    shrinkage : float
-        Share of the diagonal in the covariance, above 0 and at most 1.
+    shrinkage : share of the diagonal in the covariance, above 0 and at most 1.
 
-    Returns
-    -------
-    LinearReadout
-        A class without rows gets no score above the others: its weights are zero and its bias is very low.
-
-    Raises
-    ------
-    ValueError
-        If the shrinkage is out of range, or there are not more rows than classes.
+    Returns a class without rows gets no score above the others: its weights are zero and its bias is very low.
+    ValueError if the shrinkage is out of range, or there are not more rows than classes.
     """
     if not 0 < shrinkage <= 1:
         raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}")

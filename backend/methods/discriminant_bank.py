@@ -39,33 +39,20 @@ UNSEEN = -1e5
 
 @dataclass(frozen=True)
 class DiscriminantBank(Arrays):
-    """Members, each on a basis of its own.
-
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-        Standardiser of the coordinates.
-    codes : ndarray of shape (M, D, q), int8
-    steps : ndarray of shape (M, q), float32
-        The basis of a member is ``codes * steps``.
-    weight : ndarray of shape (M, q, C), float16
-    bias : ndarray of shape (M, C), float32
-    shares : ndarray of shape (cells, M), float64
-        What every member counts in a cell.
-    """
+    """Members, each on a basis of its own."""
 
     SHAPES: ClassVar = {
         **{"mean": "D", "scale": "D", "codes": "MDQ", "steps": "MQ"},
         **{"weight": "MQC", "bias": "MC", "shares": "LM"},
     }
     TYPES: ClassVar = {"codes": np.int8, "weight": np.float16, "shares": np.float64}
-    mean: Floats
-    scale: Floats
-    codes: npt.NDArray[np.int8]
-    steps: Floats
-    weight: npt.NDArray[np.float16]
-    bias: Floats
-    shares: Doubles
+    mean: Floats  # (D,) float32, standardiser of the coordinates
+    scale: Floats  # (D,) float32, standardiser of the coordinates
+    codes: npt.NDArray[np.int8]  # (M, D, q) int8
+    steps: Floats  # (M, q) float32, the basis of a member is ``codes * steps``
+    weight: npt.NDArray[np.float16]  # (M, q, C) float16
+    bias: Floats  # (M, C) float32
+    shares: Doubles  # (cells, M) float64, what every member counts in a cell
 
     @property
     def n_parameters(self) -> int:
@@ -81,15 +68,10 @@ class DiscriminantBank(Arrays):
     def log_posterior(self, rows: npt.NDArray[np.floating], cells: Ints) -> Floats:
         """Log-posteriors.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, D)
-        cells : ndarray of shape (n,)
-            Cell of every row.
+        rows : (n, D).
+        cells : (n,), cell of every row.
 
-        Returns
-        -------
-        ndarray of shape (n, C), float32, or float64 for rows in float64
+        Returns (n, C) float32.
         """
         wide = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
         standard = (wide - self.mean) / self.scale
@@ -115,18 +97,9 @@ def make_bank(members: Sequence[LinearReadout], moments: Sequence[Moments], stac
     A basis spans all that the scores of a member can say; its vectors are those in which they vary independently over
     the rows that it was fitted on, so that the noise of the codes disturbs each as much as the next.
 
-    Parameters
-    ----------
-    members : sequence of LinearReadout
-        Of the same coordinates and classes.
-    moments : sequence of Moments
-        Of the rows that each was fitted on; those of the first give the standardiser.
-    stack : Stack
-        Weights of the members in every cell.
-
-    Returns
-    -------
-    DiscriminantBank
+    members : of the same coordinates and classes.
+    moments : of the rows that each was fitted on; those of the first give the standardiser.
+    stack : weights of the members in every cell.
     """
     variance = np.diag(moments[0].scatter) / moments[0].counts.sum()
     scale = np.sqrt(np.maximum(variance, VARIANCE_FLOOR)).astype(np.float32)
@@ -174,12 +147,7 @@ def blocks_at(depth: int) -> tuple[int, ...]:
 class NgramBank:
     """Both, and what the n-grams count.
 
-    Attributes
-    ----------
-    bank : DiscriminantBank
-    words : CodedGrams
-    word_shares : ndarray of shape (cells,), float64
-        Weight of the n-grams' log-posteriors in every cell; that of the bank is one.
+    word_shares : (cells,) float64, weight of the n-grams' log-posteriors in every cell; that of the bank is one.
     """
 
     bank: DiscriminantBank
@@ -209,13 +177,9 @@ class NgramBank:
     def log_posterior(self, rows: npt.NDArray[np.floating], counts: Counts, cells: Ints) -> Floats:
         """Log-posteriors (n, C).
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, D)
-            Coordinates of the bank.
-        counts : scipy.sparse.csr_matrix of shape (n, buckets)
-            From :func:`backend.methods.ngrams.counts_of`.
-        cells : ndarray of shape (n,)
+        rows : (n, D), coordinates of the bank.
+        counts : (n, buckets), from :func:`backend.methods.ngrams.counts_of`.
+        cells : (n,).
         """
         states = self.bank.log_posterior(rows, cells)
         share = self.word_shares[cells].astype(states.dtype)

@@ -34,16 +34,10 @@ FARTHEST = 50.0
 def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
     """Bias of every source that makes the mean posterior over a pool uniform.
 
-    Parameters
-    ----------
-    pool : ndarray of shape (n, C)
-        Log-posteriors of unlabelled responses.
+    pool : (n, C), log-posteriors of unlabelled responses.
 
-    Returns
-    -------
-    ndarray of shape (C,), float64
-        With mean zero; found by damped fixed-point steps, which stop when no source's share is off by more than a
-        thousandth of itself, or after 200.
+    Returns (C,) float64: With mean zero; found by damped fixed-point steps, which stop when no source's share is off by
+    more than a thousandth of itself, or after 200.
     """
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
@@ -64,15 +58,10 @@ def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
 def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
     """Log-posteriors with the bias of a pool that holds no row of the same part.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    pool_of : ndarray of shape (n,)
-        Part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
+    log_posteriors : (n, C).
+    pool_of : (n,), part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
 
-    Returns
-    -------
-    ndarray of shape (n, C), float32, normalised
+    Returns (n, C) float32.
     """
     out = np.empty_like(log_posteriors, dtype=np.float32)
     for part in np.unique(pool_of):
@@ -91,15 +80,11 @@ VARIANCE_FLOOR = 1e-12
 class Alignment:
     """An affine map of fingerprints over several blocks.
 
-    Attributes
-    ----------
-    origins, targets : tuple of ndarray of shape (d,), float32
-        Mean of the pool, and of the rows that were trained on, of every block.
-    maps : tuple of ndarray of shape (d, d), float32
+    origins, targets : arrays (d,) float32, mean of the pool, and of the rows that were trained on, of every block.
     """
 
     origins: tuple[Floats, ...]
-    maps: tuple[Floats, ...]
+    maps: tuple[Floats, ...]  # arrays (d, d) float32
     targets: tuple[Floats, ...]
 
     def apply(self, rows: npt.NDArray[np.floating]) -> Floats:
@@ -118,20 +103,12 @@ def fit_alignments(
 ) -> list[Alignment]:
     """The map from each of several pools to the rows that were trained on, whose spread is found once.
 
-    Parameters
-    ----------
-    pools : sequence of sequence of Moments
-        Of every pool those of every block; labels do not count.
-    trained : sequence of Moments
-        Of every block.
-    shrinkage : float
-        Above 0 and at most 1; 1 only moves and scales coordinates.
+    pools : of every pool those of every block; labels do not count.
+    trained : of every block.
+    shrinkage : above 0 and at most 1; 1 only moves and scales coordinates.
 
-    Returns
-    -------
-    list of Alignment
-        With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by
-        ``S_pool^-1 R_pool^-1/2 R_trained^1/2 S_trained``.
+    Returns with shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
+    R_trained^1/2 S_trained``.
     """
     targets = tuple(block.centre.astype(np.float32) for block in trained)
     maps: list[list[Floats]] = [[] for _ in pools]

@@ -39,12 +39,7 @@ class _Classifier(ABC):
 
 
 class ShrinkageDiscriminant(_Classifier):
-    """Linear discriminants whose covariance is shrunk towards its diagonal.
-
-    Parameters
-    ----------
-    shrinkage : float
-    """
+    """Linear discriminants whose covariance is shrunk towards its diagonal."""
 
     def __init__(self, shrinkage: float = 0.1) -> None:
         self.shrinkage = shrinkage
@@ -61,12 +56,7 @@ class ShrinkageDiscriminant(_Classifier):
 
 
 class RegressionClassifier(_Classifier):
-    """Multinomial regression carried to the minimum of its penalised loss.
-
-    Parameters
-    ----------
-    penalty : float
-    """
+    """Multinomial regression carried to the minimum of its penalised loss."""
 
     def __init__(self, penalty: float = 0.01) -> None:
         self.penalty = penalty
@@ -84,14 +74,9 @@ class RegressionClassifier(_Classifier):
 class FamilyExperts(_Classifier):
     """Linear discriminants between families, and weights of their own among the siblings of each.
 
-    Parameters
-    ----------
-    families : ndarray of shape (C,)
-        Family of every source.
-    shrinkage : float
-        Of the discriminants.
-    penalty : float
-        On what the experts add.
+    families : (C,), family of every source.
+    shrinkage : of the discriminants.
+    penalty : on what the experts add.
     """
 
     def __init__(self, families: Ints, shrinkage: float = 0.1, penalty: float = 0.01) -> None:
@@ -109,13 +94,7 @@ class FamilyExperts(_Classifier):
 
 
 class NetworkClassifier(_Classifier):
-    """One hidden layer; a batch takes one of the lengths of a response at random.
-
-    Parameters
-    ----------
-    settings : NetworkSettings
-    seed : int
-    """
+    """One hidden layer; a batch takes one of the lengths of a response at random."""
 
     def __init__(self, settings: NetworkSettings | None = None, seed: int = 0) -> None:
         self.settings, self.seed = settings or NetworkSettings(), seed
@@ -135,11 +114,8 @@ class NetworkClassifier(_Classifier):
 class GramClassifier(_Classifier):
     """Softmax regression on hashed n-grams.
 
-    Parameters
-    ----------
-    kind : {'word', 'char'}
-    seed : int
-        Of the order of the rows.
+    kind : {'word', 'char'}.
+    seed : of the order of the rows.
     """
 
     def __init__(self, kind: str = "word", seed: int = 0) -> None:
@@ -161,10 +137,7 @@ class GramClassifier(_Classifier):
 class StackClassifier(_Classifier):
     """Weighted sum of members' log-posteriors, for all rows alike.
 
-    Parameters
-    ----------
-    pull : float
-        Strength of the prior around equal weights, in rows.
+    pull : strength of the prior around equal weights, in rows.
     """
 
     def __init__(self, pull: float = 200.0) -> None:

@@ -33,23 +33,11 @@ STILL = 1e-6
 def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:
     """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D), float32
-        Training rows; they are standardised first.
-    labels : ndarray of shape (n,)
-    classes : int
-    penalty : float
-        Above 0, so that there is one minimum.
+    rows : (n, D) float32, training rows; they are standardised first.
+    labels : (n,).
+    penalty : above 0, so that there is one minimum.
 
-    Returns
-    -------
-    LinearReadout
-
-    Raises
-    ------
-    ValueError
-        If the penalty is not above 0.
+    ValueError if the penalty is not above 0.
     """
     mean, scale = standardiser(rows)
     weight, bias = minimum((rows - mean) / scale, labels, classes, penalty)
@@ -63,24 +51,11 @@ def minimum(
 
     The weights of discriminants are a worse place to begin: they are large where the rows hardly vary.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D), float32
-        Standardised.
-    labels : ndarray of shape (n,)
-    classes : int
-    penalty : float
-    offset : ndarray of shape (n, C), optional
-        Added to the scores.
+    rows : (n, D) float32, standardised.
+    labels : (n,).
+    offset : (n, C), added to the scores.
 
-    Returns
-    -------
-    weight, bias : ndarray of shape (D, C) and (C,), float32
-
-    Raises
-    ------
-    ValueError
-        If the penalty is not above 0.
+    Returns weight, bias (D, C) float32. ValueError if the penalty is not above 0.
     """
     if penalty <= 0:
         raise ValueError(f"the penalty must be above 0, got {penalty}")
@@ -111,19 +86,7 @@ POINTS, WEIGHTS = 0.5 * (_NODES + 1), 0.5 * _SHARES
 
 @dataclass(frozen=True)
 class FamilyReadout(Arrays):
-    """Linear scores that tell families apart, and linear scores that tell siblings apart.
-
-    Attributes
-    ----------
-    centre : ndarray of shape (D,), float32
-        Taken from every row first.
-    weight, bias : ndarray of shape (D, C) and (C,), float32
-        Of all sources; what they give a family is its share.
-    expert_weight, expert_bias : ndarray of shape (D, C) and (C,), float32
-        Compared within a family alone.
-    families : ndarray of shape (C,)
-        Family of every source, integers from 0.
-    """
+    """Linear scores that tell families apart, and linear scores that tell siblings apart."""
 
     SHAPES: ClassVar = {
         **{"centre": "D", "weight": "DC", "bias": "C"},
@@ -131,12 +94,12 @@ class FamilyReadout(Arrays):
     }
     TYPES: ClassVar = {"families": np.intp}
     TRAINED: ClassVar = ("weight", "bias", "expert_weight", "expert_bias")
-    centre: Floats
-    weight: Floats
-    bias: Floats
-    expert_weight: Floats
-    expert_bias: Floats
-    families: Ints
+    centre: Floats  # (D,) float32, taken from every row first
+    weight: Floats  # (D, C) float32, of all sources; what they give a family is its share
+    bias: Floats  # (D, C) float32, of all sources; what they give a family is its share
+    expert_weight: Floats  # (D, C) float32, compared within a family alone
+    expert_bias: Floats  # (D, C) float32, compared within a family alone
+    families: Ints  # (C,), family of every source, integers from 0
 
     def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
@@ -150,17 +113,10 @@ class FamilyReadout(Arrays):
         Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
         the row, which is what integrated gradients give.
 
-        Parameters
-        ----------
-        row : ndarray of shape (D,)
-        source, rival : int
+        row : (D,).
 
-        Returns
-        -------
-        centre, direction : ndarray of shape (D,), float64
-            ``(row - centre) @ direction`` plus the constant is the log-odds at the row.
-        constant : float
-            The log-odds at the centre.
+        Returns centre, direction (D,) float64, ``(row - centre) @ direction`` plus the constant is the log-odds at the
+        row; constant The log-odds at the centre.
         """
         centre = self.centre.astype(np.float64)
         moved = np.asarray(row, dtype=np.float64) - centre
@@ -188,26 +144,13 @@ class FamilyReadout(Arrays):
 def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> FamilyReadout:
     """Discriminants with weights of their own among the siblings of every family.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D), float32
-        Training rows, those of ``base``.
-    labels : ndarray of shape (n,)
-    families : ndarray of shape (C,)
-        Family of every source.
-    base : LinearReadout
-        Of all sources; the experts begin at what it says.
-    penalty : float
-        On the weights that are added.
+    rows : (n, D) float32, training rows, those of ``base``.
+    labels : (n,).
+    families : (C,), family of every source.
+    base : of all sources; the experts begin at what it says.
+    penalty : on the weights that are added.
 
-    Returns
-    -------
-    FamilyReadout
-
-    Raises
-    ------
-    ValueError
-        If the penalty is not above 0.
+    ValueError if the penalty is not above 0.
     """
     mean, scale = standardiser(rows)
     weight, bias = base.weight.copy(), base.bias.copy()
@@ -228,18 +171,11 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
 def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> Floats:
     """Siblings told apart by experts, families by somebody else.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-        What a family has stays what it is here.
-    experts : ndarray of shape (n, C)
-        Scores, compared within a family alone.
-    families : ndarray of shape (C,)
+    log_posteriors : (n, C), what a family has stays what it is here.
+    experts : (n, C), scores, compared within a family alone.
+    families : (C,).
 
-    Returns
-    -------
-    ndarray of shape (n, C), float32
-        Log-posteriors.
+    Returns (n, C) float32: Log-posteriors.
     """
     order = np.argsort(families, kind="stable")
     starts = np.flatnonzero(np.diff(families[order], prepend=families.min() - 1))

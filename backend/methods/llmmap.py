@@ -28,25 +28,14 @@ _SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.wei
 
 @dataclass(frozen=True)
 class LLMmapSettings:
-    """Shape and training of the head.
+    """Shape and training of the head."""
 
-    Attributes
-    ----------
-    width, blocks, heads : int
-        LLMmap's own shape.
-    epochs : int
-        Six, which the paper's release selected.
-    batch : int
-    learning_rate : float
-        Of Adam, LLMmap's own.
-    """
-
-    width: int = 384
-    blocks: int = 3
-    heads: int = 4
-    epochs: int = 6
+    width: int = 384  # LLMmap's own shape
+    blocks: int = 3  # LLMmap's own shape
+    heads: int = 4  # LLMmap's own shape
+    epochs: int = 6  # six, which the paper's release selected
     batch: int = 64
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-4  # of Adam, LLMmap's own
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
@@ -76,12 +65,7 @@ class _Block(nn.Module):
 class LLMmapHead(nn.Module):
     """Pairs of embeddings to logits.
 
-    Parameters
-    ----------
-    features : int
-        Dimension of a prompt's and a response's embedding together.
-    classes : int
-    settings : LLMmapSettings, optional
+    features : dimension of a prompt's and a response's embedding together.
     """
 
     def __init__(self, features: int, classes: int, settings: LLMmapSettings | None = None) -> None:
@@ -166,27 +150,13 @@ def fit_llmmap(
 ) -> LLMmapModel:
     """Train the head.
 
-    Parameters
-    ----------
-    pairs : ndarray of shape (n, features)
-        Prompt embedding and response embedding side by side; they are standardised here, because the embeddings of
-        some encoders are of unit length and those that LLMmap was made for are not.
-    labels : ndarray of shape (n,)
-    classes : int
-    seed : int
-        Of the first weights and of the order of rows.
-    settings : LLMmapSettings, optional
-    device : str or torch.device
+    pairs : (n, features), prompt embedding and response embedding side by side; they are standardised here, because the
+        embeddings of some encoders are of unit length and those that LLMmap was made for are not.
+    labels : (n,).
+    seed : of the first weights and of the order of rows.
 
-    Returns
-    -------
-    LLMmapModel
-        In evaluation mode.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two rows, which a batch normalisation cannot work with.
+    Returns in evaluation mode. ValueError if there are fewer than two rows, which a batch normalisation cannot work
+    with.
     """
     settings = settings or LLMmapSettings()
     if len(pairs) < 2:

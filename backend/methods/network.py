@@ -33,28 +33,15 @@ SAMPLED = 8
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Shape of the network and how it is trained.
-
-    Attributes
-    ----------
-    hidden : int
-    epochs, batch : int
-    rate : float
-        First learning rate of AdamW; it falls to zero along a cosine.
-    decay : float
-    dropout : float
-        Of hidden units; of coordinates half as much.
-    smoothing : float
-        Share of the label that is spread over all sources.
-    """
+    """Shape of the network and how it is trained."""
 
     hidden: int = 512
     epochs: int = 14
     batch: int = 512
-    rate: float = 1e-3
+    rate: float = 1e-3  # first learning rate of AdamW; it falls to zero along a cosine
     decay: float = 0.05
-    dropout: float = 0.4
-    smoothing: float = 0.05
+    dropout: float = 0.4  # of hidden units; of coordinates half as much
+    smoothing: float = 0.05  # share of the label that is spread over all sources
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
@@ -66,28 +53,19 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class NetworkReadout(Arrays):
-    """A fitted network.
-
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-    hidden_weight : ndarray of shape (H, D), float32
-    hidden_bias : ndarray of shape (H,), float32
-    weight : ndarray of shape (C, H), float32
-    bias : ndarray of shape (C,), float32
-    """
+    """A fitted network."""
 
     SHAPES: ClassVar = {
         **{"mean": "D", "scale": "D", "hidden_weight": "HD", "hidden_bias": "H"},
         **{"weight": "CH", "bias": "C"},
     }
     TRAINED: ClassVar = ("hidden_weight", "hidden_bias", "weight", "bias")
-    mean: Floats
-    scale: Floats
-    hidden_weight: Floats
-    hidden_bias: Floats
-    weight: Floats
-    bias: Floats
+    mean: Floats  # (D,) float32
+    scale: Floats  # (D,) float32
+    hidden_weight: Floats  # (H, D) float32
+    hidden_bias: Floats  # (H,) float32
+    weight: Floats  # (C, H) float32
+    bias: Floats  # (C,) float32
 
     def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
@@ -103,17 +81,10 @@ class NetworkReadout(Arrays):
         Every hidden unit and every clipped coordinate is replaced by the straight line between its values at the mean
         and at the row, which is what integrated gradients along the line between them give for one hidden layer.
 
-        Parameters
-        ----------
-        row : ndarray of shape (D,)
-        source, rival : int
+        row : (D,).
 
-        Returns
-        -------
-        centre, direction : ndarray of shape (D,), float64
-            ``(row - centre) @ direction`` plus the constant is the log-odds at the row.
-        constant : float
-            The log-odds at the mean.
+        Returns centre, direction (D,) float64, ``(row - centre) @ direction`` plus the constant is the log-odds at the
+        row; constant The log-odds at the mean.
         """
         parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
         mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)
@@ -139,20 +110,9 @@ def fit_network(
 ) -> NetworkReadout:
     """Train on some rows, each seen at one of its lengths at a time.
 
-    Parameters
-    ----------
-    copies : sequence of ndarray of shape (n, D), float16
-        The same rows at every length.
-    rows : ndarray of shape (m,)
-        Training rows.
-    labels : ndarray of shape (n,)
-    classes : int
-    settings : NetworkSettings
-    seed : int
-
-    Returns
-    -------
-    NetworkReadout
+    copies : arrays (n, D) float16, the same rows at every length.
+    rows : (m,), training rows.
+    labels : (n,).
     """
     rng = np.random.default_rng(seed)
     mean, scale = standardiser(np.concatenate([part[rows[::SAMPLED]] for part in copies]).astype(np.float32))

@@ -47,30 +47,22 @@ class ProbeSettings:
 class LinearProbe(Arrays):
     """A fitted standardiser and linear head.
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-        Standardiser of the training rows; the scale is the population standard deviation, at least 1e-6.
-    weight : ndarray of shape (D, C), float32
-    bias : ndarray of shape (C,), float32
+    mean, scale : (D,) float32, standardiser of the training rows; the scale is the population standard deviation, at
+        least 1e-6.
     """
 
     SHAPES: ClassVar = {"mean": "D", "scale": "D", "weight": "DC", "bias": "C"}
     mean: Floats
     scale: Floats
-    weight: Floats
-    bias: Floats
+    weight: Floats  # (D, C) float32
+    bias: Floats  # (C,) float32
 
     def log_posterior(self, fingerprints: npt.NDArray[np.floating]) -> Floats:
         """Log-posteriors of fingerprints.
 
-        Parameters
-        ----------
-        fingerprints : ndarray of shape (n, D)
+        fingerprints : (n, D).
 
-        Returns
-        -------
-        ndarray of shape (n, C), float32
+        Returns (n, C) float32.
         """
         x = torch.from_numpy((fingerprints.astype(np.float32) - self.mean) / self.scale)
         logits = torch.addmm(torch.from_numpy(self.bias), x, torch.from_numpy(self.weight))
@@ -105,23 +97,11 @@ def fit_probe(
 ) -> LinearProbe:
     """Fit the probe.
 
-    Parameters
-    ----------
-    fingerprints : ndarray of shape (n, D)
-        Training rows, not standardised.
-    labels : ndarray of shape (n,), integers in 0 .. classes - 1
-    classes : int
-        Number of sources ``C``.
-    settings : ProbeSettings, optional
+    fingerprints : (n, D), training rows, not standardised.
+    labels : (n,).
+    classes : number of sources ``C``.
 
-    Returns
-    -------
-    LinearProbe
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or a label is out of range.
+    ValueError if shapes disagree or a label is out of range.
     """
     if len(fingerprints) != len(labels) or not len(labels):
         raise ValueError(f"{len(fingerprints)} fingerprints and {len(labels)} labels: need as many, and at least one")
@@ -139,18 +119,10 @@ def descend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The 40 Adam steps on standardised rows.
 
-    Parameters
-    ----------
-    x : Tensor of shape (n, D)
-        float32; bfloat16 is faster and good enough to compare layers.
-    y : Tensor of shape (n,), int64
-    classes : int
-    settings : ProbeSettings
+    x : (n, D), float32; bfloat16 is faster and good enough to compare layers.
+    y : (n,) int64.
 
-    Returns
-    -------
-    weight : Tensor of shape (D, C), float32
-    bias : Tensor of shape (C,), float32
+    Returns weight (D, C) float32; bias (C,) float32.
     """
     n, d = x.shape
     parameters = torch.zeros(d + 1, classes)

@@ -86,10 +86,7 @@ class Arrays:
 def check_shapes(shapes: Mapping[str, str], arrays: Mapping[str, Array]) -> dict[str, int]:
     """Sizes behind the letters of some shapes.
 
-    Raises
-    ------
-    KeyError or ValueError
-        If an array is missing, has another shape, or is a scale that is not positive.
+    KeyError or ValueError if an array is missing, has another shape, or is a scale that is not positive.
     """
     sizes: dict[str, int] = {}
     for name, letters in shapes.items():

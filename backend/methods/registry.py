@@ -237,10 +237,7 @@ RELATED = Selection(lambda method: "relate" in method.also)
 def register(method: Method) -> None:
     """Add a method; one with ``fit`` and ``simplicity`` can be enrolled from any labelled traces.
 
-    Raises
-    ------
-    ValueError
-        If its id is taken.
+    ValueError if its id is taken.
     """
     if method.id in METHODS:
         raise ValueError(f"there is a method '{method.id}' already")

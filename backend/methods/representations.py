@@ -50,14 +50,10 @@ MIXTURES: Mapping[str, int] = {"mixture-1": 1, "mixture-2": 2}
 class TemporalEvidence:
     """Out-of-fold results of the controls.
 
-    Attributes
-    ----------
-    log_posteriors : dict of method to ndarray of shape (n, C), float32
-    mixtures : dict of method to DataFrame
-        Columns fold, head, mode, weight; the weights of a head have unit length.
+    mixtures : dict of method to DataFrame, columns fold, head, mode, weight; the weights of a head have unit length.
     """
 
-    log_posteriors: dict[str, Floats]
+    log_posteriors: dict[str, Floats]  # dict of method to (n, C) float32
     mixtures: dict[str, pd.DataFrame]
 
 
@@ -73,22 +69,11 @@ def temporal_evidence(
 ) -> TemporalEvidence:
     """Fit every control in every outer fold; rows are standardised once a fold for all of them.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, 10 * d)
-        Eight modes, maximum and final state of one block, as the reader stores them.
-    labels, folds : ndarray of shape (n,)
-    classes : int
-        Number of sources ``C``.
-    methods : collection of str
-        Names from ``REPRESENTATIONS`` and ``MIXTURES``.
-    settings : ProbeSettings, optional
-    progress : callable, optional
-        Called with the name of every control that is fitted.
-
-    Returns
-    -------
-    TemporalEvidence
+    rows : (n, 10 * d), eight modes, maximum and final state of one block, as the reader stores them.
+    labels, folds : (n,).
+    classes : number of sources ``C``.
+    methods : names from ``REPRESENTATIONS`` and ``MIXTURES``.
+    progress : called with the name of every control that is fitted.
     """
     settings = settings or ProbeSettings()
     d = rows.shape[1] // VECTORS
@@ -122,21 +107,12 @@ def descend_mixture(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Adam on mixture weights and probe together.
 
-    Parameters
-    ----------
-    x : Tensor of shape (n, modes * d), float32
-        Standardised mode blocks.
-    y : Tensor of shape (n,), int64
-    classes, heads, modes : int
-    settings : ProbeSettings
-        The penalty falls on the probe's weights only.
+    x : (n, modes * d) float32, standardised mode blocks.
+    y : (n,) int64.
+    settings : the penalty falls on the probe's weights only.
 
-    Returns
-    -------
-    mixture : Tensor of shape (heads, modes), float32
-        Rows of unit length.
-    weight : Tensor of shape (heads * d, classes), float32
-    bias : Tensor of shape (classes,), float32
+    Returns mixture (heads, modes) float32, rows of unit length; weight (heads * d, classes) float32; bias (classes,)
+    float32.
     """
     n = len(x)
     d = x.shape[1] // modes
@@ -223,18 +199,10 @@ MAXIMUM = ("temporal", MODES)
 
 @dataclass(frozen=True)
 class Form:
-    """Coordinates of a block, in the order in which a head has them.
+    """Coordinates of a block, in the order in which a head has them."""
 
-    Attributes
-    ----------
-    variant : str
-        Kind of stored row, one of :data:`STORED`.
-    vectors : tuple of int
-        Its d-sized vectors.
-    """
-
-    variant: str
-    vectors: tuple[int, ...]
+    variant: str  # kind of stored row, one of :data:`STORED`
+    vectors: tuple[int, ...]  # its d-sized vectors
 
     @property
     def stored(self) -> Form:

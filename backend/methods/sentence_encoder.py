@@ -35,19 +35,12 @@ DEFAULT_ENCODER = "minilm-l6"
 class Recipe:
     """How states become one vector.
 
-    Attributes
-    ----------
-    pooling : {'mean', 'cls', 'last'}
-        Mean over all tokens (special ones too), first token, or last token.
-    normalise : bool
-        To unit length.
-    max_tokens : int
-        Where texts are cut, special tokens counted.
+    pooling : {'mean', 'cls', 'last'}, mean over all tokens (special ones too), first token, or last token.
     """
 
     pooling: Pooling = "mean"
-    normalise: bool = True
-    max_tokens: int = MAX_TOKENS
+    normalise: bool = True  # to unit length
+    max_tokens: int = MAX_TOKENS  # where texts are cut, special tokens counted
 
     def as_text(self) -> str:
         """Words by which kept files name this recipe; they never change."""
@@ -61,21 +54,10 @@ CARDS = {"minilm-l6": Recipe("mean", True, 256)}
 def recipe_of(key: str, folder: Path) -> Recipe:
     """The recipe of an encoder.
 
-    Parameters
-    ----------
-    key : str
-        Registered name.
-    folder : Path
-        Its model folder.
+    key : registered name.
+    folder : its model folder.
 
-    Returns
-    -------
-    Recipe
-
-    Raises
-    ------
-    AtlasError
-        If it pools in a way that is not known here.
+    AtlasError if it pools in a way that is not known here.
     """
     if key in CARDS:
         return CARDS[key]
@@ -111,16 +93,10 @@ def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
 def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
     """One vector a text.
 
-    Parameters
-    ----------
-    states : Tensor of shape (B, T, d)
-    mask : Tensor of shape (B, T)
-        1 for tokens, 0 for padding on the right.
-    recipe : Recipe
+    states : (B, T, d).
+    mask : (B, T), 1 for tokens, 0 for padding on the right.
 
-    Returns
-    -------
-    Tensor of shape (B, d), float32
+    Returns (B, d) float32.
     """
     states = states.float()
     if recipe.pooling == "cls":
@@ -136,21 +112,10 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
 class SentenceEncoder:
     """A frozen encoder, ready to embed.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Registered name, hub id or folder.
-    device : str
-        'auto' takes CUDA where there is one.
-    dtype : torch.dtype, optional
-        Type of the matrix products, by default what the processor is best at; weights stay in float32.
-
-    Attributes
-    ----------
-    proxy : Proxy
-    recipe : Recipe
-    width : int
-        Dimension ``d``.
+    width : dimension ``d``.
+    name_or_path : registered name, hub id or folder.
+    device : 'auto' takes CUDA where there is one.
+    dtype : type of the matrix products, by default what the processor is best at; weights stay in float32.
     """
 
     def __init__(
@@ -176,13 +141,9 @@ class SentenceEncoder:
     def embed(self, texts: Sequence[str]) -> Floats:
         """Embed texts.
 
-        Parameters
-        ----------
-        texts : sequence of str, length n
+        texts : length n.
 
-        Returns
-        -------
-        ndarray of shape (n, d), float32
+        Returns (n, d) float32.
         """
         ids = self.tokenizer([whole_text(text) for text in texts], truncation=True, max_length=self.recipe.max_tokens)[
             "input_ids"
@@ -207,34 +168,18 @@ class SentenceEncoder:
 
 @dataclass(frozen=True)
 class EmbeddingKey:
-    """What a kept array holds.
-
-    Attributes
-    ----------
-    benchmark : str
-    panel : str
-        Which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'.
-    texts : str
-        Hash over all texts in row order.
-    rows : int
-        Number of texts.
-    """
+    """What a kept array holds."""
 
     benchmark: str
-    panel: str
-    texts: str
-    rows: int
+    panel: str  # which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'
+    texts: str  # hash over all texts in row order
+    rows: int  # number of texts
 
 
 class EmbeddingCache:
     """Embeddings of one set of texts by one encoder on disk: an array and a byte a row that says whether it is there.
 
-    Parameters
-    ----------
-    encoder : SentenceEncoder
-    key : EmbeddingKey
-    root : Path
-        Cache folder.
+    root : cache folder.
     """
 
     def __init__(self, encoder: SentenceEncoder, key: EmbeddingKey, root: Path) -> None:
@@ -275,15 +220,10 @@ class EmbeddingCache:
     ) -> None:
         """Compute and keep the rows that are not there yet.
 
-        Parameters
-        ----------
-        texts : sequence of str, length n
-        rows : ndarray of shape (n,)
-            Row of every text.
-        progress : callable, optional
-            Called with a number of rows that are at hand.
-        chunk : int
-            Rows that an interruption may lose.
+        texts : length n.
+        rows : (n,), row of every text.
+        progress : called with a number of rows that are at hand.
+        chunk : rows that an interruption may lose.
         """
         array, done = np.load(self._array, mmap_mode="r+"), np.load(self._done, mmap_mode="r+")
         todo = np.flatnonzero(done[rows] == 0)
@@ -301,10 +241,7 @@ class EmbeddingCache:
     def take(self, rows: Ints) -> Floats:
         """Kept embeddings of rows (n,): (n, d), float32, rounded to float16 as they lie on disk.
 
-        Raises
-        ------
-        ValueError
-            If one of them has not been computed.
+        ValueError if one of them has not been computed.
         """
         if not np.load(self._done, mmap_mode="r")[rows].all():
             raise ValueError(f"some of {len(rows)} embeddings are missing in {self.path}")
@@ -329,21 +266,10 @@ def beginning(trace: Trace) -> str:
 def embed(encoder: SentenceEncoder, what: str, traces: Sequence[Trace]) -> Floats:
     """Embeddings of traces, rounded to half precision as the kept ones of responses are.
 
-    Parameters
-    ----------
-    encoder : SentenceEncoder
-    what : str
-        An input view (d numbers a trace), or :data:`PAIR` (2 d).
-    traces : sequence of Trace, length n
+    what : an input view (d numbers a trace), or :data:`PAIR` (2 d).
+    traces : length n.
 
-    Returns
-    -------
-    ndarray of shape (n, d) or (n, 2 d), float32
-
-    Raises
-    ------
-    ValueError
-        If ``what`` is neither.
+    Returns (n, d) or (n, 2 d) float32. ValueError if ``what`` is neither.
     """
     if what == PAIR:
         prompts = list(dict.fromkeys(trace.prompt for trace in traces))

@@ -31,17 +31,10 @@ ROWS = 40_000
 def cells_of(tokens: npt.NDArray[np.integer], texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
     """Cell of every response.
 
-    Parameters
-    ----------
-    tokens : ndarray of shape (n,)
-        Response tokens that the proxy read.
-    texts : sequence of str, length n
-    edges : sequence of int, ascending
+    tokens : (n,), response tokens that the proxy read.
+    texts : length n.
 
-    Returns
-    -------
-    ndarray of shape (n,)
-        Length band, plus the number of bands where the text does not end as a finished one does.
+    Returns (n,): Length band, plus the number of bands where the text does not end as a finished one does.
     """
     band = np.searchsorted(np.asarray(edges), tokens, side="right")
     unfinished = np.fromiter((not text.rstrip().endswith(ENDINGS) for text in texts), dtype=bool, count=len(texts))
@@ -51,14 +44,9 @@ def cells_of(tokens: npt.NDArray[np.integer], texts: Sequence[str], edges: Seque
 
 @dataclass(frozen=True)
 class Stack:
-    """Fitted weights.
+    """Fitted weights."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (cells, M), float64
-    """
-
-    weights: Doubles
+    weights: Doubles  # (cells, M) float64
 
     def log_posterior(self, members: Sequence[Floats], cells: Ints) -> Floats:
         """Log-posteriors (n, C), float32, from those of the members, (n, C) each, and the cells of the rows (n,)."""
@@ -72,19 +60,12 @@ class Stack:
 def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: int, pull: float = 200.0) -> Stack:
     """Weights of all cells by maximum likelihood.
 
-    Parameters
-    ----------
-    members : sequence of ndarray of shape (n, C)
-        Log-posteriors of rows that the members were not trained on.
-    truth, cells : ndarray of shape (n,)
-    cell_count : int
-    pull : float
-        Strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from chance.
+    members : arrays (n, C), log-posteriors of rows that the members were not trained on.
+    truth, cells : (n,).
+    pull : strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from
+        chance.
 
-    Returns
-    -------
-    Stack
-        A cell without rows has the weights of all rows together.
+    Returns a cell without rows has the weights of all rows together.
     """
     some = np.arange(len(truth)) if len(truth) <= ROWS else np.linspace(0, len(truth) - 1, ROWS).astype(np.intp)
     start = np.full(len(members), 1.0 / len(members))
@@ -102,13 +83,10 @@ def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: i
 def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: float) -> Doubles:
     """Weights (M,) with the highest penalised likelihood, by Newton steps from the prior; the problem is convex.
 
-    Parameters
-    ----------
-    members : sequence of ndarray of shape (n, C)
-    truth : ndarray of shape (n,)
-    prior : ndarray of shape (M,)
-    pull : float
-        Weight of ``|w - prior|^2 / 2`` beside the summed log-likelihood.
+    members : arrays (n, C).
+    truth : (n,).
+    prior : (M,).
+    pull : weight of ``|w - prior|^2 / 2`` beside the summed log-likelihood.
     """
     rows = np.arange(len(truth))
     relative = np.stack([member - member[rows, truth][:, None] for member in members], axis=2)
@@ -151,17 +129,10 @@ BOUNDS = ((-9.0, 7.0), (-14.0, 0.0))
 
 @dataclass(frozen=True)
 class Confidence:
-    """Posterior of a group: ``(1 - misread) softmax(scale * scores) + misread / C``.
-
-    Attributes
-    ----------
-    scale : float
-    misread : float
-        Share of the groups, at most one half.
-    """
+    """Posterior of a group: ``(1 - misread) softmax(scale * scores) + misread / C``."""
 
     scale: float
-    misread: float
+    misread: float  # share of the groups, at most one half
 
     def log_posterior(self, scores: npt.NDArray[np.floating]) -> Doubles:
         """Calibrated log-posteriors of scores (G, C); the order of the sources stays."""
@@ -173,11 +144,8 @@ class Confidence:
 def fit_confidence(scores: npt.NDArray[np.floating], truth: Ints) -> Confidence:
     """Factor and share with the highest likelihood on held-out groups, by L-BFGS.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (G, C)
-        Sums of log-posteriors, up to a constant a row.
-    truth : ndarray of shape (G,)
+    scores : (G, C), sums of log-posteriors, up to a constant a row.
+    truth : (G,).
     """
     classes = scores.shape[1]
     relative = np.asarray(scores, dtype=np.float64) - scores[np.arange(len(truth)), truth][:, None]

@@ -28,16 +28,10 @@ _INNER, _WEIGHT, _BIAS, _CUT = "encoder.", "head.weight", "head.bias", "max_toke
 
 @dataclass(frozen=True)
 class Texts:
-    """What a tuned encoder reads: n texts, and the encoder that it started from.
-
-    Attributes
-    ----------
-    encoder : SentenceEncoder
-    texts : sequence of str, length n
-    """
+    """What a tuned encoder reads: n texts, and the encoder that it started from."""
 
     encoder: SentenceEncoder
-    texts: Sequence[str]
+    texts: Sequence[str]  # length n
 
     def __getitem__(self, rows: npt.NDArray[np.intp]) -> Texts:
         """Some of the texts."""
@@ -48,20 +42,14 @@ class Texts:
 class TunedEncoder:
     """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states.
 
-    Attributes
-    ----------
-    weights : mapping of str to ndarray, float16
-        Every weight of the encoder by its name; a pooling layer that nobody reads is left out.
-    weight : ndarray of shape (C, d), float16
-    bias : ndarray of shape (C,), float16
-    max_tokens : int
-        Where texts are cut, special tokens counted.
+    weights : mapping of str to ndarray, float16, every weight of the encoder by its name; a pooling layer that nobody
+        reads is left out.
     """
 
     weights: Mapping[str, Half]
-    weight: Half
-    bias: Half
-    max_tokens: int
+    weight: Half  # (C, d) float16
+    bias: Half  # (C,) float16
+    max_tokens: int  # where texts are cut, special tokens counted
 
     @classmethod
     def of(cls, trained: TrainedClassifier) -> TunedEncoder:
@@ -82,10 +70,7 @@ class TunedEncoder:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
         """What :meth:`to_arrays` gave; of the head the caller has looked at the shape.
 
-        Raises
-        ------
-        KeyError or ValueError
-            If there are other parts, or parts of other types.
+        KeyError or ValueError if there are other parts, or parts of other types.
         """
         check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
         weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
