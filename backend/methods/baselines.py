@@ -14,20 +14,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
+from backend.methods.readout import Doubles, Floats, Labels, Rows
 
 
-def random_guess(rows: npt.NDArray[np.integer], classes: int, panel: str, fold: int, seed: int = 42) -> Floats:
-    """Log-posteriors that know nothing.
+def random_guess(rows: Labels, classes: int, panel: str, fold: int, seed: int = 42) -> Floats:
+    """Log-posteriors (n, C) that know nothing: drawn uniformly from the simplex for each of ``rows`` (n,).
 
-    rows : (n,), row numbers; only their count matters.
-    classes : number of sources ``C``.
-    panel : name of the records; together with fold and seed it fixes the draw.
-
-    Returns (n, C) float32: Normalised.
+    No tie is broken in favour of the first source. The name of the panel, fold and seed fix the draw.
     """
     rng = np.random.default_rng([seed, fold, zlib.crc32(panel.encode())])
     weights = rng.standard_exponential((len(rows), classes)) + np.finfo(np.float32).tiny
@@ -57,12 +51,9 @@ MATCHERS: Mapping[str, Callable[[str], str]] = {"mpt": first_word, "phylolm": fi
 def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str], str]) -> Doubles:
     """Share of prompts on which two models begin alike, for every pair of models.
 
-    responses : length M, row = model * P + prompt.
-    models : number of models, ``M``.
+    responses : length M * P, row = model * P + prompt.
     beginning : what is compared of a response, e.g. :func:`first_word`; two empty beginnings are alike.
-
-    Returns (M, M) float64: Symmetric, with ones on the diagonal. ValueError if the responses do not divide into the
-    models.
+    Returns (M, M), symmetric, with ones on the diagonal. ValueError if the responses do not divide into the models.
     """
     if models < 1 or not responses or len(responses) % models:
         raise ValueError(f"{len(responses)} responses do not divide into {models} models")
@@ -78,10 +69,7 @@ BLOCK_VALUES = 1 << 22
 
 
 def dna_vectors(
-    embeddings: npt.NDArray[np.floating],
-    components: int = COMPONENTS,
-    seed: int = SEED,
-    block_values: int = BLOCK_VALUES,
+    embeddings: Rows, components: int = COMPONENTS, seed: int = SEED, block_values: int = BLOCK_VALUES
 ) -> Doubles:
     """Project the flattened response embeddings of every model.
 
@@ -91,7 +79,6 @@ def dna_vectors(
     embeddings : (M, P, d), prompts ascending.
     components : length of a model's vector.
     block_values : numbers of the matrix that are drawn at a time.
-
     Returns (M, components) float64: ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
     ValueError if the embeddings are not of that shape.
     """
@@ -108,7 +95,7 @@ def dna_vectors(
     return out
 
 
-def distances(vectors: npt.NDArray[np.floating]) -> Doubles:
+def distances(vectors: Rows) -> Doubles:
     """Euclidean distance of every pair of rows, of shape (M, M); taken from differences, so that equal rows give 0."""
     rows = np.asarray(vectors, dtype=np.float64)
     return np.array([np.sqrt(((rows - row) ** 2).sum(axis=1)) for row in rows])

@@ -16,30 +16,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import ssyrk
 from scipy.special import log_softmax
 
 from backend.methods.probe import linear_plane
-from backend.methods.readout import Arrays
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of labelled rows.
+    """Moments of labelled rows."""
 
-    scatter : (D, D) float32, sum of outer products of the rows around the centre; only the lower triangle counts.
-    """
-
-    counts: Doubles  # (C,) float64, weight of the rows of every class
-    centre: Doubles  # (D,) float64, mean of all rows
-    offsets: Doubles  # (C, D) float64, sum of the rows of every class, after the centre was taken from each
-    scatter: Floats
+    counts: Doubles  # (C,) weight of the rows of every class
+    centre: Doubles  # (D,) mean of all rows
+    offsets: Doubles  # (C, D) sum of the rows of every class, after the centre was taken from each
+    scatter: Floats  # (D, D) sum of outer products of the rows around the centre; only the lower triangle counts
 
     @property
     def means(self) -> Doubles:
@@ -54,13 +46,7 @@ class Moments:
 
 
 def moments_of(blocks: Iterable[tuple[Floats, Ints]], classes: int, width: int) -> Moments:
-    """Moments of rows that come in blocks.
-
-    blocks : ndarray of shape (n, D), float32, and of shape (n,); at least one row in all.
-    classes, width : ``C`` and ``D``.
-
-    ValueError if there is no row.
-    """
+    """Moments of rows (n, D), float32, and labels (n,) that come in blocks; ValueError if there is no row."""
     counts, sums = np.zeros(classes), np.zeros((classes, width))
     scatter = np.zeros((width, width), dtype=np.float32, order="F")
     anchor: Doubles | None = None
@@ -82,11 +68,7 @@ def moments_of(blocks: Iterable[tuple[Floats, Ints]], classes: int, width: int) 
 
 
 def merged(parts: Sequence[Moments], weights: Sequence[float] | None = None) -> Moments:
-    """Moments of the union of disjoint rows.
-
-    parts : of the same classes and coordinates.
-    weights : what a row of each part counts; one when absent.
-    """
+    """Moments of the union of disjoint rows; ``weights`` are what a row of each part counts, by default one."""
     shares = np.ones(len(parts)) if weights is None else np.asarray(weights, dtype=np.float64)
     total = np.array([w * part.counts.sum() for w, part in zip(shares, parts, strict=True)])
     centre = sum(t * part.centre for t, part in zip(total, parts, strict=True)) / total.sum()
@@ -124,22 +106,22 @@ class LinearReadout(Arrays):
     """A linear map from coordinates to scores of the sources."""
 
     SHAPES: ClassVar = {"centre": "D", "weight": "DC", "bias": "C"}
-    centre: Floats  # (D,) float32, taken from every row first
-    weight: Floats  # (D, C) float32
-    bias: Floats  # (C,) float32
+    centre: Floats  # taken from every row first
+    weight: Floats
+    bias: Floats
 
-    def scores(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def scores(self, rows: Rows) -> Floats:
         """Unnormalised scores (n, C) of rows (n, D)."""
         moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
         out: Floats = moved @ self.weight + self.bias
         return out
 
-    def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def log_posterior(self, rows: Rows) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
         out: Floats = log_softmax(self.scores(rows), axis=1)
         return out
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
         return linear_plane(self.centre, np.float32(1), self.weight, self.bias, source, rival)
 
@@ -148,9 +130,8 @@ def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:
     """Linear discriminants from moments, under a uniform prior.
 
     shrinkage : share of the diagonal in the covariance, above 0 and at most 1.
-
-    Returns a class without rows gets no score above the others: its weights are zero and its bias is very low.
-    ValueError if the shrinkage is out of range, or there are not more rows than classes.
+    A class without rows gets no score above the others: its weights are zero and its bias is very low. ValueError if
+    the shrinkage is out of range, or there are not more rows than classes.
     """
     if not 0 < shrinkage <= 1:
         raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}")

@@ -22,12 +22,9 @@ from scipy.special import log_softmax
 from backend.methods.discriminant import VARIANCE_FLOOR, LinearReadout, Moments
 from backend.methods.ngram_readouts import CodedGrams
 from backend.methods.ngrams import Counts
-from backend.methods.readout import Arrays
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 from backend.methods.stack import Stack
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 STEPS = 4
 """Steps of a code within the standard deviation of a basis vector: 4.6 bits a number, 0.003 nats a trace."""
 MOST = 127
@@ -42,17 +39,17 @@ class DiscriminantBank(Arrays):
     """Members, each on a basis of its own."""
 
     SHAPES: ClassVar = {
-        **{"mean": "D", "scale": "D", "codes": "MDQ", "steps": "MQ"},
-        **{"weight": "MQC", "bias": "MC", "shares": "LM"},
-    }
+        "mean": "D", "scale": "D", "codes": "MDQ", "steps": "MQ",
+        "weight": "MQC", "bias": "MC", "shares": "LM",
+    }  # fmt: skip
     TYPES: ClassVar = {"codes": np.int8, "weight": np.float16, "shares": np.float64}
-    mean: Floats  # (D,) float32, standardiser of the coordinates
-    scale: Floats  # (D,) float32, standardiser of the coordinates
-    codes: npt.NDArray[np.int8]  # (M, D, q) int8
-    steps: Floats  # (M, q) float32, the basis of a member is ``codes * steps``
-    weight: npt.NDArray[np.float16]  # (M, q, C) float16
-    bias: Floats  # (M, C) float32
-    shares: Doubles  # (cells, M) float64, what every member counts in a cell
+    mean: Floats
+    scale: Floats
+    codes: npt.NDArray[np.int8]  # the basis of a member is ``codes * steps``
+    steps: Floats
+    weight: npt.NDArray[np.float16]
+    bias: Floats
+    shares: Doubles  # what every member counts in each of L cells
 
     @property
     def n_parameters(self) -> int:
@@ -65,12 +62,11 @@ class DiscriminantBank(Arrays):
         parts = zip(self.codes, self.steps, self.weight, strict=True)
         return [(codes * steps) @ weight.astype(np.float32) for codes, steps, weight in parts]
 
-    def log_posterior(self, rows: npt.NDArray[np.floating], cells: Ints) -> Floats:
+    def log_posterior(self, rows: Rows, cells: Ints) -> Floats:
         """Log-posteriors.
 
         rows : (n, D).
         cells : (n,), cell of every row.
-
         Returns (n, C) float32.
         """
         wide = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
@@ -145,14 +141,15 @@ def blocks_at(depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class NgramBank:
-    """Both, and what the n-grams count.
+    """A bank with word n-grams next to it: what live attribution serves.
 
-    word_shares : (cells,) float64, weight of the n-grams' log-posteriors in every cell; that of the bank is one.
+    In a cell both are linear, the bank in the fingerprint and the n-grams in the weighed counts of the text, so that
+    the log-odds of two candidates still split exactly over the response.
     """
 
     bank: DiscriminantBank
     words: CodedGrams
-    word_shares: Doubles
+    word_shares: Doubles  # (cells,) weight of the n-grams' log-posteriors; that of the bank is one
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Every number, by name; a dot reaches inside."""
@@ -174,13 +171,8 @@ class NgramBank:
         """Numbers that a response is multiplied with or shifted by."""
         return self.bank.n_parameters + self.words.n_parameters + self.word_shares.size
 
-    def log_posterior(self, rows: npt.NDArray[np.floating], counts: Counts, cells: Ints) -> Floats:
-        """Log-posteriors (n, C).
-
-        rows : (n, D), coordinates of the bank.
-        counts : (n, buckets), from :func:`backend.methods.ngrams.counts_of`.
-        cells : (n,).
-        """
+    def log_posterior(self, rows: Rows, counts: Counts, cells: Ints) -> Floats:
+        """Log-posteriors (n, C) of rows (n, D), and counts by :func:`backend.methods.ngrams.counts_of`."""
         states = self.bank.log_posterior(rows, cells)
         share = self.word_shares[cells].astype(states.dtype)
         out: Floats = log_softmax(states + share[:, None] * self.words.log_posterior(counts), axis=1)

@@ -14,15 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigh
 from scipy.special import log_softmax
 
 from backend.methods.discriminant import Moments
+from backend.methods.readout import Doubles, Floats, Ints, Rows
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 STEPS = 200
 TOLERANCE = 1e-3
 LEAST = -600.0
@@ -31,13 +28,12 @@ FARTHEST = 50.0
 """Size of the first guess of a bias at most."""
 
 
-def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
+def balancing_bias(pool: Rows) -> Doubles:
     """Bias of every source that makes the mean posterior over a pool uniform.
 
     pool : (n, C), log-posteriors of unlabelled responses.
-
-    Returns (C,) float64: With mean zero; found by damped fixed-point steps, which stop when no source's share is off by
-    more than a thousandth of itself, or after 200.
+    Returns (C,), float64, with mean zero: found by damped fixed-point steps, which stop when no source's share is off
+    by more than a thousandth of itself, or after 200.
     """
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
@@ -60,7 +56,6 @@ def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
 
     log_posteriors : (n, C).
     pool_of : (n,), part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
-
     Returns (n, C) float32.
     """
     out = np.empty_like(log_posteriors, dtype=np.float32)
@@ -78,16 +73,13 @@ VARIANCE_FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class Alignment:
-    """An affine map of fingerprints over several blocks.
+    """An affine map of fingerprints over several blocks."""
 
-    origins, targets : arrays (d,) float32, mean of the pool, and of the rows that were trained on, of every block.
-    """
+    origins: tuple[Floats, ...]  # (d,) of every block, mean of the pool
+    maps: tuple[Floats, ...]  # (d, d)
+    targets: tuple[Floats, ...]  # (d,) mean of the rows that were trained on
 
-    origins: tuple[Floats, ...]
-    maps: tuple[Floats, ...]  # arrays (d, d) float32
-    targets: tuple[Floats, ...]
-
-    def apply(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def apply(self, rows: Rows) -> Floats:
         """Moved rows (n, D), float32, of rows (n, D) whose blocks lie side by side."""
         out = np.empty(rows.shape, dtype=np.float32)
         low = 0
@@ -106,9 +98,8 @@ def fit_alignments(
     pools : of every pool those of every block; labels do not count.
     trained : of every block.
     shrinkage : above 0 and at most 1; 1 only moves and scales coordinates.
-
-    Returns with shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
-    R_trained^1/2 S_trained``.
+    With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by
+    ``S_pool^-1 R_pool^-1/2 R_trained^1/2 S_trained``.
     """
     targets = tuple(block.centre.astype(np.float32) for block in trained)
     maps: list[list[Floats]] = [[] for _ in pools]

@@ -23,14 +23,11 @@ from backend.methods.network import NetworkReadout
 from backend.methods.ngram_readouts import GramReadout, spread
 from backend.methods.ngrams import GRAMS
 from backend.methods.probe import LinearProbe
-from backend.methods.readout import Attributable, Model
+from backend.methods.readout import Attributable, Doubles, Floats, Ints, Model, Rows
 from backend.methods.registry import METHODS
 from backend.methods.stack import Stack
 from backend.methods.tuned_encoder import TunedEncoder
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 KINDS: Mapping[str, Any] = {
     "probe": LinearProbe,
     "discriminant": LinearReadout,
@@ -66,7 +63,7 @@ class Member:
         rows = np.concatenate([material[self.reads][layer] for layer in self.layers], axis=1)
         return rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at a row (D,).
 
         Of a model without a plane all of it is constant.

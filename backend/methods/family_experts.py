@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import log_softmax, logsumexp, softmax
 
 from backend.methods.discriminant import LinearReadout
 from backend.methods.probe import standardiser
-from backend.methods.readout import Arrays
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
-Doubles = npt.NDArray[np.float64]
 STEPS = 500
 FLAT = 1e-5
 """Largest entry of the gradient at which the search ends."""
@@ -34,9 +30,7 @@ def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> 
     """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum.
 
     rows : (n, D) float32, training rows; they are standardised first.
-    labels : (n,).
     penalty : above 0, so that there is one minimum.
-
     ValueError if the penalty is not above 0.
     """
     mean, scale = standardiser(rows)
@@ -52,9 +46,7 @@ def minimum(
     The weights of discriminants are a worse place to begin: they are large where the rows hardly vary.
 
     rows : (n, D) float32, standardised.
-    labels : (n,).
     offset : (n, C), added to the scores.
-
     Returns weight, bias (D, C) float32. ValueError if the penalty is not above 0.
     """
     if penalty <= 0:
@@ -89,31 +81,30 @@ class FamilyReadout(Arrays):
     """Linear scores that tell families apart, and linear scores that tell siblings apart."""
 
     SHAPES: ClassVar = {
-        **{"centre": "D", "weight": "DC", "bias": "C"},
-        **{"expert_weight": "DC", "expert_bias": "C", "families": "C"},
-    }
+        "centre": "D", "weight": "DC", "bias": "C",
+        "expert_weight": "DC", "expert_bias": "C", "families": "C",
+    }  # fmt: skip
     TYPES: ClassVar = {"families": np.intp}
     TRAINED: ClassVar = ("weight", "bias", "expert_weight", "expert_bias")
-    centre: Floats  # (D,) float32, taken from every row first
-    weight: Floats  # (D, C) float32, of all sources; what they give a family is its share
-    bias: Floats  # (D, C) float32, of all sources; what they give a family is its share
-    expert_weight: Floats  # (D, C) float32, compared within a family alone
-    expert_bias: Floats  # (D, C) float32, compared within a family alone
-    families: Ints  # (C,), family of every source, integers from 0
+    centre: Floats  # taken from every row first
+    weight: Floats  # of all sources; what they give a family is its share
+    bias: Floats
+    expert_weight: Floats  # compared within a family alone
+    expert_bias: Floats
+    families: Ints  # of every source, from 0
 
-    def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def log_posterior(self, rows: Rows) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
         moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
         between, within = moved @ self.weight + self.bias, moved @ self.expert_weight + self.expert_bias
         return within_families(log_softmax(between, axis=1), within, self.families)
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """A plane through the log-odds of two sources at a row.
 
         Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
         the row, which is what integrated gradients give.
 
-        row : (D,).
 
         Returns centre, direction (D,) float64, ``(row - centre) @ direction`` plus the constant is the log-odds at the
         row; constant The log-odds at the centre.
@@ -129,9 +120,8 @@ class FamilyReadout(Arrays):
     def _line(self, moved: Doubles, source: int) -> tuple[float, Doubles]:
         """Log-posterior of a source but for what all have, and its mean slope (D,) between the centre and there."""
         siblings = np.flatnonzero(self.families == self.families[source])
-        held = ((self.weight, self.bias), (self.expert_weight, self.expert_bias))
         masses, slopes = [], []
-        for weight, bias in held:
+        for weight, bias in ((self.weight, self.bias), (self.expert_weight, self.expert_bias)):
             some, start = weight[:, siblings].astype(np.float64), bias[siblings].astype(np.float64)
             rise = moved @ some
             slopes.append(some @ (WEIGHTS @ softmax(start + POINTS[:, None] * rise, axis=1)))
@@ -145,11 +135,9 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
     """Discriminants with weights of their own among the siblings of every family.
 
     rows : (n, D) float32, training rows, those of ``base``.
-    labels : (n,).
     families : (C,), family of every source.
     base : of all sources; the experts begin at what it says.
     penalty : on the weights that are added.
-
     ValueError if the penalty is not above 0.
     """
     mean, scale = standardiser(rows)
@@ -174,7 +162,6 @@ def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> 
     log_posteriors : (n, C), what a family has stays what it is here.
     experts : (n, C), scores, compared within a family alone.
     families : (C,).
-
     Returns (n, C) float32: Log-posteriors.
     """
     order = np.argsort(families, kind="stable")

@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from backend.errors import AtlasError
+from backend.methods.readout import Floats, Labels, settings_text
 from backend.methods.sentence_encoder import Recipe, pool, recipe_of
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
 from backend.proxies.truncation import whole_text
 
-Floats = npt.NDArray[np.float32]
 DEBERTA = "microsoft/deberta-v3-large"
 
 
@@ -58,12 +57,11 @@ class FinetuneSettings:
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"FinetuneSettings(kind={self.kind!r}, max_tokens={self.max_tokens!r}, epochs={self.epochs!r}, "
-            f"batch={self.batch!r}, learning_rate={self.learning_rate!r}, head_rate={self.head_rate!r}, "
-            f"weight_decay={self.weight_decay!r}, warmup={self.warmup!r}, clip={self.clip!r}, "
-            f"autocast={self.autocast!r}, checkpoint={self.checkpoint!r}, bucket={self.bucket!r}, "
-            f"dropout={self.dropout!r})"
+        return settings_text(
+            self,
+            "FinetuneSettings",
+            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint "
+            "bucket dropout",
         )
 
 
@@ -112,7 +110,6 @@ def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings,
 
     name_or_path : registered name, hub id or folder.
     seed : of the new layers.
-
     Returns model ``model(input_ids, attention_mask)`` gives logits; float32, on the CPU; tokenizer. AtlasError if the
     model is unknown, not here, or no encoder that can be trained so.
     """
@@ -185,7 +182,6 @@ def log_posteriors(
     """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once.
 
     logits : token ids and mask, each (B, T), to logits (B, C).
-    texts : length n.
     max_tokens : where texts are cut, special tokens counted.
     batch : texts in a pass.
     """
@@ -215,7 +211,7 @@ def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list
 def fine_tune(
     name_or_path: str,
     texts: Sequence[str],
-    labels: npt.NDArray[np.integer],
+    labels: Labels,
     classes: int,
     *,
     settings: FinetuneSettings,
@@ -228,13 +224,10 @@ def fine_tune(
     """Train an encoder on texts, from its checkpoint where there is one.
 
     name_or_path : registered name, hub id or folder.
-    texts : length n.
-    labels : (n,).
     seed : of the new layers, the order of texts and the dropout.
     copies : length n, other forms of the same texts, cut short say; a batch takes one of the forms at random.
     checkpoint : file to write every ``settings.checkpoint`` steps, and to go on from.
     progress : called with (steps done, steps) after every step.
-
     AtlasError if the model cannot be loaded, or the checkpoint belongs to another training.
     """
     where = torch.device(device)

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble
 from backend.methods.ngram_readouts import CodedGrams, CodedNgrams
 from backend.methods.probe import LinearProbe
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.methods.readout import Doubles, Floats, Ints
 
 
 @dataclass(frozen=True)

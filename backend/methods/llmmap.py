@@ -18,9 +18,8 @@ import torch
 from torch import nn
 
 from backend.methods.probe import standardiser
-from backend.methods.readout import check_shapes
+from backend.methods.readout import Floats, Labels, check_shapes, settings_text
 
-Floats = npt.NDArray[np.float32]
 RESPONSE_CHARACTERS = 650
 """How much of a response LLMmap reads."""
 _SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"}
@@ -39,10 +38,7 @@ class LLMmapSettings:
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"LLMmapSettings(width={self.width!r}, blocks={self.blocks!r}, heads={self.heads!r}, "
-            f"epochs={self.epochs!r}, batch={self.batch!r}, learning_rate={self.learning_rate!r})"
-        )
+        return settings_text(self, "LLMmapSettings", "width blocks heads epochs batch learning_rate")
 
 
 class _Block(nn.Module):
@@ -141,7 +137,7 @@ class LLMmapModel:
 
 def fit_llmmap(
     pairs: Floats,
-    labels: npt.NDArray[np.integer],
+    labels: Labels,
     classes: int,
     *,
     seed: int,
@@ -152,9 +148,7 @@ def fit_llmmap(
 
     pairs : (n, features), prompt embedding and response embedding side by side; they are standardised here, because the
         embeddings of some encoders are of unit length and those that LLMmap was made for are not.
-    labels : (n,).
     seed : of the first weights and of the order of rows.
-
     Returns in evaluation mode. ValueError if there are fewer than two rows, which a batch normalisation cannot work
     with.
     """

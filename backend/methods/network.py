@@ -12,19 +12,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import ndtr
 from torch import nn
 
 from backend.methods.probe import standardiser
-from backend.methods.readout import Arrays
+from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, settings_text
 from backend.proxies.reader import best_dtype
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Half = npt.NDArray[np.float16]
 LIMIT = 6.0
 """Standardised coordinates are held within so many deviations."""
 SAMPLED = 8
@@ -45,10 +40,7 @@ class NetworkSettings:
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"NetworkSettings(hidden={self.hidden!r}, epochs={self.epochs!r}, batch={self.batch!r}, "
-            f"rate={self.rate!r}, decay={self.decay!r}, dropout={self.dropout!r}, smoothing={self.smoothing!r})"
-        )
+        return settings_text(self, "NetworkSettings", "hidden epochs batch rate decay dropout smoothing")
 
 
 @dataclass(frozen=True)
@@ -56,35 +48,33 @@ class NetworkReadout(Arrays):
     """A fitted network."""
 
     SHAPES: ClassVar = {
-        **{"mean": "D", "scale": "D", "hidden_weight": "HD", "hidden_bias": "H"},
-        **{"weight": "CH", "bias": "C"},
-    }
+        "mean": "D", "scale": "D", "hidden_weight": "HD",
+        "hidden_bias": "H", "weight": "CH", "bias": "C",
+    }  # fmt: skip
     TRAINED: ClassVar = ("hidden_weight", "hidden_bias", "weight", "bias")
-    mean: Floats  # (D,) float32
-    scale: Floats  # (D,) float32
-    hidden_weight: Floats  # (H, D) float32
-    hidden_bias: Floats  # (H,) float32
-    weight: Floats  # (C, H) float32
-    bias: Floats  # (C,) float32
+    mean: Floats
+    scale: Floats
+    hidden_weight: Floats
+    hidden_bias: Floats
+    weight: Floats
+    bias: Floats
 
-    def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def log_posterior(self, rows: Rows) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
         with torch.inference_mode():
-            x = nn.functional.linear(_standard(rows, self.mean, self.scale), *map(torch.from_numpy, self._first))
-            logits = nn.functional.linear(nn.functional.gelu(x), *map(torch.from_numpy, (self.weight, self.bias)))
+            inner, outer = (self.hidden_weight, self.hidden_bias), (self.weight, self.bias)
+            x = nn.functional.linear(_standard(rows, self.mean, self.scale), *map(torch.from_numpy, inner))
+            logits = nn.functional.linear(nn.functional.gelu(x), *map(torch.from_numpy, outer))
             out: Floats = torch.log_softmax(logits, 1).numpy()
         return out
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """The plane through the log-odds of two sources at a row and at the mean of the training rows.
 
         Every hidden unit and every clipped coordinate is replaced by the straight line between its values at the mean
         and at the row, which is what integrated gradients along the line between them give for one hidden layer.
-
-        row : (D,).
-
-        Returns centre, direction (D,) float64, ``(row - centre) @ direction`` plus the constant is the log-odds at the
-        row; constant The log-odds at the mean.
+        Returns centre and direction, each (D,), and the log-odds at the mean: ``(row - centre) @ direction`` plus that
+        constant is the log-odds at the row.
         """
         parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
         mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)
@@ -100,10 +90,6 @@ class NetworkReadout(Arrays):
         direction = ((apart * slope) @ first) * kept / scale
         return mean, direction, float(apart @ at_mean + outer[source] - outer[rival])
 
-    @property
-    def _first(self) -> tuple[Floats, Floats]:
-        return self.hidden_weight, self.hidden_bias
-
 
 def fit_network(
     copies: Sequence[Half], rows: Ints, labels: Ints, classes: int, settings: NetworkSettings, seed: int
@@ -112,7 +98,6 @@ def fit_network(
 
     copies : arrays (n, D) float16, the same rows at every length.
     rows : (m,), training rows.
-    labels : (n,).
     """
     rng = np.random.default_rng(seed)
     mean, scale = standardiser(np.concatenate([part[rows[::SAMPLED]] for part in copies]).astype(np.float32))
@@ -152,6 +137,6 @@ def _gelu(x: Doubles) -> Doubles:
     return out
 
 
-def _standard(rows: npt.NDArray[np.floating], mean: Floats, scale: Floats) -> torch.Tensor:
+def _standard(rows: Rows, mean: Floats, scale: Floats) -> torch.Tensor:
     moved = (np.asarray(rows, dtype=np.float32) - mean) / scale
     return torch.from_numpy(np.clip(moved, -LIMIT, LIMIT, out=moved))

@@ -38,11 +38,8 @@ from backend.methods.ngrams import (
     over_characters,
     weigh,
 )
-from backend.methods.readout import Arrays
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 FEWEST_ROWS = 3
 """A bucket of a member must occur in so many training rows."""
 MOST = 127
@@ -54,7 +51,7 @@ _LARGEST = 2**15 - 1
 class NgramReadout(Arrays):
     """Logistic regression on weighed counts."""
 
-    columns: npt.NDArray[np.integer]  # (F,) buckets in use, ascending
+    columns: Labels  # (F,) buckets in use, ascending
     idf: Floats  # (F,)
     bias: Floats  # (C,)
     weight: Any  # (F, C), float32
@@ -238,7 +235,7 @@ def read_ngrams(path: Path) -> CodedNgrams:
         return CodedNgrams.from_arrays({name: file[name] for name in file.files})
 
 
-def fit_ngrams(counts: Counts, labels: npt.NDArray[np.integer], classes: int, settings: NgramSettings) -> NgramModel:
+def fit_ngrams(counts: Counts, labels: Labels, classes: int, settings: NgramSettings) -> NgramModel:
     """Choose columns and weights on training rows (n, buckets) of labels (n,), and fit until it has converged."""
     # An n-gram of a single training row says nothing about other rows.
     columns, idf = choose_columns(counts, settings.features, 2)
@@ -254,13 +251,7 @@ def fit_ngrams(counts: Counts, labels: npt.NDArray[np.integer], classes: int, se
 
 
 def fit_softmax(
-    rows: Counts,
-    labels: npt.NDArray[np.integer],
-    classes: int,
-    *,
-    c: float,
-    iterations: int = 300,
-    tolerance: float = 3e-5,
+    rows: Counts, labels: Labels, classes: int, *, c: float, iterations: int = 300, tolerance: float = 3e-5
 ) -> tuple[Floats, Floats, int]:
     """Minimise mean cross-entropy plus ``||W||^2 / (2 C N)`` over sparse rows (n, F) by L-BFGS.
 
@@ -308,18 +299,14 @@ def multiplier(rows: Counts) -> Callable[[torch.Tensor], torch.Tensor]:
     )
 
 
-def fit_grams(
-    counts: Counts, labels: npt.NDArray[np.integer], classes: int, settings: SoftmaxSettings, seed: int
-) -> GramReadout:
+def fit_grams(counts: Counts, labels: Labels, classes: int, settings: SoftmaxSettings, seed: int) -> GramReadout:
     """Choose buckets and weights on training rows (n, buckets) of labels (n,), and fit a member of a stack."""
     columns, idf = choose_columns(counts, settings.features, FEWEST_ROWS)
     weight, bias = _descend(weigh(counts[:, columns], idf), np.asarray(labels), classes, settings, seed)
     return GramReadout(columns, idf, weight, bias)
 
 
-def _descend(
-    rows: Counts, labels: npt.NDArray[np.integer], classes: int, settings: SoftmaxSettings, seed: int
-) -> tuple[Floats, Floats]:
+def _descend(rows: Counts, labels: Labels, classes: int, settings: SoftmaxSettings, seed: int) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(seed)
     n, width = rows.shape
     weight, bias = np.zeros((width, classes), dtype=np.float32), np.zeros(classes, dtype=np.float32)

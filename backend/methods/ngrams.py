@@ -20,9 +20,8 @@ from scipy import sparse
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.methods.readout import Doubles, Floats, Ints, settings_text
+
 Words = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 Kind = Literal["word", "char"]
@@ -79,10 +78,8 @@ class NgramSettings:
 
     def as_text(self) -> str:
         """Words by which files on disk name these settings; they never change."""
-        return (
-            f"NgramSettings(analyzer={self.analyzer!r}, shortest={self.shortest!r}, longest={self.longest!r}, "
-            f"pattern={self.pattern!r}, buckets={self.buckets!r}, features={self.features!r}, c={self.c!r}, "
-            f"iterations={self.iterations!r}, tolerance={self.tolerance!r})"
+        return settings_text(
+            self, "NgramSettings", "analyzer shortest longest pattern buckets features c iterations tolerance"
         )
 
 
@@ -164,10 +161,7 @@ class SoftmaxSettings:
 
     def as_text(self) -> str:
         """Words by which files on disk name these settings; they never change."""
-        return (
-            f"SoftmaxSettings(features={self.features!r}, epochs={self.epochs!r}, batch={self.batch!r}, "
-            f"rate={self.rate!r}, decay={self.decay!r})"
-        )
+        return settings_text(self, "SoftmaxSettings", "features epochs batch rate decay")
 
 
 @dataclass(frozen=True)

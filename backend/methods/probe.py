@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from backend.methods.readout import Arrays, Doubles
+from backend.methods.readout import Arrays, Doubles, Floats, Labels, Rows, settings_text
 
-Floats = npt.NDArray[np.float32]
 STD_FLOOR = 1e-6
 
 
@@ -32,10 +30,7 @@ class ProbeSettings:
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"ProbeSettings(steps={self.steps!r}, horizon={self.horizon!r}, learning_rate={self.learning_rate!r}, "
-            f"final_share={self.final_share!r}, c={self.c!r})"
-        )
+        return settings_text(self, "ProbeSettings", "steps horizon learning_rate final_share c")
 
     def rate(self, step: int) -> float:
         """Learning rate of a step (0-based)."""
@@ -57,11 +52,10 @@ class LinearProbe(Arrays):
     weight: Floats  # (D, C) float32
     bias: Floats  # (C,) float32
 
-    def log_posterior(self, fingerprints: npt.NDArray[np.floating]) -> Floats:
+    def log_posterior(self, fingerprints: Rows) -> Floats:
         """Log-posteriors of fingerprints.
 
         fingerprints : (n, D).
-
         Returns (n, C) float32.
         """
         x = torch.from_numpy((fingerprints.astype(np.float32) - self.mean) / self.scale)
@@ -69,7 +63,7 @@ class LinearProbe(Arrays):
         out: Floats = torch.log_softmax(logits, -1).numpy()
         return out
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
         return linear_plane(self.mean, self.scale, self.weight, self.bias, source, rival)
 
@@ -82,25 +76,18 @@ def linear_plane(
     return centre.astype(np.float64), direction, float(bias[source]) - float(bias[rival])
 
 
-def standardiser(rows: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+def standardiser(rows: Rows) -> tuple[Floats, Floats]:
     """Mean and population standard deviation of (n, D) training rows, each of shape (D,)."""
     mean = rows.mean(0, dtype=np.float64)
     std = rows.std(0, dtype=np.float64)
     return mean.astype(np.float32), np.maximum(std, STD_FLOOR).astype(np.float32)
 
 
-def fit_probe(
-    fingerprints: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.integer],
-    classes: int,
-    settings: ProbeSettings | None = None,
-) -> LinearProbe:
+def fit_probe(fingerprints: Rows, labels: Labels, classes: int, settings: ProbeSettings | None = None) -> LinearProbe:
     """Fit the probe.
 
     fingerprints : (n, D), training rows, not standardised.
-    labels : (n,).
     classes : number of sources ``C``.
-
     ValueError if shapes disagree or a label is out of range.
     """
     if len(fingerprints) != len(labels) or not len(labels):
@@ -121,13 +108,11 @@ def descend(
 
     x : (n, D), float32; bfloat16 is faster and good enough to compare layers.
     y : (n,) int64.
-
     Returns weight (D, C) float32; bias (C,) float32.
     """
     n, d = x.shape
     parameters = torch.zeros(d + 1, classes)
-    first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
-    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    moments = torch.zeros_like(parameters), torch.zeros_like(parameters)
     transposed = x.t()
     rows = torch.arange(n)
     gradient = torch.empty_like(parameters)
@@ -139,8 +124,18 @@ def descend(
         gradient[:d] = transposed @ error.to(x.dtype)
         gradient[:d] += parameters[:d] / (settings.c * n)
         gradient[d] = error.sum(0)
-        first.lerp_(gradient, 1 - beta1)
-        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        unbiased = second.sqrt() / math.sqrt(1 - beta2 ** (step + 1)) + eps
-        parameters.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))
+        adam_step(parameters, gradient, moments, step, settings)
     return parameters[:d].contiguous(), parameters[d].contiguous()
+
+
+def adam_step(
+    values: torch.Tensor, slope: torch.Tensor, moments: tuple[torch.Tensor, torch.Tensor], step: int,
+    settings: ProbeSettings,
+) -> None:  # fmt: skip
+    """One step of Adam in place; ``moments`` are the running means of slopes and of their squares."""
+    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    first, second = moments
+    first.lerp_(slope, 1 - beta1)
+    second.mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
+    unbiased = second.sqrt() / math.sqrt(1 - beta2 ** (step + 1)) + eps
+    values.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))

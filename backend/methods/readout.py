@@ -11,6 +11,10 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Half = npt.NDArray[np.float16]
+Rows = npt.NDArray[np.floating]
+Labels = npt.NDArray[np.integer]
 
 
 @runtime_checkable
@@ -98,3 +102,8 @@ def check_shapes(shapes: Mapping[str, str], arrays: Mapping[str, Array]) -> dict
     if "scale" in arrays and not (arrays["scale"] > 0).all():
         raise ValueError("the scale of a member is not positive")
     return sizes
+
+
+def settings_text(settings: object, kind: str, names: str) -> str:
+    """Words by which files on disk name settings; names and their order never change, whatever fields are called."""
+    return f"{kind}({', '.join(f'{name}={getattr(settings, name)!r}' for name in names.split())})"

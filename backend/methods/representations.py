@@ -12,7 +12,6 @@ are trained with the probe by the same 40 steps. A mixed probe is a probe over a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,11 +20,10 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from backend.methods.probe import ProbeSettings, descend, standardiser
+from backend.methods.probe import ProbeSettings, adam_step, descend, standardiser
+from backend.methods.readout import Doubles, Floats, Labels, Rows
 from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS, dct_weights, position_weights
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 MODES = 8
 _MAXIMUM, _FINAL = MODES, MODES + 1
 VECTORS = MODES + 2
@@ -48,19 +46,16 @@ MIXTURES: Mapping[str, int] = {"mixture-1": 1, "mixture-2": 2}
 
 @dataclass(frozen=True)
 class TemporalEvidence:
-    """Out-of-fold results of the controls.
+    """Out-of-fold results of the controls, by method."""
 
-    mixtures : dict of method to DataFrame, columns fold, head, mode, weight; the weights of a head have unit length.
-    """
-
-    log_posteriors: dict[str, Floats]  # dict of method to (n, C) float32
-    mixtures: dict[str, pd.DataFrame]
+    log_posteriors: dict[str, Floats]  # (n, C)
+    mixtures: dict[str, pd.DataFrame]  # columns fold, head, mode, weight; the weights of a head have unit length
 
 
 def temporal_evidence(
-    rows: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.integer],
-    folds: npt.NDArray[np.integer],
+    rows: Rows,
+    labels: Labels,
+    folds: Labels,
     classes: int,
     methods: Collection[str] = (*REPRESENTATIONS, *MIXTURES),
     *,
@@ -70,8 +65,6 @@ def temporal_evidence(
     """Fit every control in every outer fold; rows are standardised once a fold for all of them.
 
     rows : (n, 10 * d), eight modes, maximum and final state of one block, as the reader stores them.
-    labels, folds : (n,).
-    classes : number of sources ``C``.
     methods : names from ``REPRESENTATIONS`` and ``MIXTURES``.
     progress : called with the name of every control that is fitted.
     """
@@ -110,9 +103,7 @@ def descend_mixture(
     x : (n, modes * d) float32, standardised mode blocks.
     y : (n,) int64.
     settings : the penalty falls on the probe's weights only.
-
-    Returns mixture (heads, modes) float32, rows of unit length; weight (heads * d, classes) float32; bias (classes,)
-    float32.
+    Returns mixture (heads, modes), rows of unit length, weight (heads * d, classes) and bias (classes,).
     """
     n = len(x)
     d = x.shape[1] // modes
@@ -133,7 +124,7 @@ def descend_mixture(
         along = weight.reshape(heads, d * classes) @ by_mode.t()
         slopes[0].copy_((along - unit * (unit * along).sum(1, keepdim=True)) / length)
         for values, slope, moment in zip((mixture, probe), slopes, moments, strict=True):
-            _adam(values, slope, moment, step, settings)
+            adam_step(values, slope, moment, step, settings)
     return mixture / mixture.norm(dim=1, keepdim=True), probe[:-1].contiguous(), probe[-1].contiguous()
 
 
@@ -144,24 +135,8 @@ def spread(mixture: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return (mixture.t() @ by_head).view(modes * (weight.shape[0] // heads), weight.shape[1])
 
 
-def _adam(
-    values: torch.Tensor,
-    slope: torch.Tensor,
-    moment: tuple[torch.Tensor, torch.Tensor],
-    step: int,
-    settings: ProbeSettings,
-) -> None:
-    """One step of Adam in place, as in :func:`backend.methods.probe.descend`."""
-    beta1, beta2, eps = 0.9, 0.999, 1e-8
-    first, second = moment
-    first.lerp_(slope, 1 - beta1)
-    second.mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
-    unbiased = second.sqrt() / math.sqrt(1 - beta2 ** (step + 1)) + eps
-    values.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))
-
-
 def _standardised(
-    rows: npt.NDArray[np.floating], train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_], d: int
+    rows: Rows, train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_], d: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Training and test rows in float32, a vector at a time, so that no second copy of all of them is made."""
     seen = np.empty((int(train.sum()), rows.shape[1]), dtype=np.float32)
@@ -209,7 +184,7 @@ class Form:
         """All of the stored row."""
         return Form(self.variant, tuple(range(STORED[self.variant])))
 
-    def columns(self, rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def columns(self, rows: Rows) -> Rows:
         """The part of stored rows (n, STORED[variant] * d) that is read, (n, len(vectors) * d)."""
         d = rows.shape[1] // STORED[self.variant]
         first, last = self.vectors[0], self.vectors[-1]
@@ -229,7 +204,7 @@ class Form:
             weights = np.stack([*weights, np.full(length, np.nan), last])
         return [None if (self.variant, vector) == MAXIMUM else weights[vector] for vector in self.vectors]
 
-    def of_states(self, states: npt.NDArray[np.floating]) -> Doubles:
+    def of_states(self, states: Rows) -> Doubles:
         """What is read of a trajectory (T, d), (1, len(vectors) * d), without the rounding of stored rows."""
         trajectory = np.asarray(states, dtype=np.float64)
         parts = [

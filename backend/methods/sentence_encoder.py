@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from backend.errors import AtlasError
 from backend.methods.llmmap import RESPONSE_CHARACTERS
+from backend.methods.readout import Floats, Ints
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import Proxy, describe, load_model, locate, proxy_hash
 from backend.proxies.truncation import whole_text
 from backend.traces import VIEWS, Trace, view_text
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
 Pooling = Literal["mean", "cls", "last"]
 MAX_TOKENS = 512
 DEFAULT_ENCODER = "minilm-l6"
@@ -56,7 +54,6 @@ def recipe_of(key: str, folder: Path) -> Recipe:
 
     key : registered name.
     folder : its model folder.
-
     AtlasError if it pools in a way that is not known here.
     """
     if key in CARDS:
@@ -95,7 +92,6 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
 
     states : (B, T, d).
     mask : (B, T), 1 for tokens, 0 for padding on the right.
-
     Returns (B, d) float32.
     """
     states = states.float()
@@ -141,7 +137,6 @@ class SentenceEncoder:
     def embed(self, texts: Sequence[str]) -> Floats:
         """Embed texts.
 
-        texts : length n.
 
         Returns (n, d) float32.
         """
@@ -220,7 +215,6 @@ class EmbeddingCache:
     ) -> None:
         """Compute and keep the rows that are not there yet.
 
-        texts : length n.
         rows : (n,), row of every text.
         progress : called with a number of rows that are at hand.
         chunk : rows that an interruption may lose.
@@ -240,7 +234,6 @@ class EmbeddingCache:
 
     def take(self, rows: Ints) -> Floats:
         """Kept embeddings of rows (n,): (n, d), float32, rounded to float16 as they lie on disk.
-
         ValueError if one of them has not been computed.
         """
         if not np.load(self._done, mmap_mode="r")[rows].all():
@@ -267,8 +260,6 @@ def embed(encoder: SentenceEncoder, what: str, traces: Sequence[Trace]) -> Float
     """Embeddings of traces, rounded to half precision as the kept ones of responses are.
 
     what : an input view (d numbers a trace), or :data:`PAIR` (2 d).
-    traces : length n.
-
     Returns (n, d) or (n, 2 d) float32. ValueError if ``what`` is neither.
     """
     if what == PAIR:

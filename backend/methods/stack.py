@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.methods.readout import Doubles, Floats, Ints, Labels, Rows
+
 EDGES = (24, 48, 96, 192)
 """First numbers of response tokens of every length band but the first."""
 ENDINGS = (".", "!", "?", "…", "。", "！", "？", ")", "]", "}", '"', "”", "'", "*", "`", "$", ":", "|", ">")
@@ -28,12 +26,10 @@ ROWS = 40_000
 """Rows that weights are fitted on at most, evenly drawn; a few numbers need no more."""
 
 
-def cells_of(tokens: npt.NDArray[np.integer], texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
+def cells_of(tokens: Labels, texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
     """Cell of every response.
 
     tokens : (n,), response tokens that the proxy read.
-    texts : length n.
-
     Returns (n,): Length band, plus the number of bands where the text does not end as a finished one does.
     """
     band = np.searchsorted(np.asarray(edges), tokens, side="right")
@@ -64,7 +60,6 @@ def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: i
     truth, cells : (n,).
     pull : strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from
         chance.
-
     Returns a cell without rows has the weights of all rows together.
     """
     some = np.arange(len(truth)) if len(truth) <= ROWS else np.linspace(0, len(truth) - 1, ROWS).astype(np.intp)
@@ -84,7 +79,6 @@ def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: fl
     """Weights (M,) with the highest penalised likelihood, by Newton steps from the prior; the problem is convex.
 
     members : arrays (n, C).
-    truth : (n,).
     prior : (M,).
     pull : weight of ``|w - prior|^2 / 2`` beside the summed log-likelihood.
     """
@@ -134,18 +128,17 @@ class Confidence:
     scale: float
     misread: float  # share of the groups, at most one half
 
-    def log_posterior(self, scores: npt.NDArray[np.floating]) -> Doubles:
+    def log_posterior(self, scores: Rows) -> Doubles:
         """Calibrated log-posteriors of scores (G, C); the order of the sources stays."""
         share = np.exp(log_softmax(self.scale * np.asarray(scores, dtype=np.float64), axis=1))
         out: Doubles = np.log((1 - self.misread) * share + self.misread / share.shape[1])
         return out
 
 
-def fit_confidence(scores: npt.NDArray[np.floating], truth: Ints) -> Confidence:
+def fit_confidence(scores: Rows, truth: Ints) -> Confidence:
     """Factor and share with the highest likelihood on held-out groups, by L-BFGS.
 
     scores : (G, C), sums of log-posteriors, up to a constant a row.
-    truth : (G,).
     """
     classes = scores.shape[1]
     relative = np.asarray(scores, dtype=np.float64) - scores[np.arange(len(truth)), truth][:, None]

@@ -16,11 +16,9 @@ import numpy.typing as npt
 import torch
 
 from backend.methods.fine_tuning import TrainedClassifier, log_posteriors
-from backend.methods.readout import check_shapes
+from backend.methods.readout import Floats, Half, check_shapes
 from backend.methods.sentence_encoder import SentenceEncoder, pool
 
-Floats = npt.NDArray[np.float32]
-Half = npt.NDArray[np.float16]
 TUNED = "tuned"
 """What is asked of an encoder, in place of an embedding (:func:`backend.methods.sentence_encoder.reads_of`)."""
 _INNER, _WEIGHT, _BIAS, _CUT = "encoder.", "head.weight", "head.bias", "max_tokens"
@@ -69,7 +67,6 @@ class TunedEncoder:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
         """What :meth:`to_arrays` gave; of the head the caller has looked at the shape.
-
         KeyError or ValueError if there are other parts, or parts of other types.
         """
         check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
