@@ -150,8 +150,9 @@ def model_arrays(model: Model) -> dict[str, npt.NDArray[Any]]:
 
 def model_of(kind: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Model:
     """The model of a kind; KeyError, TypeError or ValueError where the numbers are not those of such a model."""
-    known = KINDS[kind] if kind in KINDS else METHODS[kind].readout_class
-    model: Model = known.from_arrays(arrays)
+    if kind not in KINDS and not METHODS[kind].fit:
+        raise KeyError(kind)
+    model: Model = (KINDS[kind] if kind in KINDS else METHODS[kind].readout_class).from_arrays(arrays)
     return model
 
 

@@ -45,8 +45,8 @@ class FinetuneSettings:
     max_tokens: int = 256
     epochs: int = 2
     batch: int = 32
-    learning_rate: float = 6e-6  # of the encoder and of the linear layer; a classifier has one rate for all
-    head_rate: float = 6e-6  # of the encoder and of the linear layer; a classifier has one rate for all
+    learning_rate: float = 6e-6  # a classifier has one rate for all
+    head_rate: float = 6e-6  # of the linear layer on an encoder
     weight_decay: float = 0.01  # not applied to biases and norms
     warmup: float = 0.06  # share of the steps in which the rate rises; it falls linearly to zero afterwards
     clip: float = 1.0  # largest norm of the gradient
@@ -110,8 +110,8 @@ def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings,
 
     name_or_path : registered name, hub id or folder.
     seed : of the new layers.
-    Returns model ``model(input_ids, attention_mask)`` gives logits; float32, on the CPU; tokenizer. AtlasError if the
-    model is unknown, not here, or no encoder that can be trained so.
+    ``model(input_ids, attention_mask)`` gives logits, float32, on the CPU. AtlasError if the model is unknown, not
+    here, or no encoder that can be trained so.
     """
     if settings.kind == "encoder":
         proxy = describe(name_or_path)
@@ -225,7 +225,7 @@ def fine_tune(
 
     name_or_path : registered name, hub id or folder.
     seed : of the new layers, the order of texts and the dropout.
-    copies : length n, other forms of the same texts, cut short say; a batch takes one of the forms at random.
+    copies : length n each, other forms of the same texts, cut short say; a batch takes one of the forms at random.
     checkpoint : file to write every ``settings.checkpoint`` steps, and to go on from.
     progress : called with (steps done, steps) after every step.
     AtlasError if the model cannot be loaded, or the checkpoint belongs to another training.

@@ -29,10 +29,10 @@ _SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.wei
 class LLMmapSettings:
     """Shape and training of the head."""
 
-    width: int = 384  # LLMmap's own shape
-    blocks: int = 3  # LLMmap's own shape
-    heads: int = 4  # LLMmap's own shape
-    epochs: int = 6  # six, which the paper's release selected
+    width: int = 384  # this and the next two are LLMmap's own shape
+    blocks: int = 3
+    heads: int = 4
+    epochs: int = 6  # which the paper's release selected
     batch: int = 64
     learning_rate: float = 1e-4  # of Adam, LLMmap's own
 
@@ -59,10 +59,7 @@ class _Block(nn.Module):
 
 
 class LLMmapHead(nn.Module):
-    """Pairs of embeddings to logits.
-
-    features : dimension of a prompt's and a response's embedding together.
-    """
+    """Embeddings of a prompt and its response, ``features`` numbers together, to logits."""
 
     def __init__(self, features: int, classes: int, settings: LLMmapSettings | None = None) -> None:
         super().__init__()
@@ -149,8 +146,7 @@ def fit_llmmap(
     pairs : (n, features), prompt embedding and response embedding side by side; they are standardised here, because the
         embeddings of some encoders are of unit length and those that LLMmap was made for are not.
     seed : of the first weights and of the order of rows.
-    Returns in evaluation mode. ValueError if there are fewer than two rows, which a batch normalisation cannot work
-    with.
+    ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
     """
     settings = settings or LLMmapSettings()
     if len(pairs) < 2:

@@ -40,24 +40,16 @@ class ProbeSettings:
 
 @dataclass(frozen=True)
 class LinearProbe(Arrays):
-    """A fitted standardiser and linear head.
-
-    mean, scale : (D,) float32, standardiser of the training rows; the scale is the population standard deviation, at
-        least 1e-6.
-    """
+    """A fitted standardiser and linear head."""
 
     SHAPES: ClassVar = {"mean": "D", "scale": "D", "weight": "DC", "bias": "C"}
-    mean: Floats
-    scale: Floats
-    weight: Floats  # (D, C) float32
-    bias: Floats  # (C,) float32
+    mean: Floats  # of the training rows
+    scale: Floats  # their population standard deviation, at least 1e-6
+    weight: Floats
+    bias: Floats
 
     def log_posterior(self, fingerprints: Rows) -> Floats:
-        """Log-posteriors of fingerprints.
-
-        fingerprints : (n, D).
-        Returns (n, C) float32.
-        """
+        """Log-posteriors (n, C), float32, of fingerprints (n, D)."""
         x = torch.from_numpy((fingerprints.astype(np.float32) - self.mean) / self.scale)
         logits = torch.addmm(torch.from_numpy(self.bias), x, torch.from_numpy(self.weight))
         out: Floats = torch.log_softmax(logits, -1).numpy()
@@ -84,12 +76,7 @@ def standardiser(rows: Rows) -> tuple[Floats, Floats]:
 
 
 def fit_probe(fingerprints: Rows, labels: Labels, classes: int, settings: ProbeSettings | None = None) -> LinearProbe:
-    """Fit the probe.
-
-    fingerprints : (n, D), training rows, not standardised.
-    classes : number of sources ``C``.
-    ValueError if shapes disagree or a label is out of range.
-    """
+    """Fit the probe to fingerprints (n, D), not standardised; ValueError if a label is missing or out of range."""
     if len(fingerprints) != len(labels) or not len(labels):
         raise ValueError(f"{len(fingerprints)} fingerprints and {len(labels)} labels: need as many, and at least one")
     if labels.min() < 0 or labels.max() >= classes:
@@ -104,11 +91,9 @@ def fit_probe(fingerprints: Rows, labels: Labels, classes: int, settings: ProbeS
 def descend(
     x: torch.Tensor, y: torch.Tensor, classes: int, settings: ProbeSettings
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The 40 Adam steps on standardised rows.
+    """Weights (D, C) and bias (C,), float32, after the 40 Adam steps on standardised rows ``x`` (n, D).
 
-    x : (n, D), float32; bfloat16 is faster and good enough to compare layers.
-    y : (n,) int64.
-    Returns weight (D, C) float32; bias (C,) float32.
+    bfloat16 for ``x`` is faster and good enough to compare layers.
     """
     n, d = x.shape
     parameters = torch.zeros(d + 1, classes)

@@ -31,12 +31,9 @@ DEFAULT_ENCODER = "minilm-l6"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How states become one vector.
+    """How states become one vector."""
 
-    pooling : {'mean', 'cls', 'last'}, mean over all tokens (special ones too), first token, or last token.
-    """
-
-    pooling: Pooling = "mean"
+    pooling: Pooling = "mean"  # over all tokens, special ones too, the first or the last
     normalise: bool = True  # to unit length
     max_tokens: int = MAX_TOKENS  # where texts are cut, special tokens counted
 
@@ -50,12 +47,7 @@ CARDS = {"minilm-l6": Recipe("mean", True, 256)}
 
 
 def recipe_of(key: str, folder: Path) -> Recipe:
-    """The recipe of an encoder.
-
-    key : registered name.
-    folder : its model folder.
-    AtlasError if it pools in a way that is not known here.
-    """
+    """The recipe of a registered encoder in its model folder; AtlasError if it pools in an unknown way."""
     if key in CARDS:
         return CARDS[key]
     if not (folder / "modules.json").is_file():
@@ -88,12 +80,7 @@ def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
-    """One vector a text.
-
-    states : (B, T, d).
-    mask : (B, T), 1 for tokens, 0 for padding on the right.
-    Returns (B, d) float32.
-    """
+    """One vector a text, (B, d), float32, of states (B, T, d) where the mask (B, T) is 1; padding is on the right."""
     states = states.float()
     if recipe.pooling == "cls":
         vectors = states[:, 0]
@@ -108,7 +95,6 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
 class SentenceEncoder:
     """A frozen encoder, ready to embed.
 
-    width : dimension ``d``.
     name_or_path : registered name, hub id or folder.
     device : 'auto' takes CUDA where there is one.
     dtype : type of the matrix products, by default what the processor is best at; weights stay in float32.
@@ -181,13 +167,8 @@ class EmbeddingCache:
         self.encoder, self.key = encoder, key
         self.path = root / "embeddings" / encoder.proxy.key / key.benchmark / key.panel
         identity = {
-            "benchmark": key.benchmark,
-            "panel": key.panel,
-            "texts": key.texts,
-            "rows": key.rows,
-            "pooling": encoder.recipe.pooling,
-            "normalise": encoder.recipe.normalise,
-            "max_tokens": encoder.recipe.max_tokens,
+            **{name: getattr(key, name) for name in ("benchmark", "panel", "texts", "rows")},
+            **{name: getattr(encoder.recipe, name) for name in ("pooling", "normalise", "max_tokens")},
             "encoder": proxy_hash(encoder.name),
             "dtype": str(encoder.dtype),
             "width": encoder.width,

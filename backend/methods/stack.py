@@ -27,10 +27,9 @@ ROWS = 40_000
 
 
 def cells_of(tokens: Labels, texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
-    """Cell of every response.
+    """Cell (n,) of every response by the tokens (n,) that the proxy read.
 
-    tokens : (n,), response tokens that the proxy read.
-    Returns (n,): Length band, plus the number of bands where the text does not end as a finished one does.
+    It is the length band, plus the number of bands where the text does not end as a finished one does.
     """
     band = np.searchsorted(np.asarray(edges), tokens, side="right")
     unfinished = np.fromiter((not text.rstrip().endswith(ENDINGS) for text in texts), dtype=bool, count=len(texts))
@@ -54,13 +53,11 @@ class Stack:
 
 
 def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: int, pull: float = 200.0) -> Stack:
-    """Weights of all cells by maximum likelihood.
+    """Weights of all cells by maximum likelihood; a cell without rows has those of all rows together.
 
-    members : arrays (n, C), log-posteriors of rows that the members were not trained on.
-    truth, cells : (n,).
+    members : (n, C) each, log-posteriors of rows that the members were not trained on.
     pull : strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from
         chance.
-    Returns a cell without rows has the weights of all rows together.
     """
     some = np.arange(len(truth)) if len(truth) <= ROWS else np.linspace(0, len(truth) - 1, ROWS).astype(np.intp)
     start = np.full(len(members), 1.0 / len(members))
@@ -78,9 +75,7 @@ def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: i
 def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: float) -> Doubles:
     """Weights (M,) with the highest penalised likelihood, by Newton steps from the prior; the problem is convex.
 
-    members : arrays (n, C).
-    prior : (M,).
-    pull : weight of ``|w - prior|^2 / 2`` beside the summed log-likelihood.
+    pull : weight of ``|w - prior|^2 / 2`` next to the summed log-likelihood.
     """
     rows = np.arange(len(truth))
     relative = np.stack([member - member[rows, truth][:, None] for member in members], axis=2)
@@ -138,7 +133,8 @@ class Confidence:
 def fit_confidence(scores: Rows, truth: Ints) -> Confidence:
     """Factor and share with the highest likelihood on held-out groups, by L-BFGS.
 
-    scores : (G, C), sums of log-posteriors, up to a constant a row.
+    A factor alone is not enough where a few sources are misread altogether: whatever is certain and wrong makes it so
+    timid that it suits nobody. ``scores`` (G, C) are sums of log-posteriors, up to a constant a row.
     """
     classes = scores.shape[1]
     relative = np.asarray(scores, dtype=np.float64) - scores[np.arange(len(truth)), truth][:, None]

@@ -38,15 +38,11 @@ class Texts:
 
 @dataclass(frozen=True)
 class TunedEncoder:
-    """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states.
+    """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states."""
 
-    weights : mapping of str to ndarray, float16, every weight of the encoder by its name; a pooling layer that nobody
-        reads is left out.
-    """
-
-    weights: Mapping[str, Half]
-    weight: Half  # (C, d) float16
-    bias: Half  # (C,) float16
+    weights: Mapping[str, Half]  # of the encoder by name; a pooling layer that nobody reads is left out
+    weight: Half  # (C, d)
+    bias: Half  # (C,)
     max_tokens: int  # where texts are cut, special tokens counted
 
     @classmethod
@@ -66,9 +62,7 @@ class TunedEncoder:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
-        """What :meth:`to_arrays` gave; of the head the caller has looked at the shape.
-        KeyError or ValueError if there are other parts, or parts of other types.
-        """
+        """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts, or of other types."""
         check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
         weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
         inner = {name.removeprefix(_INNER): held for name, held in arrays.items() if name.startswith(_INNER)}
