@@ -61,7 +61,7 @@ class LinearProbe(Arrays):
 
 
 def linear_plane(
-    centre: Floats, scale: Floats | float, weight: Floats, bias: Floats, source: int, rival: int
+    centre: Floats, scale: Floats | np.float32, weight: Floats, bias: Floats, source: int, rival: int
 ) -> tuple[Doubles, Doubles, float]:
     """Centre, direction and constant of the log-odds of two sources by weights (D, C) on standardised rows."""
     direction = (weight[:, source].astype(np.float64) - weight[:, rival]) / scale

@@ -220,10 +220,6 @@ STATES = Selection(lambda method: method.form)
 """Readers of a proxy's states at single blocks, some next to text; :func:`form_of` says of what."""
 ONE_BLOCK = Selection(lambda method: method.part in ("temporal", "positions"))
 """Probes on other forms of a trajectory, all at one block."""
-STACKED = Selection(lambda method: method.stacked and method.reads == SEVERAL)
-"""Stacks of members over the blocks of one or several proxies, some next to text."""
-WRITTEN = Selection(lambda method: method.stacked and method.reads == TEXT)
-"""Stacks of members that read the response's text alone."""
 NETWORKS = Selection(lambda method: method.network)
 """Stacks in which a network takes part."""
 ENCODED = Selection(lambda method: method.reads == EMBEDDING)
