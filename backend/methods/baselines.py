@@ -49,11 +49,10 @@ MATCHERS: Mapping[str, Callable[[str], str]] = {"mpt": first_word, "phylolm": fi
 
 
 def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str], str]) -> Doubles:
-    """Share of prompts on which two models begin alike, for every pair of models.
+    """Share of prompts on which two models begin alike, (M, M), for every pair of models.
 
-    responses : length M * P, row = model * P + prompt.
+    responses : length M * P, row = model * P + prompt; ValueError if they do not divide into the models.
     beginning : what is compared of a response, e.g. :func:`first_word`; two empty beginnings are alike.
-    Returns (M, M), symmetric, with ones on the diagonal. ValueError if the responses do not divide into the models.
     """
     if models < 1 or not responses or len(responses) % models:
         raise ValueError(f"{len(responses)} responses do not divide into {models} models")
@@ -71,16 +70,11 @@ BLOCK_VALUES = 1 << 22
 def dna_vectors(
     embeddings: Rows, components: int = COMPONENTS, seed: int = SEED, block_values: int = BLOCK_VALUES
 ) -> Doubles:
-    """Project the flattened response embeddings of every model.
+    """Vectors (M, components): ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
 
-    The matrix of shape (P * d, components) is drawn a few rows at a time and serves all models before it is forgotten,
-    so it is never held whole, and a memory-mapped array may be given. The random stream does not depend on the blocks.
-
-    embeddings : (M, P, d), prompts ascending.
-    components : length of a model's vector.
-    block_values : numbers of the matrix that are drawn at a time.
-    Returns (M, components) float64: ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
-    ValueError if the embeddings are not of that shape.
+    ``G`` (P * d, components) is drawn a few rows at a time, ``block_values`` numbers at most, and serves all models
+    before it is forgotten: it is never whole in memory, and ``embeddings`` (M, P, d), prompts ascending, may be
+    memory-mapped. The random stream does not depend on the blocks. ValueError if the embeddings are not of that shape.
     """
     if embeddings.ndim != 3 or not embeddings.size:
         raise ValueError(f"embeddings must have the shape (models, prompts, d), got {embeddings.shape}")

@@ -129,9 +129,8 @@ class LinearReadout(Arrays):
 def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:
     """Linear discriminants from moments, under a uniform prior.
 
-    shrinkage : share of the diagonal in the covariance, above 0 and at most 1.
-    A class without rows gets no score above the others: its weights are zero and its bias is very low. ValueError if
-    the shrinkage is out of range, or there are not more rows than classes.
+    ``shrinkage`` is the share of the diagonal in the covariance, in (0, 1]. A class without rows gets no score above
+    the others. ValueError if the shrinkage is out of range, or there are not more rows than classes.
     """
     if not 0 < shrinkage <= 1:
         raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}")

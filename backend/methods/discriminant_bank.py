@@ -63,12 +63,7 @@ class DiscriminantBank(Arrays):
         return [(codes * steps) @ weight.astype(np.float32) for codes, steps, weight in parts]
 
     def log_posterior(self, rows: Rows, cells: Ints) -> Floats:
-        """Log-posteriors.
-
-        rows : (n, D).
-        cells : (n,), cell of every row.
-        Returns (n, C) float32.
-        """
+        """Log-posteriors (n, C), float32, or float64 for rows in float64, of rows (n, D) in ``cells`` (n,)."""
         wide = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
         standard = (wide - self.mean) / self.scale
         logits = np.zeros((len(standard), self.bias.shape[1]), dtype=wide.dtype)
@@ -88,14 +83,10 @@ class DiscriminantBank(Arrays):
 
 
 def make_bank(members: Sequence[LinearReadout], moments: Sequence[Moments], stack: Stack) -> DiscriminantBank:
-    """Bring members to their bases.
+    """Bring members of the same coordinates and classes to their bases; the first moments give the standardiser.
 
     A basis spans all that the scores of a member can say; its vectors are those in which they vary independently over
     the rows that it was fitted on, so that the noise of the codes disturbs each as much as the next.
-
-    members : of the same coordinates and classes.
-    moments : of the rows that each was fitted on; those of the first give the standardiser.
-    stack : weights of the members in every cell.
     """
     variance = np.diag(moments[0].scatter) / moments[0].counts.sum()
     scale = np.sqrt(np.maximum(variance, VARIANCE_FLOOR)).astype(np.float32)

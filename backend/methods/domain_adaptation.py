@@ -29,11 +29,9 @@ FARTHEST = 50.0
 
 
 def balancing_bias(pool: Rows) -> Doubles:
-    """Bias of every source that makes the mean posterior over a pool uniform.
+    """Bias (C,), with mean zero, that makes the mean posterior over a pool (n, C) of log-posteriors uniform.
 
-    pool : (n, C), log-posteriors of unlabelled responses.
-    Returns (C,), float64, with mean zero: found by damped fixed-point steps, which stop when no source's share is off
-    by more than a thousandth of itself, or after 200.
+    Damped fixed-point steps stop when no source's share is off by more than a thousandth of itself, or after 200.
     """
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
@@ -52,11 +50,9 @@ def balancing_bias(pool: Rows) -> Doubles:
 
 
 def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
-    """Log-posteriors with the bias of a pool that holds no row of the same part.
+    """Log-posteriors (n, C) with the bias of a pool that holds no row of the same part.
 
-    log_posteriors : (n, C).
-    pool_of : (n,), part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
-    Returns (n, C) float32.
+    ``pool_of`` (n,) is the part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
     """
     out = np.empty_like(log_posteriors, dtype=np.float32)
     for part in np.unique(pool_of):
@@ -95,11 +91,9 @@ def fit_alignments(
 ) -> list[Alignment]:
     """The map from each of several pools to the rows that were trained on, whose spread is found once.
 
-    pools : of every pool those of every block; labels do not count.
-    trained : of every block.
-    shrinkage : above 0 and at most 1; 1 only moves and scales coordinates.
-    With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by
-    ``S_pool^-1 R_pool^-1/2 R_trained^1/2 S_trained``.
+    ``pools`` hold moments of every block, whose labels do not count. A shrinkage of 1 only moves and scales
+    coordinates. With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
+    R_trained^1/2 S_trained``.
     """
     targets = tuple(block.centre.astype(np.float32) for block in trained)
     maps: list[list[Floats]] = [[] for _ in pools]

@@ -27,10 +27,8 @@ STILL = 1e-6
 
 
 def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:
-    """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum.
+    """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum, by rows (n, D).
 
-    rows : (n, D) float32, training rows; they are standardised first.
-    penalty : above 0, so that there is one minimum.
     ValueError if the penalty is not above 0.
     """
     mean, scale = standardiser(rows)
@@ -41,13 +39,10 @@ def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> 
 def minimum(
     rows: Floats, labels: Ints, classes: int, penalty: float, offset: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Where the penalised loss of a softmax is least, by L-BFGS from zero.
+    """Weights (D, C) and bias (C,) where the penalised loss of a softmax is least, by L-BFGS from zero.
 
-    The weights of discriminants are a worse place to begin: they are large where the rows hardly vary.
-
-    rows : (n, D) float32, standardised.
-    offset : (n, C), added to the scores.
-    Returns weight, bias (D, C) float32. ValueError if the penalty is not above 0.
+    The weights of discriminants are a worse place to begin: they are large where the rows hardly vary. ``rows`` (n, D)
+    are standardised, ``offset`` (n, C) is added to the scores. ValueError if the penalty is not above 0.
     """
     if penalty <= 0:
         raise ValueError(f"the penalty must be above 0, got {penalty}")
@@ -100,14 +95,11 @@ class FamilyReadout(Arrays):
         return within_families(log_softmax(between, axis=1), within, self.families)
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """A plane through the log-odds of two sources at a row.
+        """A plane through the log-odds of two sources at a row (D,).
 
         Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
-        the row, which is what integrated gradients give.
-
-
-        Returns centre, direction (D,) float64, ``(row - centre) @ direction`` plus the constant is the log-odds at the
-        row; constant The log-odds at the centre.
+        the row, which is what integrated gradients give. Returns centre and direction, each (D,), and the log-odds at
+        the centre: ``(row - centre) @ direction`` plus that constant is the log-odds at the row.
         """
         centre = self.centre.astype(np.float64)
         moved = np.asarray(row, dtype=np.float64) - centre
@@ -134,11 +126,8 @@ class FamilyReadout(Arrays):
 def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> FamilyReadout:
     """Discriminants with weights of their own among the siblings of every family.
 
-    rows : (n, D) float32, training rows, those of ``base``.
-    families : (C,), family of every source.
-    base : of all sources; the experts begin at what it says.
-    penalty : on the weights that are added.
-    ValueError if the penalty is not above 0.
+    The experts begin at what ``base`` says of all sources; the penalty is on what they add, ValueError if it is not
+    above 0.
     """
     mean, scale = standardiser(rows)
     weight, bias = base.weight.copy(), base.bias.copy()
@@ -157,13 +146,7 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
 
 
 def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> Floats:
-    """Siblings told apart by experts, families by somebody else.
-
-    log_posteriors : (n, C), what a family has stays what it is here.
-    experts : (n, C), scores, compared within a family alone.
-    families : (C,).
-    Returns (n, C) float32: Log-posteriors.
-    """
+    """Log-posteriors (n, C): families as ``log_posteriors`` share them, siblings as ``experts`` do."""
     order = np.argsort(families, kind="stable")
     starts = np.flatnonzero(np.diff(families[order], prepend=families.min() - 1))
     place = np.empty_like(order)

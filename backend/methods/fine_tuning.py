@@ -34,7 +34,7 @@ DEBERTA = "microsoft/deberta-v3-large"
 class FinetuneSettings:
     """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
 
-    kind : {'classifier', 'encoder'}, the architecture's own sequence classifier, or pooled states and a linear layer.
+    kind : the architecture's own sequence classifier, or an encoder's pooled states and a linear layer.
     bucket : batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
         epoch still holds every row once, in a random order of batches.
     dropout : in place of the rates that the model was published with; None keeps those. Without dropout of attention, a
@@ -106,10 +106,8 @@ class SequenceClassifier(nn.Module):
 
 
 def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings, seed: int) -> tuple[nn.Module, Any]:
-    """A model to train, and its tokenizer.
+    """A model to train, whose new layers come from ``seed``, and its tokenizer.
 
-    name_or_path : registered name, hub id or folder.
-    seed : of the new layers.
     ``model(input_ids, attention_mask)`` gives logits, float32, on the CPU. AtlasError if the model is unknown, not
     here, or no encoder that can be trained so.
     """
@@ -179,11 +177,10 @@ def log_posteriors(
     device: torch.device,
     batch: int = 64,
 ) -> Floats:
-    """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once.
+    """Log-posteriors (n, C), float32, of texts; what is the same to the model is read once.
 
-    logits : token ids and mask, each (B, T), to logits (B, C).
-    max_tokens : where texts are cut, special tokens counted.
-    batch : texts in a pass.
+    ``logits`` takes token ids and mask, each (B, T), to logits (B, C); texts are cut at ``max_tokens``, special ones
+    counted.
     """
     places: dict[tuple[int, ...], int] = {}
     which = [places.setdefault(tuple(row), len(places)) for row in tokenise(tokenizer, texts, max_tokens)]
@@ -223,9 +220,8 @@ def fine_tune(
 ) -> TrainedClassifier:
     """Train an encoder on texts, from its checkpoint where there is one.
 
-    name_or_path : registered name, hub id or folder.
     seed : of the new layers, the order of texts and the dropout.
-    copies : length n each, other forms of the same texts, cut short say; a batch takes one of the forms at random.
+    copies : other forms of the same texts, cut short say; a batch takes one of the forms at random.
     checkpoint : file to write every ``settings.checkpoint`` steps, and to go on from.
     progress : called with (steps done, steps) after every step.
     AtlasError if the model cannot be loaded, or the checkpoint belongs to another training.

@@ -141,12 +141,10 @@ def fit_llmmap(
     settings: LLMmapSettings | None = None,
     device: str | torch.device = "cpu",
 ) -> LLMmapModel:
-    """Train the head.
+    """Train the head on prompt and response embeddings side by side, (n, features), in evaluation mode afterwards.
 
-    pairs : (n, features), prompt embedding and response embedding side by side; they are standardised here, because the
-        embeddings of some encoders are of unit length and those that LLMmap was made for are not.
-    seed : of the first weights and of the order of rows.
-    ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
+    They are standardised here, because the embeddings of some encoders are of unit length and those that LLMmap was
+    made for are not. ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
     """
     settings = settings or LLMmapSettings()
     if len(pairs) < 2:

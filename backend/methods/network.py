@@ -94,11 +94,7 @@ class NetworkReadout(Arrays):
 def fit_network(
     copies: Sequence[Half], rows: Ints, labels: Ints, classes: int, settings: NetworkSettings, seed: int
 ) -> NetworkReadout:
-    """Train on some rows, each seen at one of its lengths at a time.
-
-    copies : arrays (n, D) float16, the same rows at every length.
-    rows : (m,), training rows.
-    """
+    """Train on some rows of ``copies``, the same (n, D) at every length; a batch takes one of the lengths."""
     rng = np.random.default_rng(seed)
     mean, scale = standardiser(np.concatenate([part[rows[::SAMPLED]] for part in copies]).astype(np.float32))
     truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))

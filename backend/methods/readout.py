@@ -88,10 +88,7 @@ class Arrays:
 
 
 def check_shapes(shapes: Mapping[str, str], arrays: Mapping[str, Array]) -> dict[str, int]:
-    """Sizes behind the letters of some shapes.
-
-    KeyError or ValueError if an array is missing, has another shape, or is a scale that is not positive.
-    """
+    """Sizes behind the letters of some shapes; KeyError or ValueError where an array is missing or does not fit."""
     sizes: dict[str, int] = {}
     for name, letters in shapes.items():
         if arrays[name].ndim != len(letters):

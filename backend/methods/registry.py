@@ -231,10 +231,7 @@ RELATED = Selection(lambda method: "relate" in method.also)
 
 
 def register(method: Method) -> None:
-    """Add a method; one with ``fit`` and ``simplicity`` can be enrolled from any labelled traces.
-
-    ValueError if its id is taken.
-    """
+    """Add a method, ValueError if its id is taken; with ``fit`` and ``simplicity`` any labelled traces can have it."""
     if method.id in METHODS:
         raise ValueError(f"there is a method '{method.id}' already")
     METHODS[method.id] = method

@@ -64,9 +64,8 @@ def temporal_evidence(
 ) -> TemporalEvidence:
     """Fit every control in every outer fold; rows are standardised once a fold for all of them.
 
-    rows : (n, 10 * d), eight modes, maximum and final state of one block, as the reader stores them.
-    methods : names from ``REPRESENTATIONS`` and ``MIXTURES``.
-    progress : called with the name of every control that is fitted.
+    ``rows`` (n, 10 * d) hold eight modes, maximum and final state of one block; ``progress`` is called with every
+    method.
     """
     settings = settings or ProbeSettings()
     d = rows.shape[1] // VECTORS
@@ -98,12 +97,10 @@ def temporal_evidence(
 def descend_mixture(
     x: torch.Tensor, y: torch.Tensor, classes: int, heads: int, modes: int, settings: ProbeSettings
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Adam on mixture weights and probe together.
+    """Adam on mixture weights and probe together, over standardised mode blocks ``x`` (n, modes * d).
 
-    x : (n, modes * d) float32, standardised mode blocks.
-    y : (n,) int64.
-    settings : the penalty falls on the probe's weights only.
-    Returns mixture (heads, modes), rows of unit length, weight (heads * d, classes) and bias (classes,).
+    Returns mixture (heads, modes), rows of unit length, weight (heads * d, classes), which the penalty falls on, and
+    bias.
     """
     n = len(x)
     d = x.shape[1] // modes

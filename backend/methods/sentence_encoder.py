@@ -95,9 +95,8 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
 class SentenceEncoder:
     """A frozen encoder, ready to embed.
 
-    name_or_path : registered name, hub id or folder.
     device : 'auto' takes CUDA where there is one.
-    dtype : type of the matrix products, by default what the processor is best at; weights stay in float32.
+    dtype : of the matrix products, by default what the processor is best at; weights stay in float32.
     """
 
     def __init__(
@@ -121,11 +120,7 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> Floats:
-        """Embed texts.
-
-
-        Returns (n, d) float32.
-        """
+        """Embeddings (n, d), float32, of texts."""
         ids = self.tokenizer([whole_text(text) for text in texts], truncation=True, max_length=self.recipe.max_tokens)[
             "input_ids"
         ]
@@ -158,10 +153,7 @@ class EmbeddingKey:
 
 
 class EmbeddingCache:
-    """Embeddings of one set of texts by one encoder on disk: an array and a byte a row that says whether it is there.
-
-    root : cache folder.
-    """
+    """Embeddings of texts by one encoder on disk: an array, and a byte a row that says whether it is there."""
 
     def __init__(self, encoder: SentenceEncoder, key: EmbeddingKey, root: Path) -> None:
         self.encoder, self.key = encoder, key
@@ -194,11 +186,9 @@ class EmbeddingCache:
     def complete(
         self, texts: Sequence[str], rows: Ints, progress: Callable[[int], None] | None = None, chunk: int = 512
     ) -> None:
-        """Compute and keep the rows that are not there yet.
+        """Compute and keep the rows (n,) that are not there yet; an interruption loses ``chunk`` of them at most.
 
-        rows : (n,), row of every text.
-        progress : called with a number of rows that are at hand.
-        chunk : rows that an interruption may lose.
+        ``progress`` is called with a number of rows that are at hand.
         """
         array, done = np.load(self._array, mmap_mode="r+"), np.load(self._done, mmap_mode="r+")
         todo = np.flatnonzero(done[rows] == 0)
@@ -214,9 +204,7 @@ class EmbeddingCache:
                 progress(len(part))
 
     def take(self, rows: Ints) -> Floats:
-        """Kept embeddings of rows (n,): (n, d), float32, rounded to float16 as they lie on disk.
-        ValueError if one of them has not been computed.
-        """
+        """Embeddings (n, d) of rows (n,), rounded to float16 as on disk; ValueError if one is not there yet."""
         if not np.load(self._done, mmap_mode="r")[rows].all():
             raise ValueError(f"some of {len(rows)} embeddings are missing in {self.path}")
         out: Floats = np.load(self._array, mmap_mode="r")[rows].astype(np.float32)
@@ -238,11 +226,7 @@ def beginning(trace: Trace) -> str:
 
 
 def embed(encoder: SentenceEncoder, what: str, traces: Sequence[Trace]) -> Floats:
-    """Embeddings of traces, rounded to half precision as the kept ones of responses are.
-
-    what : an input view (d numbers a trace), or :data:`PAIR` (2 d).
-    Returns (n, d) or (n, 2 d) float32. ValueError if ``what`` is neither.
-    """
+    """Embeddings of an input view (n, d), or of :data:`PAIR` (n, 2 d), rounded as on disk; else ValueError."""
     if what == PAIR:
         prompts = list(dict.fromkeys(trace.prompt for trace in traces))
         place = {prompt: i for i, prompt in enumerate(prompts)}

@@ -73,10 +73,7 @@ def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: i
 
 
 def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: float) -> Doubles:
-    """Weights (M,) with the highest penalised likelihood, by Newton steps from the prior; the problem is convex.
-
-    pull : weight of ``|w - prior|^2 / 2`` next to the summed log-likelihood.
-    """
+    """Weights (M,) with the highest likelihood less ``pull |w - prior|^2 / 2``, a convex problem, by Newton steps."""
     rows = np.arange(len(truth))
     relative = np.stack([member - member[rows, truth][:, None] for member in members], axis=2)
 
