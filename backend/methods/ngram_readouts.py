@@ -118,7 +118,7 @@ class CodedNgrams(NgramReadout):
     """
 
     SHAPES: ClassVar = {"columns": "F", "idf": "F", "codes": "BFC", "step": "", "bias": "C", "method": ""}
-    TYPES: ClassVar = {"columns": np.int32, "codes": np.uint8, "method": str}
+    TYPES: ClassVar = {"columns": np.int32, "codes": np.uint8, "method": np.str_}
     columns: npt.NDArray[np.int32]
     idf: Floats
     codes: npt.NDArray[np.uint8]  # (2, F, C) low and high bytes of numbers of steps, in the order 0, -1, 1, -2, ...
