@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.errors import AtlasError
-from backend.methods.ensemble import KINDS, Model, model_arrays, model_of
+from backend.methods.ensemble import KINDS, model_arrays, model_of
+from backend.methods.readout import Model
 from backend.methods.stack import Stack
 from backend.protocol import FOLDS
 
