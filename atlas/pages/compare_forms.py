@@ -29,7 +29,7 @@ VIEWS: Mapping[str, Series] = {
     "ur": Series("prompt and response", "circle", 1, 0),
     "r": Series("response alone", "diamond", -1, 1),
 }
-FORMS = sorted(of_part("temporal"), key=lambda method: method.startswith("dct-"))
+FORMS = tuple(sorted(of_part("temporal"), key=lambda method: method.startswith("dct-")))
 """Forms over time in the order of the paper's table."""
 FORM_NAMES = {**METHOD_NAMES, "dct-q2": "DC–AC (2 DCT modes)"}
 CONTROLS = "python -m jobs evaluate --stage controls"
