@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from flask_caching import Cache
 from atlas.state import View
 from atlas.theme import Mark, family_marks
 from backend.errors import AtlasError
+from backend.methods.registry import GROUPS, group_of, names
 from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.database import Generation, Generations
@@ -29,70 +29,8 @@ from backend.store.database import Generation, Generations
 T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
-METHOD_NAMES = {
-    READER_PAPER: "READER",
-    "reader-dc": "READER, DC alone",
-    "reader-ac": "READER, AC alone",
-    "reader-mean4": "READER, mean of four",
-    **{f"dct-q{modes}": f"{modes} DCT modes" for modes in (2, 4, 8)},
-    "mixture-1": "Learned mixture, one head",
-    "mixture-2": "Learned mixture, two heads",
-    "temporal-mean": "Mean",
-    "temporal-max": "Maximum",
-    "temporal-final": "Final token",
-    "temporal-mean-final": "Mean and final token",
-    "temporal-mean-max": "Mean and maximum",
-    "temporal-final-max": "Final token and maximum",
-    **{f"positions-{count}": f"{count} uniform positions" for count in (16, 32, 64)},
-    "positions-stride4": "Every fourth token",
-    "positions-stride4-32": "Every fourth token, the last 32",
-    "positions-fisher": "16 positions, Fisher weights",
-    "positions-fisher25": "16 positions, 25 % Fisher weights",
-    "pca-64": "PCA, 64 dimensions",
-    "pca-64-unscaled": "PCA, 64 dimensions as they are",
-    "centroid-svd": "Class-centroid SVD, 64 dimensions",
-    "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
-    "fused": "Fused readout",
-    "fused-states": "Fused states",
-    "fused-linear": "Fused readout without networks",
-    "fused-text": "Fused texts",
-    "fused-text-tuned": "Fused texts, fine-tuned encoder among them",
-    "fused-tuned": "Fused readout, fine-tuned encoder among them",
-    "states": "Discriminants and network",
-    "lda": "Discriminants, every length",
-    "lda-full": "Discriminants, whole responses",
-    "regression": "Regression, whole responses",
-    "experts": "Experts within families, whole responses",
-    "lda-live": "Discriminants, live",
-    "fused-live": "Discriminants and word n-grams, live",
-    "network": "Network",
-    "ngram-word": "Word n-grams",
-    "ngram-char": "Character n-grams",
-    "ngram-word-lengths": "Word n-grams, every length",
-    "ngram-char-lengths": "Character n-grams, every length",
-    "encoder-lengths": "Fine-tuned encoder, every length",
-    "encoder": "Fine-tuned encoder",
-    "llmmap": "LLMmap",
-    "dna": "LLM-DNA",
-    "dna-finetuned": "LLM-DNA, fine-tuned",
-    "dna-finetuned-first": "LLM-DNA, fine-tuned, first text",
-    "published-deberta": "DeBERTa",
-    "published-llmmap": "LLMmap",
-    "published-mpt": "MPT",
-    "published-phylolm": "PhyloLM",
-    "published-random": "Random guessing",
-}
+METHOD_NAMES = names()
 """What methods are called; others go by their own name."""
-METHOD_GROUPS = (
-    (READER_PAPER, "READER"),
-    (
-        "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|experts|network|states",
-        "READER, parts and other readouts",
-    ),
-    ("dct-|mean|final|max|mix|pool|temporal|head", "Temporal forms"),
-    ("published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline", "Baselines"),
-)
-"""Beginnings of a method's name, and what readers of these methods are called in lists; the first that fits holds."""
 CONDITION_NAMES = {
     "clean": "whole responses",
     **{
@@ -340,8 +278,8 @@ class QueryCache:
     def reader_groups(self) -> list[tuple[str, list[str]]]:
         """Readers for a list: all that were measured here, then the published ones; the paper's method comes first."""
         readers = self.ask(queries.readers)
-        kinds = [method_group(method) for method in readers["method"]]
-        known = [words for _, words in METHOD_GROUPS]
+        kinds = [group_of(method) for method in readers["method"]]
+        known = list(GROUPS)
         order = sorted(
             range(len(readers)),
             key=lambda row: (
@@ -372,11 +310,6 @@ class QueryCache:
             return ""
         same = (readers["method"] == chosen["method"].iloc[0]) & (readers["proxy"] == chosen["proxy"].iloc[0])
         return next((reader for reader in readers["reader"][same] if reader in holders), "")
-
-
-def method_group(method: str) -> str:
-    """What readers of a method are called in lists."""
-    return next((words for starts, words in METHOD_GROUPS if re.match(starts, method)), "Other readers")
 
 
 def install(server: Flask, questions: QueryCache) -> None:

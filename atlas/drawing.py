@@ -19,10 +19,9 @@ from atlas import answers, shell
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.state import View
 from atlas.theme import Plot, Theme, dress
+from backend.methods.registry import MAPPED
 from backend.protocol import READER_PAPER
 from backend.store import queries
-
-MAPPED = (READER_PAPER, "dna", "ngram-word", "ngram-char")  # methods that have signatures, and with them a map
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,14 +19,18 @@ from pathlib import Path
 from backend.errors import AtlasError
 from backend.geometry.maps import modal_block
 from backend.methods.discriminant_bank import blocks_at
+from backend.methods.registry import BASELINES, DNA, ENCODED, MAPPED, QUICK
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, blocks_of, describe, installed, proxy_key
 from jobs import __main__ as verbs
 from jobs import options
 from jobs.pipeline import STAGES
 from jobs.relate import ENCODER
+from jobs.relate import METHODS as RELATED
 
-TUNED = ("encoder", "deberta")  # baselines that take hours a fold without a GPU, and are made on request only
+TUNED = tuple(
+    reversed([method for method in BASELINES if method not in QUICK])
+)  # hours a fold without a GPU, on request
 CONTROLLED = "100-way"  # Roster of the controls that need arrays of their own.
 
 
@@ -115,10 +119,10 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         yield "attribution-r", evaluate("attribution", "r", "--layers", str(one), there=there)
     yield "controls", evaluate("controls", "ur")
     yield "controls", evaluate("controls", "r", "--method", "components,compression,variance")
-    quick = ["random", "ngram-word", "ngram-char", *(["llmmap"] if encoder else [])]
+    quick = [name for name in QUICK if name != DNA and (encoder or name not in ENCODED)]
     yield "baselines", evaluate("baselines", "ur", "--method", ",".join(quick))
     if encoder:  # as the published files of frozen DNA, which read responses alone
-        yield "baselines", evaluate("baselines", "r", "--method", "dna")
+        yield "baselines", evaluate("baselines", "r", "--method", DNA)
     for name in tuned:
         yield "baselines", evaluate("baselines", "ur", "--method", name)
     fused = f"{arguments.proxy}:{'+'.join(map(str, members))},network,word"
@@ -138,13 +142,13 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         print("\nThe release has no result files, so no published numbers are imported.")
     yield "statistics", evaluate("statistics", "ur,r")
     yield "cost", evaluate("cost", "ur,r", "--members", fused)
-    related = ["mpt", "phylolm", "reader", *(["dna"] if encoder else [])]
+    related = [name for name in RELATED if encoder or name != DNA]
     chosen = ["--roster", CONTROLLED if CONTROLLED in rosters else longest]
     yield "relate", ["relate", *proxy, *chosen, "--method", ",".join(related), *tail]
     domains = ["--benchmark", "agent500,math100"]
     sweep = [] if arguments.limit else ["--sweep"]  # 20 maps each, which say nothing of a look
     yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, *sweep]
-    texts = ["ngram-word", "ngram-char", *(["dna"] if encoder else [])]
+    texts = [name for name in MAPPED if name != READER_PAPER and (encoder or name != DNA)]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
     prune = [] if arguments.keep else ["--prune"]
     yield "publish", ["publish", *work, *target, *prune]

@@ -13,6 +13,7 @@ import importlib
 from backend.corpus.stored import write_release_sources
 from backend.errors import AtlasError
 from backend.evaluations.stages import EvaluateOptions
+from backend.methods.registry import FUSED
 from backend.proxies.registry import proxies_key
 from jobs import options
 from jobs.pipeline import evaluated
@@ -27,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", default="all", help="candidate blocks, comma separated (default: all on disk)")
     parser.add_argument("--method", default="", help="methods of a stage, comma separated (default: all)")
     parser.add_argument("--model", help="hub id or folder of the model that a fine-tuned baseline starts from")
-    parser.add_argument("--readout", choices=("fused",), help="a readout beside the paper's, in place of --stage")
+    parser.add_argument("--readout", choices=(FUSED,), help="a readout beside the paper's, in place of --stage")
     text = "members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)"
     parser.add_argument("--members", default="", help=text)
     options.add(parser, "limit", "release", "work")

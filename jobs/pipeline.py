@@ -13,7 +13,7 @@ from backend.corpus.release import BENCHMARKS, Release
 from backend.corpus.roster_rows import slice_of
 from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreKey
-from backend.methods.registry import BASELINES, CONTROLS, FUSED_LIVE
+from backend.methods.registry import CONTROLS, FUSED, FUSED_LIVE, MAPPED, QUICK, RELATED
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.store.database import read_pointer
@@ -55,10 +55,8 @@ STAGES = {
 """In the order in which ``all`` runs them."""
 STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global", "math100 clean")
 CLEAN = ("agent500 clean",)
-MAPPED = ("ngram-word", "ngram-char", "dna")
 PROTOCOLS = ("pair", "model", "family")
 VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")  # parts of the audit's validation
-FUSED = "fused"  # the readout that the stage of readouts ends in
 
 
 def evaluated() -> list[str]:
@@ -175,7 +173,7 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
             yield record.item("map", f"{proxy} · {roster}", command, needed)
     for roster in rosters:
         yield from _of_roster(record, roster)
-    for name in ("mpt", "phylolm", "dna"):
+    for name in (name for name in RELATED if name != READER_PAPER):
         readers_of = (
             key[1] for key in record.holdings if key[0] == "relationships" and key[1].partition("/")[0] == name
         )
@@ -187,10 +185,10 @@ def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator
 def _of_roster(record: Record, roster: str) -> Iterator[Item]:
     """What no single proxy makes."""
     present = {key[1].partition("/")[0]: key for key in record.holdings if (key[0], key[2]) == ("attribution", roster)}
-    missing = {name: ("attribution", name, roster, *CLEAN) for name in (*BASELINES, FUSED)}
+    missing = {name: ("attribution", name, roster, *CLEAN) for name in (*QUICK, FUSED)}
     *baselines, fused = (present.get(name, key) for name, key in missing.items())
     clean = [key[1] for key in record.holdings if (key[0], *key[2:]) == ("attribution", roster, *CLEAN)]
-    compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *BASELINES)]
+    compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *QUICK)]
     stressed = [("attribution", key[1], roster, condition) for key in baselines for condition in STRESSED]
     for stage, what, options, needed in (
         ("baselines", roster, "", baselines),
@@ -201,7 +199,7 @@ def _of_roster(record: Record, roster: str) -> Iterator[Item]:
     ):
         command = f"python -m jobs evaluate --stage {stage}{options} --roster {roster}"
         yield record.item(f"evaluate {stage}", what, command, needed)
-    for name in MAPPED:
+    for name in (name for name in MAPPED if name != READER_PAPER):
         reader = next((key[1] for key in record.holdings if key[0] == "maps" and key[1].startswith(name)), name)
         command = f"python -m jobs map --method {name} --view r --roster {roster} --benchmark agent500,math100"
         yield record.item("map", f"{name} · {roster}", command, [("maps", reader, roster, b) for b in BENCHMARKS])

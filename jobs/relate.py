@@ -24,10 +24,12 @@ from backend.evaluations.stages.relate import (
     write_comparisons,
 )
 from backend.geometry.maps import MODAL, block_of
+from backend.methods.registry import DNA, RELATED
+from backend.protocol import READER_PAPER
 from backend.proxies.registry import describe, proxy_key
 from jobs import options
 
-METHODS = ("mpt", "phylolm", "reader", "dna")
+METHODS = tuple("reader" if method == READER_PAPER else method for method in RELATED)
 ENCODER = "minilm-l6"
 
 
@@ -72,7 +74,7 @@ def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Names
             for view in views:
                 layer, origin = block_of(connection, proxy, view, arguments.roster, arguments.layer)
                 subjects.append(reader_subject(proxy, view, layer, origin))
-    if "dna" in methods:
+    if DNA in methods:
         encoder = describe(arguments.encoder).key
         subjects += [dna_subject(encoder, view) for view in views]
     return subjects

@@ -24,15 +24,15 @@ from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.validation_lookup import validation_of
 from backend.errors import AtlasError
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, reader_id
-from backend.protocol import CLEAN, READER_PAPER
+from backend.methods.registry import OF_TRACES, STATES, reader_id
+from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.store.builds import recorded
 from backend.store.database import default_data_folder
 from backend.store.writers import replace_rows, write_reader
 from jobs import options
 
-REFITTED = (READER_PAPER, LDA_LIVE, FUSED_LIVE)  # methods that are refitted to a part of the release
+REFITTED = tuple(method for method in OF_TRACES if method in STATES)  # refitted to parts of the release
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

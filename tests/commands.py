@@ -6,8 +6,8 @@ import argparse
 import importlib
 import shlex
 
-from backend.evaluations.stages.baseline_methods import METHODS as BASELINES
 from backend.evaluations.stages.controls import wanted_groups
+from backend.methods.registry import BASELINES
 from jobs import evaluate, options, relate
 from jobs import map as maps
 from jobs.__main__ import verbs

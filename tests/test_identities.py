@@ -27,11 +27,9 @@ from backend.methods.fine_tuning import CLASSIFIER, ENCODER
 from backend.methods.head import BANK_PARTS, WORD_PARTS
 from backend.methods.llmmap import LLMmapSettings
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_storage import counted
-from backend.methods.ngrams import CHARACTERS, WORDS
+from backend.methods.ngram_readouts import CodedGrams
+from backend.methods.ngrams import CHARACTERS, GRAMS, WORDS, counted
 from backend.methods.probe import LinearProbe, ProbeSettings
-from backend.methods.quantised_ngrams import CodedGrams
 from backend.methods.sentence_encoder import CARDS, EmbeddingCache, EmbeddingKey, Recipe
 from backend.proxies.registry import proxy_hash
 from backend.service.uploads import Upload

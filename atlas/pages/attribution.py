@@ -11,7 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, method_group, questions
+from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
@@ -20,6 +20,7 @@ from atlas.pages.compare.readers import names_of
 from atlas.pages.compare.readouts import readouts
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import READER_COLOURS, TOKENS
+from backend.methods.registry import group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
@@ -233,7 +234,7 @@ def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     reads = cache.reader_row(reader)["view"]
     alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
     ours = readers["reader"].isin(readouts(cache, view)["reader"]) & ~readers["method"].eq(READER_PAPER)
-    baseline = readers["method"].map(method_group).eq("Baselines") & ~readers["method"].str.endswith("random")
+    baseline = readers["method"].map(group_of).eq("Baselines") & ~readers["method"].str.endswith("random")
     others = readers.loc[(alike | ours | baseline) & readers["reader"].ne(reader), "reader"]
     shown = list(others) if view.others == "on" else []
     stored = _stored(view.metric)[-1]
@@ -244,7 +245,7 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
     """Lines behind the chosen reader's, at most so many of them with a name and a colour, which are drawn last."""
     here = behind[behind["k"] == view.k]
     ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
-    baseline = [method_group(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
+    baseline = [group_of(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
     first = [ranked[kind].index[:1] for kind in (ranked["origin"] == "measured", ranked["origin"] == "published")]
     first.append(ranked.index[baseline][:1])
     mine = own.loc[own["k"] == view.k, "value"]

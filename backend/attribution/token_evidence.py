@@ -25,13 +25,11 @@ from backend.attribution.scoring import cells_of_traces
 from backend.enrolment.auxiliary_models import Others, read_auxiliary_models
 from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.intake.traces import whole
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import NgramBank
 from backend.methods.ensemble import Ensemble, Material, Member
 from backend.methods.head import Head
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_spans import character_odds
-from backend.methods.ngram_storage import CodedNgrams
-from backend.methods.ngrams import Counts
+from backend.methods.ngram_readouts import CodedNgrams, character_odds
+from backend.methods.ngrams import GRAMS, Counts
 from backend.methods.representations import FORMS, Form
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader

@@ -34,11 +34,9 @@ from backend.evaluations.stages.readout_members import (
     members_folder,
 )
 from backend.evaluations.stages.readouts import plan_of
+from backend.methods.discriminant import merged
 from backend.methods.discriminant_bank import make_bank
-from backend.methods.moments import merged
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import SoftmaxSettings
-from backend.methods.quantised_ngrams import counts_of
+from backend.methods.ngrams import GRAMS, SoftmaxSettings, counts_of
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.methods.representations import STORED
 from backend.methods.stack import CELLS, Stack

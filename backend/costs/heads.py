@@ -19,20 +19,17 @@ from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK
 from backend.intake.traces import whole
 from backend.methods.discriminant import LinearReadout
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.family_experts import FamilyReadout
 from backend.methods.head import Head
 from backend.methods.network import NetworkReadout, NetworkSettings
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import GramReadout
+from backend.methods.ngram_readouts import CodedGrams, GramReadout
+from backend.methods.ngrams import GRAMS, Counts, counts_of
 from backend.methods.probe import LinearProbe
-from backend.methods.quantised_ngrams import CodedGrams, Counts, counts_of
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, block_of, reader_id
-from backend.methods.representations import FORMS
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, block_of, form_of, reader_id
+from backend.methods.representations import FORMS, MIXTURES, MODES
 from backend.methods.stack import CELLS
-from backend.methods.temporal import MIXTURES, MODES
 from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace, View
 
@@ -71,7 +68,7 @@ def blank_enrolment(
         bank = _bank(len(layers) * FINGERPRINT_MODES * widths[proxy], classes)
         probe = NgramBank(bank, _words(classes, traces), np.zeros(CELLS)) if method == FUSED_LIVE else bank
     else:
-        probe = blank_probe(len(FORMS[STATES[method]].vectors) * widths[proxy], classes)
+        probe = blank_probe(len(FORMS[form_of(method)].vectors) * widths[proxy], classes)
     names = tuple(map(str, range(classes)))
     return Enrolment(
         name=method,

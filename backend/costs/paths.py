@@ -20,6 +20,7 @@ from backend.evaluations.cost import audit_parameters, timed
 from backend.evaluations.stages.readout_fits import TUNED as TRAINED
 from backend.evaluations.stages.readout_members import TUNED
 from backend.intake.traces import whole
+from backend.methods.baselines import random_guess
 from backend.methods.fine_tuning import (
     CLASSIFIER,
     DEBERTA,
@@ -29,9 +30,8 @@ from backend.methods.fine_tuning import (
     load_classifier,
 )
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngrams import SETTINGS, NgramModel, NgramSettings, count
-from backend.methods.random import random_guess
+from backend.methods.ngram_readouts import NgramModel
+from backend.methods.ngrams import GRAMS, SETTINGS, NgramSettings, count
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.proxies.registry import describe, load_model, load_reader
 from backend.traces import Trace, View, view_text

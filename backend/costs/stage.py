@@ -36,10 +36,10 @@ from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, measured_readers
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readout_members import fit_seconds, members_folder
-from backend.evaluations.stages.readouts import METHODS, plan_of, stacks_of, view_of
+from backend.evaluations.stages.readouts import plan_of, stacks_of, view_of
 from backend.geometry.maps import modal_block
 from backend.methods.probe import fit_probe
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, READOUTS, STATES, form_of
 from backend.methods.representations import FORMS, STORED
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.reader import best_dtype
@@ -84,7 +84,7 @@ def path_of(
     Raises AtlasError if no block is selected for a reader of one.
     """
     own = AuditPath(reader.method, reader.proxy, reader.view, classes)
-    if reader.method in METHODS:
+    if reader.method in READOUTS:
         plan = plan_of(options)
         if reader.method in (LDA_LIVE, FUSED_LIVE):
             known = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
@@ -248,7 +248,7 @@ def _fit(
     prints = rows.load(layer, variant) if stored else random_rows(len(labels), width)
     folds = np.tile(rows.prompt_folds, classes)
     if reader.method != READER_PAPER:
-        form, seen = FORMS[STATES[reader.method]], prints[folds != 0]
+        form, seen = FORMS[form_of(reader.method)], prints[folds != 0]
         alone = timed(lambda: fit_control(reader.method, form, seen, labels[folds != 0], classes), runs=1, warm=0)
         return {"fit_seconds": alone.median}
     train = prints[folds != 0].astype(np.float32)
@@ -270,7 +270,7 @@ def _rows(release: Release, reader: KeptReader, roster: str, limit: int | None) 
 
 def _variant(method: str) -> str:
     """Arrays that a probe reads."""
-    return FORMS[STATES[method]].variant
+    return FORMS[form_of(method)].variant
 
 
 def _noted(reader: KeptReader, path: AuditPath, options: EvaluateOptions, members: Path) -> dict[str, float]:

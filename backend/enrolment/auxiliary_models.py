@@ -11,10 +11,9 @@ import numpy.typing as npt
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.intake.traces import whole
-from backend.methods.embedded import embed
 from backend.methods.ensemble import Ensemble
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.ngrams import GRAMS
+from backend.methods.sentence_encoder import SentenceEncoder, embed
 from backend.methods.tuned_encoder import TUNED, Texts, TunedEncoder
 from backend.proxies.reader import Reader
 from backend.traces import Trace

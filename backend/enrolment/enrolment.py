@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.inference.domain_shift import PromptReference, hash_of, reference_of
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import NgramBank
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import KINDS, Head, kind_of
-from backend.methods.ngram_storage import CodedNgrams, counted
-from backend.methods.ngrams import Counts, count
+from backend.methods.ngram_readouts import CodedNgrams
+from backend.methods.ngrams import Counts, count, counted, counts_of
 from backend.methods.probe import LinearProbe
-from backend.methods.quantised_ngrams import counts_of
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.representations import FORMS, Form
 from backend.protocol import READER_PAPER

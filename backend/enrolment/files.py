@@ -15,16 +15,12 @@ import numpy.typing as npt
 
 from backend.enrolment.enrolment import FORMATS, Enrolment, arrays_of, described
 from backend.errors import AtlasError
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble, sources_of, width_of
 from backend.methods.head import PROBE_PARTS, Head
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import GramReadout
-from backend.methods.ngram_storage import CodedNgrams, counted
-from backend.methods.ngrams import SETTINGS
+from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
+from backend.methods.ngrams import BITS, GRAMS, SETTINGS, counted
 from backend.methods.probe import LinearProbe
-from backend.methods.quantised_ngrams import BITS, CodedGrams
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.stack import CELLS
 from backend.methods.tuned_encoder import TUNED, TunedEncoder

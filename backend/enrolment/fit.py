@@ -37,12 +37,11 @@ from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays
 from backend.methods import registry as methods
-from backend.methods.embedded import PAIR, reads_of
 from backend.methods.ensemble import Ensemble
 from backend.methods.head import Head
-from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngrams import GRAMS
 from backend.methods.probe import fit_probe
-from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import count_tokens
 from backend.proxies.reader import Reader

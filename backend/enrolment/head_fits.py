@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +27,13 @@ from backend.evaluations.readout_bank import (
 )
 from backend.evaluations.readout_bank import WORDS as MEMBER
 from backend.evaluations.readouts import MODELS, Fused, Load, fuse, models_of, scores_shape
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant import Moments
+from backend.methods.discriminant_bank import NgramBank
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.head import Head
-from backend.methods.moments import Moments
-from backend.methods.ngram_softmax import GramReadout
-from backend.methods.probe import LinearProbe, fit_probe
-from backend.methods.quantised_ngrams import CodedGrams
+from backend.methods.ngram_readouts import CodedGrams, GramReadout
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, LINEAR, OF_TRACES, WORDS
+from backend.methods.registry import METHODS as METHODS_BY_ID
 from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, balance_rows
 
@@ -41,10 +41,8 @@ Floats = npt.NDArray[np.float32]
 Half = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.intp]
 METHODS = OF_TRACES
-"""Methods that any corpus can be enrolled by, the simplest first; the last adds the probe to fused-live's members."""
-DISCRIMINANTS, GRAMS = (LDA_LIVE, FUSED_LIVE, LINEAR), (WORDS, FUSED_LIVE, LINEAR)
-"""Those of them with discriminants, and with word n-grams."""
-PROBE, KIND = "probe", "word"
+"""Methods that any corpus can be enrolled by, the simplest first."""
+KIND = "word"
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,8 @@ class Fits:
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
         self.corpus, self.proxy = corpus, proxy
         self.blocks, self.layer_of_fold = tuple(blocks), dict(layer_of_fold)
+        self._fitted: dict[str, dict[int, Any]] = {}
+        self._fitted_scores: dict[str, dict[str, Half]] = {}
         self._banks: dict[float, BankMembers] = {}
         self._words: dict[int, dict[int, CodedGrams]] = {}
         self._word_scores: dict[int, dict[str, Half]] = {}
@@ -85,10 +85,12 @@ class Fits:
         """Cell of every trace under each condition."""
         return self.corpus.cells()
 
-    @cached_property
-    def probes(self) -> dict[int, LinearProbe]:
-        """The paper's probe of every outer fold."""
-        return {fold: self._probe((fold,), layer) for fold, layer in sorted(self.layer_of_fold.items())}
+    def fitted(self, method: str) -> dict[int, Any]:
+        """Readout of every outer fold of a method that reads one block."""
+        if method not in self._fitted:
+            of_fold = sorted(self.layer_of_fold.items())
+            self._fitted[method] = {fold: self._fit(method, (fold,), layer) for fold, layer in of_fold}
+        return self._fitted[method]
 
     @cached_property
     def moments(self) -> dict[str, list[Moments]]:
@@ -97,9 +99,10 @@ class Fits:
         corpus = self.corpus
         return member_moments(loads, width, corpus.labels, corpus.folds, corpus.classes)
 
-    @cached_property
-    def probe_scores(self) -> dict[str, Half]:
-        """What probes say, (SLOTS, n, C), each at the block of the outer fold that it serves."""
+    def fitted_scores(self, method: str) -> dict[str, Half]:
+        """What readouts of one block say, (SLOTS, n, C), each at the block of the outer fold that it serves."""
+        if method in self._fitted_scores:
+            return self._fitted_scores[method]
         corpus = self.corpus
         out = {c: np.empty(scores_shape(len(corpus.labels), corpus.classes), np.float16) for c in corpus.texts}
         for fold in range(FOLDS):
@@ -107,9 +110,12 @@ class Fits:
             for slot, model in enumerate(models_of(fold)):
                 (outer,) = {fold} if model < FOLDS else MODELS[model] - {fold}
                 layer = self.layer_of_fold[outer]
-                probe = self.probes[fold] if model < FOLDS else self._probe(tuple(MODELS[model]), layer)
+                held_out = tuple(MODELS[model])
+                readout = self.fitted(method)[fold] if model < FOLDS else self._fit(method, held_out, layer)
                 for condition, scores in out.items():
-                    scores[slot, rows] = probe.log_posterior(corpus.fingerprints(layer, condition)[rows])
+                    read = corpus.fingerprints(layer, condition)[rows].astype(np.float32)
+                    scores[slot, rows] = readout.log_posterior(read)
+        self._fitted_scores[method] = out
         return out
 
     def banks(self, shrinkage: float) -> BankMembers:
@@ -140,13 +146,14 @@ class Fits:
     def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
         """Scores (SLOTS, n, C) of a method's members under every condition."""
         out: dict[str, dict[str, npt.NDArray[np.floating]]] = {condition: {} for condition in self.corpus.texts}
-        for condition, members in out.items():
-            if method in (READER_PAPER, LINEAR):
-                members[PROBE] = self.probe_scores[condition]
-            if method in DISCRIMINANTS:
-                members.update(self.banks(tuning.shrinkage).scores[condition])
-            if method in GRAMS:
-                members[MEMBER] = self.word_scores(tuning.epochs)[condition]
+        for condition, scores in out.items():
+            for part in METHODS_BY_ID[method].parts:
+                if part == LDA_LIVE:
+                    scores.update(self.banks(tuning.shrinkage).scores[condition])
+                elif part == WORDS:
+                    scores[MEMBER] = self.word_scores(tuning.epochs)[condition]
+                else:
+                    scores[part] = self.fitted_scores(part)[condition]
         return out
 
     def paper(self) -> FittedHeads:
@@ -154,11 +161,13 @@ class Fits:
         corpus, said = self.corpus, {}
         for condition in corpus.texts:
             said[condition] = np.empty((len(corpus.labels), corpus.classes), dtype=np.float32)
-            for fold, probe in self.probes.items():
+            for fold, probe in self.fitted(READER_PAPER).items():
                 test = corpus.folds == fold
                 rows = corpus.fingerprints(self.layer_of_fold[fold], condition)[test]
                 said[condition][test] = probe.log_posterior(rows.astype(np.float32))
-        heads = tuple(Head(probe, (self.layer_of_fold[fold],), fold) for fold, probe in self.probes.items())
+        heads = tuple(
+            Head(probe, (self.layer_of_fold[fold],), fold) for fold, probe in self.fitted(READER_PAPER).items()
+        )
         return FittedHeads(READER_PAPER, heads, said)
 
     def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
@@ -204,9 +213,8 @@ class Fits:
             test = corpus.folds == fold
             for condition, scores in said.items():
                 scores[test] = fused[one].posteriors[condition][test]
-        return FittedHeads(
-            WORDS if set(methods) == {WORDS} else LINEAR, tuple(heads[fold] for fold in range(FOLDS)), said
-        )
+        name = methods[0] if len(set(methods)) == 1 else LINEAR
+        return FittedHeads(name, tuple(heads[fold] for fold in range(FOLDS)), said)
 
     def fused(self, method: str, tuning: Tuning) -> Fused:
         """A method's members weighed on validation rows of every outer fold."""
@@ -216,23 +224,24 @@ class Fits:
     def _members(self, method: str, tuning: Tuning, fold: int) -> tuple[Member, ...]:
         """Models behind :meth:`scores`, in its order."""
         members: list[Member] = []
-        if method in (READER_PAPER, LINEAR):
-            members.append(Member(self.proxy, (self.layer_of_fold[fold],), self.probes[fold]))
-        if method in DISCRIMINANTS:
-            fits = self.banks(tuning.shrinkage).fits.values()
-            members += [Member(self.proxy, self.blocks, models[fold]) for models in fits]
-        if method in GRAMS:
-            words = self.words(tuning.epochs)[fold]
-            grams = GramReadout(words.columns.astype(np.intp), words.idf, words.weight, words.bias)
-            members.append(Member(KIND, (), grams))
+        for part in METHODS_BY_ID[method].parts:
+            if part == LDA_LIVE:
+                fits = self.banks(tuning.shrinkage).fits.values()
+                members += [Member(self.proxy, self.blocks, models[fold]) for models in fits]
+            elif part == WORDS:
+                words = self.words(tuning.epochs)[fold]
+                grams = GramReadout(words.columns.astype(np.intp), words.idf, words.weight, words.bias)
+                members.append(Member(KIND, (), grams))
+            else:
+                members.append(Member(self.proxy, (self.layer_of_fold[fold],), self.fitted(part)[fold]))
         return tuple(members)
 
-    def _probe(self, unseen: tuple[int, ...], layer: int) -> LinearProbe:
+    def _fit(self, method: str, unseen: tuple[int, ...], layer: int) -> Any:
         corpus = self.corpus
         train = np.flatnonzero(~np.isin(corpus.folds, unseen))
         train = train[balance_rows(corpus.labels[train])]
         rows = corpus.fingerprints(layer, CLEAN)[train].astype(np.float32)
-        return fit_probe(rows, corpus.labels[train], corpus.classes)
+        return METHODS_BY_ID[method].fitted(rows, corpus.labels[train], corpus.classes)
 
     def _loads(self) -> tuple[dict[str, Load], int]:
         loads = {condition: self.corpus.load(self.blocks, condition) for condition in self.corpus.texts}
@@ -243,8 +252,8 @@ def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) ->
     """Heads of one of :data:`METHODS`; ValueError for another."""
     if method == READER_PAPER:
         return fits.paper()
-    if method in (WORDS, LINEAR):
-        return fits.stacked((method,) * FOLDS, tunings)
     if method in (LDA_LIVE, FUSED_LIVE):
         return fits.live(method, tunings)
+    if method in OF_TRACES:
+        return fits.stacked((method,) * FOLDS, tunings)
     raise ValueError(f"{method} cannot be fitted to any corpus")

@@ -20,7 +20,7 @@ from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.intake.traces import whole
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.head import Head
-from backend.methods.ngram_storage import ngram_file, read_ngrams
+from backend.methods.ngram_readouts import ngram_file, read_ngrams
 from backend.methods.stack import CELLS, cells_of
 from backend.methods.tuned_encoder import TUNED
 from backend.protocol import FOLDS

@@ -25,7 +25,7 @@ from backend.corpus.stored import describe_proxy
 from backend.enrolment.choice import AUTO, Choice, choose, fit_chosen
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import assemble, refit_of
-from backend.enrolment.head_fits import METHODS, Fits, heads_of
+from backend.enrolment.head_fits import Fits, heads_of
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
@@ -33,14 +33,13 @@ from backend.evaluations.artifacts import write_attribution
 from backend.evaluations.attribution import attribution_frames, scan_layers, select_layers
 from backend.evaluations.corpus import Corpus, cut_texts, cuts_of
 from backend.evaluations.stages.audit import validate
-from backend.evaluations.stages.readout_live import NAMES as LIVE_NAMES
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
 from backend.geometry.maps import Chart, make
 from backend.geometry.projections import MIN_SOURCES
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import LDA_LIVE, LINEAR, WORDS, reader_id
+from backend.methods.registry import LDA_LIVE, OF_TRACES, reader_id, title_of
 from backend.progress import ReadingBar, stage_bar
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import Reader, Readout
@@ -53,12 +52,6 @@ from backend.traces import VIEWS, View
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 LONGEST_NAME = 120
-NAMES: Mapping[str, str] = {  # of readers
-    READER_PAPER: "READER",
-    **LIVE_NAMES,
-    WORDS: "Word n-grams, every length",
-    LINEAR: "Fused, of linear members",
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ class EnrolOptions:
     view: View
     layer: int | None = None  # none selects it, fold by fold
     access: str = "api"  # 'local' or 'api', for sources that no other roster describes
-    method: str = READER_PAPER  # one of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'
+    method: str = READER_PAPER  # one of :data:`backend.methods.registry.OF_TRACES`, or 'auto'
 
     @property
     def stem(self) -> str:
@@ -121,8 +114,9 @@ def options_for(
     Raises AtlasError for a name, view or method that cannot be, or a proxy without weights here.
     """
     check_name(name)
-    if method not in (AUTO, *METHODS):
-        raise AtlasError(f"Labelled traces are not scored by '{method}'", f"Choose from {', '.join((AUTO, *METHODS))}")
+    if method not in (AUTO, *OF_TRACES):
+        choices = ", ".join((AUTO, *OF_TRACES))
+        raise AtlasError(f"Labelled traces are not scored by '{method}'", f"Choose from {choices}")
     known = next((one for one in VIEWS if one == view), None)
     if known is None:
         raise AtlasError(f"'{view}' names an input view that does not exist", f"Choose from {', '.join(VIEWS)}")
@@ -154,7 +148,7 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
         bar.update(FOLDS)
     choice = None
     if options.method == AUTO:
-        with stage_bar("Comparing methods", len(METHODS), "method") as bar:
+        with stage_bar("Comparing methods", len(OF_TRACES), "method") as bar:
             choice = choose(fits, progress=bar.update)
     heads = fit_chosen(fits, choice) if choice else heads_of(fits, options.method)
     rows, folds = found.grid()
@@ -237,8 +231,8 @@ def _write_reader(connection: duckdb.DuckDBPyConnection, enrolment: Enrolment) -
     """Reader of an enrolment's method; one that reads text alone has neither proxy nor view."""
     method = enrolment.reader.partition("/")[0]
     if method == enrolment.reader:
-        return write_reader(connection, method=method, name=NAMES[method])
-    name = f"{NAMES[method]} · {enrolment.proxy}"
+        return write_reader(connection, method=method, name=title_of(method))
+    name = f"{title_of(method)} · {enrolment.proxy}"
     return write_reader(connection, method=method, name=name, proxy=enrolment.proxy, view=enrolment.view)
 
 

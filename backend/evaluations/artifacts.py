@@ -20,21 +20,10 @@ from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
 from backend.methods.discriminant_bank import blocks_at
-from backend.methods.embedded import reads_of
 from backend.methods.ensemble import KINDS, Model, model_arrays, model_of
 from backend.methods.probe import LinearProbe
-from backend.methods.registry import (
-    EMBEDDED,
-    ENCODER,
-    FUSED_LIVE,
-    FUSED_TUNED,
-    LDA_LIVE,
-    STACKED,
-    TEXT_TUNED,
-    WRITTEN,
-    reads_text,
-)
-from backend.methods.sentence_encoder import DEFAULT_ENCODER
+from backend.methods.registry import EMBEDDED, ENCODER, FUSED_TUNED, METHODS, TEXT_TUNED, reads_text
+from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.stack import Stack
 from backend.methods.tuned_encoder import TUNED
 from backend.protocol import CLEAN, FOLDS, READER_PAPER
@@ -61,11 +50,10 @@ def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: in
 
 def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:
     """The command that makes what an enrolment of a method is made of."""
-    stage = {READER_PAPER: ""} | dict.fromkeys((LDA_LIVE, FUSED_LIVE, *STACKED, *WRITTEN, ENCODER), "readouts")
     read = "" if reads_text(method) or method == ENCODER else f" --proxy {proxy.partition('+')[0]} --view {view}"
     if method in EMBEDDED:
         read = f" --model {proxy} --view {view}"
-    named = stage.get(method, "baselines" if reads_text(method) or method in EMBEDDED else "controls")
+    named = METHODS[method].stage if method != READER_PAPER else ""
     members = members_of(method, proxy)
     return (
         f"python -m jobs evaluate{read} --roster {roster}"

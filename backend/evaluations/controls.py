@@ -19,9 +19,8 @@ from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.methods.head import Head
 from backend.methods.probe import LinearProbe, ProbeSettings, descend, fit_probe, standardiser
-from backend.methods.registry import STATES
-from backend.methods.representations import FORMS, Form
-from backend.methods.temporal import MIXTURES, MODES, descend_mixture, spread
+from backend.methods.registry import form_of, of_part
+from backend.methods.representations import FORMS, MIXTURES, MODES, Form, descend_mixture, spread
 from backend.protocol import FOLDS
 from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS
 
@@ -31,7 +30,7 @@ Encode = Callable[[Rows], Floats]  # Rows of shape (n, D) to features of shape (
 Represent = Callable[[Rows, npt.NDArray[np.integer]], Encode]
 """Training rows of shape (n, D) and labels of shape (n,) to the encoding that they imply."""
 BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}  # Modes of every spectral block
-COMPONENTS: Mapping[str, str] = {"reader-dc": "dc", "reader-ac": "ac"}  # Method id to spectral block
+COMPONENTS: Mapping[str, str] = {method: form_of(method) for method in of_part("components")}  # to spectral block
 DIMENSIONS = 64
 UNSCALED = ("pca-64-unscaled", "centroid-svd-unscaled")  # Compressions whose coordinates the probe takes as they are
 Doubles = npt.NDArray[np.float64]
@@ -277,7 +276,7 @@ def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) ->
     Raises AtlasError if the block has no rows of the kind that the control reads.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    form = FORMS[STATES[method]]
+    form = FORMS[form_of(method)]
     heads = []
     for fold in range(FOLDS):
         layer, train = layer_of_fold[fold], folds != fold

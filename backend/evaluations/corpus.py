@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from backend.evaluations.readouts import LENGTHS, Load, loader
 from backend.intake.traces import whole
-from backend.methods.quantised_ngrams import Counts, counts_of
+from backend.methods.ngrams import Counts, counts_of
 from backend.methods.stack import cells_of
 from backend.protocol import CLEAN
 from backend.proxies.encoding import cut_responses

@@ -30,11 +30,10 @@ from backend.evaluations.readouts import (
     scores_shape,
     training_folds,
 )
-from backend.methods.discriminant import LinearReadout
+from backend.methods.discriminant import LinearReadout, Moments, merged
 from backend.methods.discriminant_bank import DiscriminantBank, make_bank
-from backend.methods.moments import Moments, merged
-from backend.methods.ngram_softmax import SoftmaxSettings
-from backend.methods.quantised_ngrams import CodedGrams, coded
+from backend.methods.ngram_readouts import CodedGrams, coded
+from backend.methods.ngrams import SoftmaxSettings
 from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 

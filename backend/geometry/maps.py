@@ -37,6 +37,7 @@ from backend.geometry.signatures import (
     unit_rows,
 )
 from backend.geometry.text import CHARACTERS, WORDS, TextSettings, TextSpace
+from backend.methods.registry import DNA, title_of
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.store import queries
@@ -46,11 +47,9 @@ from backend.store.writers import write_reader
 from backend.traces import View
 
 MODAL = "modal"
-DNA = "dna"
 TEXT_METHODS: dict[str, TextSettings] = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
 METHODS = (READER_PAPER, DNA, *TEXT_METHODS)
 ENCODER = "minilm-l6"
-TITLES = {READER_PAPER: "READER", DNA: "LLM-DNA", "ngram-word": "Word n-grams", "ngram-char": "Character n-grams"}
 TEXT_BENCHMARK: Benchmark = "agent500"
 """The n-gram axes are fitted to this benchmark, whatever is seen in them, so that two domains can be compared."""
 
@@ -107,7 +106,7 @@ class Chart:
     @property
     def title(self) -> str:
         """The reader's name for people."""
-        return " · ".join(part for part in (TITLES[self.method], self.proxy, self.view) if part is not None)
+        return " · ".join(part for part in (title_of(self.method), self.proxy, self.view) if part is not None)
 
 
 class Texts:

@@ -8,9 +8,10 @@ what the exact discriminants say but for the noise of the steps. What is calibra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +19,12 @@ from scipy.linalg import eigh
 from scipy.linalg.blas import ssymm
 from scipy.special import log_softmax
 
-from backend.methods.discriminant import VARIANCE_FLOOR, LinearReadout
-from backend.methods.moments import Moments
+from backend.methods.discriminant import VARIANCE_FLOOR, LinearReadout, Moments
+from backend.methods.ngram_readouts import CodedGrams
+from backend.methods.ngrams import Counts
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 from backend.methods.stack import Stack
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 STEPS = 4
 """Steps of a code within the standard deviation of a basis vector: 4.6 bits a number, 0.003 nats a trace."""
 MOST = 127
@@ -35,29 +35,26 @@ UNSEEN = -1e5
 
 
 @dataclass(frozen=True)
-class DiscriminantBank:
-    """Members, each on a basis of its own.
+class DiscriminantBank(Arrays):
+    """Members, each on a basis of its own."""
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-        Standardiser of the coordinates.
-    codes : ndarray of shape (M, D, q), int8
-    steps : ndarray of shape (M, q), float32
-        The basis of a member is ``codes * steps``.
-    weight : ndarray of shape (M, q, C), float16
-    bias : ndarray of shape (M, C), float32
-    shares : ndarray of shape (cells, M), float64
-        What every member counts in a cell.
-    """
-
+    SHAPES: ClassVar = {
+        "mean": "D", "scale": "D", "codes": "MDQ", "steps": "MQ",
+        "weight": "MQC", "bias": "MC", "shares": "LM",
+    }  # fmt: skip
+    TYPES: ClassVar = {"codes": np.int8, "weight": np.float16, "shares": np.float64}
     mean: Floats
     scale: Floats
-    codes: npt.NDArray[np.int8]
+    codes: npt.NDArray[np.int8]  # the basis of a member is ``codes * steps``
     steps: Floats
     weight: npt.NDArray[np.float16]
     bias: Floats
-    shares: Doubles
+    shares: Doubles  # what every member counts in each of L cells
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that a response is multiplied with or shifted by."""
+        return sum(head.size for head in self.heads) + self.bias.size + self.shares.size
 
     @cached_property
     def heads(self) -> list[Floats]:
@@ -65,19 +62,8 @@ class DiscriminantBank:
         parts = zip(self.codes, self.steps, self.weight, strict=True)
         return [(codes * steps) @ weight.astype(np.float32) for codes, steps, weight in parts]
 
-    def log_posterior(self, rows: npt.NDArray[np.floating], cells: Ints) -> Floats:
-        """Log-posteriors.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, D)
-        cells : ndarray of shape (n,)
-            Cell of every row.
-
-        Returns
-        -------
-        ndarray of shape (n, C), float32, or float64 for rows in float64
-        """
+    def log_posterior(self, rows: Rows, cells: Ints) -> Floats:
+        """Log-posteriors (n, C), float32, or float64 for rows in float64, of rows (n, D) in ``cells`` (n,)."""
         wide = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
         standard = (wide - self.mean) / self.scale
         logits = np.zeros((len(standard), self.bias.shape[1]), dtype=wide.dtype)
@@ -97,23 +83,10 @@ class DiscriminantBank:
 
 
 def make_bank(members: Sequence[LinearReadout], moments: Sequence[Moments], stack: Stack) -> DiscriminantBank:
-    """Bring members to their bases.
+    """Bring members of the same coordinates and classes to their bases; the first moments give the standardiser.
 
     A basis spans all that the scores of a member can say; its vectors are those in which they vary independently over
     the rows that it was fitted on, so that the noise of the codes disturbs each as much as the next.
-
-    Parameters
-    ----------
-    members : sequence of LinearReadout
-        Of the same coordinates and classes.
-    moments : sequence of Moments
-        Of the rows that each was fitted on; those of the first give the standardiser.
-    stack : Stack
-        Weights of the members in every cell.
-
-    Returns
-    -------
-    DiscriminantBank
     """
     variance = np.diag(moments[0].scatter) / moments[0].counts.sum()
     scale = np.sqrt(np.maximum(variance, VARIANCE_FLOOR)).astype(np.float32)
@@ -155,3 +128,53 @@ DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.8)
 def blocks_at(depth: int) -> tuple[int, ...]:
     """Blocks of a proxy so deep whose discriminants are members."""
     return tuple(sorted({max(1, round(share * depth)) for share in DEPTHS}))
+
+
+@dataclass(frozen=True)
+class NgramBank:
+    """A bank with word n-grams next to it: what live attribution serves.
+
+    In a cell both are linear, the bank in the fingerprint and the n-grams in the weighed counts of the text, so that
+    the log-odds of two candidates still split exactly over the response.
+    """
+
+    bank: DiscriminantBank
+    words: CodedGrams
+    word_shares: Doubles  # (cells,) weight of the n-grams' log-posteriors; that of the bank is one
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name; a dot reaches inside."""
+        parts = (("bank", self.bank), ("words", self.words))
+        inside = {f"{start}.{name}": array for start, part in parts for name, array in part.to_arrays().items()}
+        return inside | {"word_shares": self.word_shares}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NgramBank:
+        """What :meth:`to_arrays` gave."""
+        bank, words = (
+            {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            for start in ("bank.", "words.")
+        )
+        return cls(DiscriminantBank.from_arrays(bank), CodedGrams.from_arrays(words), arrays["word_shares"])
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that a response is multiplied with or shifted by."""
+        return self.bank.n_parameters + self.words.n_parameters + self.word_shares.size
+
+    def log_posterior(self, rows: Rows, counts: Counts, cells: Ints) -> Floats:
+        """Log-posteriors (n, C) of rows (n, D), and counts by :func:`backend.methods.ngrams.counts_of`."""
+        states = self.bank.log_posterior(rows, cells)
+        share = self.word_shares[cells].astype(states.dtype)
+        out: Floats = log_softmax(states + share[:, None] * self.words.log_posterior(counts), axis=1)
+        return out
+
+    def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
+        """The bank's part of the log-odds: direction (D,) in standardised coordinates, and constant."""
+        return self.bank.odds(cell, source, rival)
+
+    def spread(self, text: str, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
+        """The n-grams' part of the log-odds: values (len(text),) of the characters, and constant."""
+        values, constant = self.words.spread(text, source, rival)
+        share = float(self.word_shares[cell])
+        return share * values, share * constant

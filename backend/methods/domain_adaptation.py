@@ -1,19 +1,25 @@
-"""Scores in another domain, put right by unlabelled responses of it (paper, Cross-Domain Transfer).
+"""Another domain, put right by unlabelled responses of it (paper, Cross-Domain Transfer).
 
 Other prompts move all fingerprints alike, which favours some sources whoever answers; summed over K responses this
 outweighs everything else. A pool of responses whose sources are not known, but known to be many and about equally
 frequent, shows the favour: the mean posterior over such a pool should be uniform. One number a source makes it so.
+
+The same pool shows how fingerprints are spread: an affine map gives them the mean and the covariance of the rows that
+readouts were trained on, block by block (correlation alignment; Sun, Feng and Saenko, 2016).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
-import numpy.typing as npt
+from scipy.linalg import eigh
 from scipy.special import log_softmax
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.methods.discriminant import Moments
+from backend.methods.readout import Doubles, Floats, Ints, Rows
+
 STEPS = 200
 TOLERANCE = 1e-3
 LEAST = -600.0
@@ -22,19 +28,10 @@ FARTHEST = 50.0
 """Size of the first guess of a bias at most."""
 
 
-def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
-    """Bias of every source that makes the mean posterior over a pool uniform.
+def balancing_bias(pool: Rows) -> Doubles:
+    """Bias (C,), with mean zero, that makes the mean posterior over a pool (n, C) of log-posteriors uniform.
 
-    Parameters
-    ----------
-    pool : ndarray of shape (n, C)
-        Log-posteriors of unlabelled responses.
-
-    Returns
-    -------
-    ndarray of shape (C,), float64
-        With mean zero; found by damped fixed-point steps, which stop when no source's share is off by more than a
-        thousandth of itself, or after 200.
+    Damped fixed-point steps stop when no source's share is off by more than a thousandth of itself, or after 200.
     """
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
@@ -53,17 +50,9 @@ def balancing_bias(pool: npt.NDArray[np.floating]) -> Doubles:
 
 
 def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
-    """Log-posteriors with the bias of a pool that holds no row of the same part.
+    """Log-posteriors (n, C) with the bias of a pool that holds no row of the same part.
 
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-    pool_of : ndarray of shape (n,)
-        Part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
-
-    Returns
-    -------
-    ndarray of shape (n, C), float32, normalised
+    ``pool_of`` (n,) is the part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
     """
     out = np.empty_like(log_posteriors, dtype=np.float32)
     for part in np.unique(pool_of):
@@ -71,3 +60,62 @@ def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
         bias = balancing_bias(log_posteriors[~inside])
         out[inside] = log_softmax(log_posteriors[inside] + bias, axis=1)
     return out
+
+
+SHRINKAGE = 0.1
+"""Share of the identity in both correlation matrices, as in the covariance of the discriminants."""
+VARIANCE_FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """An affine map of fingerprints over several blocks."""
+
+    origins: tuple[Floats, ...]  # (d,) of every block, mean of the pool
+    maps: tuple[Floats, ...]  # (d, d)
+    targets: tuple[Floats, ...]  # (d,) mean of the rows that were trained on
+
+    def apply(self, rows: Rows) -> Floats:
+        """Moved rows (n, D), float32, of rows (n, D) whose blocks lie side by side."""
+        out = np.empty(rows.shape, dtype=np.float32)
+        low = 0
+        for origin, turned, target in zip(self.origins, self.maps, self.targets, strict=True):
+            block = slice(low, low + len(origin))
+            out[:, block] = (np.asarray(rows[:, block], dtype=np.float32) - origin) @ turned + target
+            low += len(origin)
+        return out
+
+
+def fit_alignments(
+    pools: Sequence[Sequence[Moments]], trained: Sequence[Moments], shrinkage: float = SHRINKAGE
+) -> list[Alignment]:
+    """The map from each of several pools to the rows that were trained on, whose spread is found once.
+
+    ``pools`` hold moments of every block, whose labels do not count. A shrinkage of 1 only moves and scales
+    coordinates. With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
+    R_trained^1/2 S_trained``.
+    """
+    targets = tuple(block.centre.astype(np.float32) for block in trained)
+    maps: list[list[Floats]] = [[] for _ in pools]
+    for number, block in enumerate(trained):
+        there, coloured = _spread(block, shrinkage, 0.5)
+        for own, pool in zip(maps, pools, strict=True):
+            here, whitened = _spread(pool[number], shrinkage, -0.5)
+            own.append(((whitened @ coloured) * (there / here[:, None])).astype(np.float32))
+    return [
+        Alignment(tuple(block.centre.astype(np.float32) for block in pool), tuple(own), targets)
+        for own, pool in zip(maps, pools, strict=True)
+    ]
+
+
+def _spread(moments: Moments, shrinkage: float, power: float) -> tuple[Doubles, Doubles]:
+    """Standard deviations (d,), and a power of the shrunk correlation matrix (d, d)."""
+    covariance = np.tril(moments.scatter).astype(np.float64) / moments.counts.sum()
+    variance = np.diag(covariance).copy()
+    scale = np.sqrt(np.where(variance > VARIANCE_FLOOR, variance, 1.0))
+    covariance += np.tril(covariance, -1).T
+    correlation = (1 - shrinkage) * covariance / scale / scale[:, None]
+    correlation[np.diag_indices(len(scale))] = 1.0
+    values, vectors = eigh(correlation, check_finite=False, overwrite_a=True)
+    # Rounding can make an eigenvalue of a degenerate pool smaller than the identity's share.
+    return scale, (vectors * np.maximum(values, shrinkage) ** power) @ vectors.T

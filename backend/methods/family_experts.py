@@ -1,75 +1,105 @@
-"""Experts for the siblings of a family, beside discriminants that tell families apart.
+"""Multinomial regression carried to its minimum, for all sources or among the siblings of a family.
 
-What discriminants give a family is shared out among its siblings by weights of their own, fitted on that family's rows
-alone. The experts' scores say nothing of families: one whose siblings are pushed further apart would get more of it.
+The paper's probe stops after 40 steps from zero (paper, READER Optimization); here a penalty on the weights says how
+far to go, and nothing is left to go. What discriminants give a family can be shared out among its siblings by weights
+of their own, fitted on that family's rows alone. The experts' scores say nothing of families: one whose siblings are
+pushed further apart would get more of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
+import torch
 from scipy.special import log_softmax, logsumexp, softmax
 
 from backend.methods.discriminant import LinearReadout
-from backend.methods.logistic import minimum
 from backend.methods.probe import standardiser
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+STEPS = 500
+FLAT = 1e-5
+"""Largest entry of the gradient at which the search ends."""
+STILL = 1e-6
+"""Change of the loss in a step at which it ends; what is left then is some 1e-4 of a loss of 2."""
+
+
+def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:
+    """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum, by rows (n, D).
+
+    ValueError if the penalty is not above 0.
+    """
+    mean, scale = standardiser(rows)
+    weight, bias = minimum((rows - mean) / scale, labels, classes, penalty)
+    return LinearReadout(mean, weight / scale[:, None], bias)
+
+
+def minimum(
+    rows: Floats, labels: Ints, classes: int, penalty: float, offset: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Weights (D, C) and bias (C,) where the penalised loss of a softmax is least, by L-BFGS from zero.
+
+    The weights of discriminants are a worse place to begin: they are large where the rows hardly vary. ``rows`` (n, D)
+    are standardised, ``offset`` (n, C) is added to the scores. ValueError if the penalty is not above 0.
+    """
+    if penalty <= 0:
+        raise ValueError(f"the penalty must be above 0, got {penalty}")
+    x, y = torch.from_numpy(rows), torch.from_numpy(labels.astype(np.int64))
+    given = None if offset is None else torch.from_numpy(offset)
+    free = [torch.zeros(x.shape[1], classes, requires_grad=True), torch.zeros(classes, requires_grad=True)]
+    search = torch.optim.LBFGS(
+        free, max_iter=STEPS, tolerance_grad=FLAT, tolerance_change=STILL, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> torch.Tensor:
+        search.zero_grad()
+        scores = torch.addmm(free[1], x, free[0])
+        out = torch.nn.functional.cross_entropy(scores if given is None else scores + given, y)
+        out = out + 0.5 * penalty * free[0].square().sum()
+        torch.autograd.backward(out)
+        return out
+
+    search.step(loss)  # type: ignore[no-untyped-call]
+    found: tuple[Floats, Floats] = free[0].detach().numpy(), free[1].detach().numpy()
+    return found
+
+
 _NODES, _SHARES = np.polynomial.legendre.leggauss(64)
 POINTS, WEIGHTS = 0.5 * (_NODES + 1), 0.5 * _SHARES
 """Gauss-Legendre on the line from 0 to 1."""
 
 
 @dataclass(frozen=True)
-class FamilyReadout:
-    """Linear scores that tell families apart, and linear scores that tell siblings apart.
+class FamilyReadout(Arrays):
+    """Linear scores that tell families apart, and linear scores that tell siblings apart."""
 
-    Attributes
-    ----------
-    centre : ndarray of shape (D,), float32
-        Taken from every row first.
-    weight, bias : ndarray of shape (D, C) and (C,), float32
-        Of all sources; what they give a family is its share.
-    expert_weight, expert_bias : ndarray of shape (D, C) and (C,), float32
-        Compared within a family alone.
-    families : ndarray of shape (C,)
-        Family of every source, integers from 0.
-    """
-
-    centre: Floats
-    weight: Floats
+    SHAPES: ClassVar = {
+        "centre": "D", "weight": "DC", "bias": "C",
+        "expert_weight": "DC", "expert_bias": "C", "families": "C",
+    }  # fmt: skip
+    TYPES: ClassVar = {"families": np.intp}
+    TRAINED: ClassVar = ("weight", "bias", "expert_weight", "expert_bias")
+    centre: Floats  # taken from every row first
+    weight: Floats  # of all sources; what they give a family is its share
     bias: Floats
-    expert_weight: Floats
+    expert_weight: Floats  # compared within a family alone
     expert_bias: Floats
-    families: Ints
+    families: Ints  # of every source, from 0
 
-    def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def log_posterior(self, rows: Rows) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
         moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
         between, within = moved @ self.weight + self.bias, moved @ self.expert_weight + self.expert_bias
         return within_families(log_softmax(between, axis=1), within, self.families)
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """A plane through the log-odds of two sources at a row.
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+        """A plane through the log-odds of two sources at a row (D,).
 
         Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
-        the row, which is what integrated gradients give.
-
-        Parameters
-        ----------
-        row : ndarray of shape (D,)
-        source, rival : int
-
-        Returns
-        -------
-        centre, direction : ndarray of shape (D,), float64
-            ``(row - centre) @ direction`` plus the constant is the log-odds at the row.
-        constant : float
-            The log-odds at the centre.
+        the row, which is what integrated gradients give. Returns centre and direction, each (D,), and the log-odds at
+        the centre: ``(row - centre) @ direction`` plus that constant is the log-odds at the row.
         """
         centre = self.centre.astype(np.float64)
         moved = np.asarray(row, dtype=np.float64) - centre
@@ -82,9 +112,8 @@ class FamilyReadout:
     def _line(self, moved: Doubles, source: int) -> tuple[float, Doubles]:
         """Log-posterior of a source but for what all have, and its mean slope (D,) between the centre and there."""
         siblings = np.flatnonzero(self.families == self.families[source])
-        held = ((self.weight, self.bias), (self.expert_weight, self.expert_bias))
         masses, slopes = [], []
-        for weight, bias in held:
+        for weight, bias in ((self.weight, self.bias), (self.expert_weight, self.expert_bias)):
             some, start = weight[:, siblings].astype(np.float64), bias[siblings].astype(np.float64)
             rise = moved @ some
             slopes.append(some @ (WEIGHTS @ softmax(start + POINTS[:, None] * rise, axis=1)))
@@ -97,26 +126,8 @@ class FamilyReadout:
 def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> FamilyReadout:
     """Discriminants with weights of their own among the siblings of every family.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, D), float32
-        Training rows, those of ``base``.
-    labels : ndarray of shape (n,)
-    families : ndarray of shape (C,)
-        Family of every source.
-    base : LinearReadout
-        Of all sources; the experts begin at what it says.
-    penalty : float
-        On the weights that are added.
-
-    Returns
-    -------
-    FamilyReadout
-
-    Raises
-    ------
-    ValueError
-        If the penalty is not above 0.
+    The experts begin at what ``base`` says of all sources; the penalty is on what they add, ValueError if it is not
+    above 0.
     """
     mean, scale = standardiser(rows)
     weight, bias = base.weight.copy(), base.bias.copy()
@@ -135,21 +146,7 @@ def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout,
 
 
 def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> Floats:
-    """Siblings told apart by experts, families by somebody else.
-
-    Parameters
-    ----------
-    log_posteriors : ndarray of shape (n, C)
-        What a family has stays what it is here.
-    experts : ndarray of shape (n, C)
-        Scores, compared within a family alone.
-    families : ndarray of shape (C,)
-
-    Returns
-    -------
-    ndarray of shape (n, C), float32
-        Log-posteriors.
-    """
+    """Log-posteriors (n, C): families as ``log_posteriors`` share them, siblings as ``experts`` do."""
     order = np.argsort(families, kind="stable")
     starts = np.flatnonzero(np.diff(families[order], prepend=families.min() - 1))
     place = np.empty_like(order)

@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from backend.errors import AtlasError
+from backend.methods.readout import Floats, Labels, settings_text
 from backend.methods.sentence_encoder import Recipe, pool, recipe_of
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
 from backend.traces import whole_text
 
-Floats = npt.NDArray[np.float32]
 DEBERTA = "microsoft/deberta-v3-large"
 
 
@@ -35,53 +34,34 @@ DEBERTA = "microsoft/deberta-v3-large"
 class FinetuneSettings:
     """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
 
-    Attributes
-    ----------
-    kind : {'classifier', 'encoder'}
-        The architecture's own sequence classifier, or pooled states and a linear layer.
-    max_tokens, epochs, batch : int
-    learning_rate, head_rate : float
-        Of the encoder and of the linear layer; a classifier has one rate for all.
-    weight_decay : float
-        Not applied to biases and norms.
-    warmup : float
-        Share of the steps in which the rate rises; it falls linearly to zero afterwards.
-    clip : float
-        Largest norm of the gradient.
-    autocast : bool
-        Matrix products in bfloat16; the paper trains in float32.
-    checkpoint : int
-        Steps between checkpoints.
-    bucket : int
-        Batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
+    kind : the architecture's own sequence classifier, or an encoder's pooled states and a linear layer.
+    bucket : batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
         epoch still holds every row once, in a random order of batches.
-    dropout : float or None
-        In place of the rates that the model was published with; None keeps those. Without dropout of attention, a step
-        of 192 tokens takes two thirds of the time on a processor.
+    dropout : in place of the rates that the model was published with; None keeps those. Without dropout of attention, a
+        step of 192 tokens takes two thirds of the time on a processor.
     """
 
     kind: Literal["classifier", "encoder"] = "classifier"
     max_tokens: int = 256
     epochs: int = 2
     batch: int = 32
-    learning_rate: float = 6e-6
-    head_rate: float = 6e-6
-    weight_decay: float = 0.01
-    warmup: float = 0.06
-    clip: float = 1.0
-    autocast: bool = False
-    checkpoint: int = 250
+    learning_rate: float = 6e-6  # a classifier has one rate for all
+    head_rate: float = 6e-6  # of the linear layer on an encoder
+    weight_decay: float = 0.01  # not applied to biases and norms
+    warmup: float = 0.06  # share of the steps in which the rate rises; it falls linearly to zero afterwards
+    clip: float = 1.0  # largest norm of the gradient
+    autocast: bool = False  # matrix products in bfloat16; the paper trains in float32
+    checkpoint: int = 250  # steps between checkpoints
     bucket: int = 1
     dropout: float | None = None
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"FinetuneSettings(kind={self.kind!r}, max_tokens={self.max_tokens!r}, epochs={self.epochs!r}, "
-            f"batch={self.batch!r}, learning_rate={self.learning_rate!r}, head_rate={self.head_rate!r}, "
-            f"weight_decay={self.weight_decay!r}, warmup={self.warmup!r}, clip={self.clip!r}, "
-            f"autocast={self.autocast!r}, checkpoint={self.checkpoint!r}, bucket={self.bucket!r}, "
-            f"dropout={self.dropout!r})"
+        return settings_text(
+            self,
+            "FinetuneSettings",
+            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint "
+            "bucket dropout",
         )
 
 
@@ -126,27 +106,10 @@ class SequenceClassifier(nn.Module):
 
 
 def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings, seed: int) -> tuple[nn.Module, Any]:
-    """A model to train, and its tokenizer.
+    """A model to train, whose new layers come from ``seed``, and its tokenizer.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Registered name, hub id or folder.
-    classes : int
-    settings : FinetuneSettings
-    seed : int
-        Of the new layers.
-
-    Returns
-    -------
-    model : Module
-        ``model(input_ids, attention_mask)`` gives logits; float32, on the CPU.
-    tokenizer : Hugging Face tokenizer
-
-    Raises
-    ------
-    AtlasError
-        If the model is unknown, not here, or no encoder that can be trained so.
+    ``model(input_ids, attention_mask)`` gives logits, float32, on the CPU. AtlasError if the model is unknown, not
+    here, or no encoder that can be trained so.
     """
     if settings.kind == "encoder":
         proxy = describe(name_or_path)
@@ -214,19 +177,10 @@ def log_posteriors(
     device: torch.device,
     batch: int = 64,
 ) -> Floats:
-    """Log-posteriors of texts (n,): (n, C), float32; what is the same to the model is read once.
+    """Log-posteriors (n, C), float32, of texts; what is the same to the model is read once.
 
-    Parameters
-    ----------
-    logits : callable
-        Token ids and mask, each (B, T), to logits (B, C).
-    tokenizer : Hugging Face tokenizer
-    texts : sequence of str, length n
-    max_tokens : int
-        Where texts are cut, special tokens counted.
-    device : torch.device
-    batch : int
-        Texts in a pass.
+    ``logits`` takes token ids and mask, each (B, T), to logits (B, C); texts are cut at ``max_tokens``, special ones
+    counted.
     """
     places: dict[tuple[int, ...], int] = {}
     which = [places.setdefault(tuple(row), len(places)) for row in tokenise(tokenizer, texts, max_tokens)]
@@ -254,7 +208,7 @@ def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list
 def fine_tune(
     name_or_path: str,
     texts: Sequence[str],
-    labels: npt.NDArray[np.integer],
+    labels: Labels,
     classes: int,
     *,
     settings: FinetuneSettings,
@@ -266,32 +220,11 @@ def fine_tune(
 ) -> TrainedClassifier:
     """Train an encoder on texts, from its checkpoint where there is one.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Registered name, hub id or folder.
-    texts : sequence of str, length n
-    labels : ndarray of shape (n,)
-    classes : int
-    settings : FinetuneSettings
-    seed : int
-        Of the new layers, the order of texts and the dropout.
-    copies : sequence of sequence of str, length n each
-        Other forms of the same texts, cut short say; a batch takes one of the forms at random.
-    checkpoint : Path, optional
-        File to write every ``settings.checkpoint`` steps, and to go on from.
-    device : str or torch.device
-    progress : callable, optional
-        Called with (steps done, steps) after every step.
-
-    Returns
-    -------
-    TrainedClassifier
-
-    Raises
-    ------
-    AtlasError
-        If the model cannot be loaded, or the checkpoint belongs to another training.
+    seed : of the new layers, the order of texts and the dropout.
+    copies : other forms of the same texts, cut short say; a batch takes one of the forms at random.
+    checkpoint : file to write every ``settings.checkpoint`` steps, and to go on from.
+    progress : called with (steps done, steps) after every step.
+    AtlasError if the model cannot be loaded, or the checkpoint belongs to another training.
     """
     where = torch.device(device)
     model, tokenizer = load_classifier(name_or_path, classes, settings, seed)

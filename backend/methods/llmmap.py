@@ -8,7 +8,9 @@ an encoder of 1,024 dimensions and 100 sources the head has the 3,047,908 weight
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,40 +18,27 @@ import torch
 from torch import nn
 
 from backend.methods.probe import standardiser
+from backend.methods.readout import Floats, Labels, check_shapes, settings_text
 
-Floats = npt.NDArray[np.float32]
 RESPONSE_CHARACTERS = 650
 """How much of a response LLMmap reads."""
+_SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"}
 
 
 @dataclass(frozen=True)
 class LLMmapSettings:
-    """Shape and training of the head.
+    """Shape and training of the head."""
 
-    Attributes
-    ----------
-    width, blocks, heads : int
-        LLMmap's own shape.
-    epochs : int
-        Six, which the paper's release selected.
-    batch : int
-    learning_rate : float
-        Of Adam, LLMmap's own.
-    """
-
-    width: int = 384
+    width: int = 384  # this and the next two are LLMmap's own shape
     blocks: int = 3
     heads: int = 4
-    epochs: int = 6
+    epochs: int = 6  # which the paper's release selected
     batch: int = 64
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-4  # of Adam, LLMmap's own
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"LLMmapSettings(width={self.width!r}, blocks={self.blocks!r}, heads={self.heads!r}, "
-            f"epochs={self.epochs!r}, batch={self.batch!r}, learning_rate={self.learning_rate!r})"
-        )
+        return settings_text(self, "LLMmapSettings", "width blocks heads epochs batch learning_rate")
 
 
 class _Block(nn.Module):
@@ -70,15 +59,7 @@ class _Block(nn.Module):
 
 
 class LLMmapHead(nn.Module):
-    """Pairs of embeddings to logits.
-
-    Parameters
-    ----------
-    features : int
-        Dimension of a prompt's and a response's embedding together.
-    classes : int
-    settings : LLMmapSettings, optional
-    """
+    """Embeddings of a prompt and its response, ``features`` numbers together, to logits."""
 
     def __init__(self, features: int, classes: int, settings: LLMmapSettings | None = None) -> None:
         super().__init__()
@@ -111,6 +92,34 @@ class LLMmapModel:
         """Number of trained weights."""
         return sum(p.numel() for p in self.head.parameters())
 
+    n_parameters = parameters
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of coordinates and of sources."""
+        return self.head.enter.in_features, self.head.leave.out_features
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name."""
+        weights = {f"head.{name}": value.cpu().numpy() for name, value in self.head.state_dict().items()}
+        return {"mean": self.mean, "scale": self.scale, **weights}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> LLMmapModel:
+        """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts."""
+        sizes = check_shapes(_SHAPES, arrays)
+        single = {name: array.astype(np.float32) for name, array in arrays.items()}
+        weights = {
+            name.removeprefix("head."): torch.tensor(arrays[name]) for name in arrays if name.startswith("head.")
+        }
+        blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+        try:
+            head = LLMmapHead(sizes["D"], sizes["C"], LLMmapSettings(width=sizes["W"], blocks=len(blocks)))
+            head.load_state_dict(weights)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError("a member of kind llmmap has other parts") from error
+        return cls(head.eval(), single["mean"], single["scale"])
+
     @torch.inference_mode()
     def log_posterior(self, pairs: Floats, chunk: int = 4096) -> Floats:
         """Log-posteriors of pairs (n, features): (n, C), float32."""
@@ -125,36 +134,17 @@ class LLMmapModel:
 
 def fit_llmmap(
     pairs: Floats,
-    labels: npt.NDArray[np.integer],
+    labels: Labels,
     classes: int,
     *,
     seed: int,
     settings: LLMmapSettings | None = None,
     device: str | torch.device = "cpu",
 ) -> LLMmapModel:
-    """Train the head.
+    """Train the head on prompt and response embeddings side by side, (n, features), in evaluation mode afterwards.
 
-    Parameters
-    ----------
-    pairs : ndarray of shape (n, features)
-        Prompt embedding and response embedding side by side; they are standardised here, because the embeddings of
-        some encoders are of unit length and those that LLMmap was made for are not.
-    labels : ndarray of shape (n,)
-    classes : int
-    seed : int
-        Of the first weights and of the order of rows.
-    settings : LLMmapSettings, optional
-    device : str or torch.device
-
-    Returns
-    -------
-    LLMmapModel
-        In evaluation mode.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two rows, which a batch normalisation cannot work with.
+    They are standardised here, because the embeddings of some encoders are of unit length and those that LLMmap was
+    made for are not. ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
     """
     settings = settings or LLMmapSettings()
     if len(pairs) < 2:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import ndtr
 from torch import nn
 
 from backend.methods.probe import standardiser
+from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, settings_text
 from backend.proxies.reader import best_dtype
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Half = npt.NDArray[np.float16]
 LIMIT = 6.0
 """Standardised coordinates are held within so many deviations."""
 SAMPLED = 8
@@ -31,50 +28,30 @@ SAMPLED = 8
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Shape of the network and how it is trained.
-
-    Attributes
-    ----------
-    hidden : int
-    epochs, batch : int
-    rate : float
-        First learning rate of AdamW; it falls to zero along a cosine.
-    decay : float
-    dropout : float
-        Of hidden units; of coordinates half as much.
-    smoothing : float
-        Share of the label that is spread over all sources.
-    """
+    """Shape of the network and how it is trained."""
 
     hidden: int = 512
     epochs: int = 14
     batch: int = 512
-    rate: float = 1e-3
+    rate: float = 1e-3  # first learning rate of AdamW; it falls to zero along a cosine
     decay: float = 0.05
-    dropout: float = 0.4
-    smoothing: float = 0.05
+    dropout: float = 0.4  # of hidden units; of coordinates half as much
+    smoothing: float = 0.05  # share of the label that is spread over all sources
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"NetworkSettings(hidden={self.hidden!r}, epochs={self.epochs!r}, batch={self.batch!r}, "
-            f"rate={self.rate!r}, decay={self.decay!r}, dropout={self.dropout!r}, smoothing={self.smoothing!r})"
-        )
+        return settings_text(self, "NetworkSettings", "hidden epochs batch rate decay dropout smoothing")
 
 
 @dataclass(frozen=True)
-class NetworkReadout:
-    """A fitted network.
+class NetworkReadout(Arrays):
+    """A fitted network."""
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-    hidden_weight : ndarray of shape (H, D), float32
-    hidden_bias : ndarray of shape (H,), float32
-    weight : ndarray of shape (C, H), float32
-    bias : ndarray of shape (C,), float32
-    """
-
+    SHAPES: ClassVar = {
+        "mean": "D", "scale": "D", "hidden_weight": "HD",
+        "hidden_bias": "H", "weight": "CH", "bias": "C",
+    }  # fmt: skip
+    TRAINED: ClassVar = ("hidden_weight", "hidden_bias", "weight", "bias")
     mean: Floats
     scale: Floats
     hidden_weight: Floats
@@ -82,31 +59,22 @@ class NetworkReadout:
     weight: Floats
     bias: Floats
 
-    def log_posterior(self, rows: npt.NDArray[np.floating]) -> Floats:
+    def log_posterior(self, rows: Rows) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
         with torch.inference_mode():
-            x = nn.functional.linear(_standard(rows, self.mean, self.scale), *map(torch.from_numpy, self._first))
-            logits = nn.functional.linear(nn.functional.gelu(x), *map(torch.from_numpy, (self.weight, self.bias)))
+            inner, outer = (self.hidden_weight, self.hidden_bias), (self.weight, self.bias)
+            x = nn.functional.linear(_standard(rows, self.mean, self.scale), *map(torch.from_numpy, inner))
+            logits = nn.functional.linear(nn.functional.gelu(x), *map(torch.from_numpy, outer))
             out: Floats = torch.log_softmax(logits, 1).numpy()
         return out
 
-    def plane(self, row: npt.NDArray[np.floating], source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """The plane through the log-odds of two sources at a row and at the mean of the training rows.
 
         Every hidden unit and every clipped coordinate is replaced by the straight line between its values at the mean
         and at the row, which is what integrated gradients along the line between them give for one hidden layer.
-
-        Parameters
-        ----------
-        row : ndarray of shape (D,)
-        source, rival : int
-
-        Returns
-        -------
-        centre, direction : ndarray of shape (D,), float64
-            ``(row - centre) @ direction`` plus the constant is the log-odds at the row.
-        constant : float
-            The log-odds at the mean.
+        Returns centre and direction, each (D,), and the log-odds at the mean: ``(row - centre) @ direction`` plus that
+        constant is the log-odds at the row.
         """
         parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
         mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)
@@ -122,31 +90,11 @@ class NetworkReadout:
         direction = ((apart * slope) @ first) * kept / scale
         return mean, direction, float(apart @ at_mean + outer[source] - outer[rival])
 
-    @property
-    def _first(self) -> tuple[Floats, Floats]:
-        return self.hidden_weight, self.hidden_bias
-
 
 def fit_network(
     copies: Sequence[Half], rows: Ints, labels: Ints, classes: int, settings: NetworkSettings, seed: int
 ) -> NetworkReadout:
-    """Train on some rows, each seen at one of its lengths at a time.
-
-    Parameters
-    ----------
-    copies : sequence of ndarray of shape (n, D), float16
-        The same rows at every length.
-    rows : ndarray of shape (m,)
-        Training rows.
-    labels : ndarray of shape (n,)
-    classes : int
-    settings : NetworkSettings
-    seed : int
-
-    Returns
-    -------
-    NetworkReadout
-    """
+    """Train on some rows of ``copies``, the same (n, D) at every length; a batch takes one of the lengths."""
     rng = np.random.default_rng(seed)
     mean, scale = standardiser(np.concatenate([part[rows[::SAMPLED]] for part in copies]).astype(np.float32))
     truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
@@ -185,6 +133,6 @@ def _gelu(x: Doubles) -> Doubles:
     return out
 
 
-def _standard(rows: npt.NDArray[np.floating], mean: Floats, scale: Floats) -> torch.Tensor:
+def _standard(rows: Rows, mean: Floats, scale: Floats) -> torch.Tensor:
     moved = (np.asarray(rows, dtype=np.float32) - mean) / scale
     return torch.from_numpy(np.clip(moved, -LIMIT, LIMIT, out=moved))

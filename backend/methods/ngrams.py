@@ -1,69 +1,85 @@
-"""Word and character n-grams with logistic regression (beside the paper's Dynamic Baselines, which lack it).
+"""Hashed n-grams of words and characters: what is counted, how it weighs, and where in a text it lies.
 
-What can be told from surface wording alone, without any model: hashed n-gram counts of the response, TF-IDF weights
-from the training rows, and one convex fit that is run until it has converged. The prompt is left out, because
-it is the same for all sources.
+Nothing is learnt here, so that a text is counted once for all folds. Two hashes are in use: the baselines
+``ngram-word`` and ``ngram-char`` count as scikit-learn does; members of stacks count by arithmetic on whole arrays,
+where every unit (a word, a mark, a run of line ends; or a character) becomes a number, every n-gram a mixture of its
+numbers, and a bucket is the leading bits of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy import sparse
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
-from torch.nn.functional import embedding_bag
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
+from backend.methods.readout import Doubles, Floats, Ints, settings_text
+
+Words = npt.NDArray[np.uint64]
+Offsets = npt.NDArray[np.int64]
+Kind = Literal["word", "char"]
 Counts = Any
 """scipy.sparse.csr_matrix, which has no types that agree with arrays."""
+CHUNK = 2000
+_UNIT = re.compile(r"\w+|[^\w\s]|\n+")
+_BLANKS = re.compile(r"\s\s+")
+"""Runs that n-grams of characters take for one blank (scikit-learn's own rule)."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def weigh(counts: Counts, idf: Floats) -> Counts:
+    """TF-IDF with ``1 + log(tf)`` and rows of unit length; an empty row stays empty."""
+    rows = counts.tocsr(copy=True)
+    rows.data = (1 + np.log(rows.data)) * idf[rows.indices]
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    norms = np.sqrt(np.bincount(owner, rows.data.astype(np.float64) ** 2, minlength=rows.shape[0]))
+    rows.data = (rows.data / norms[owner]).astype(np.float32)
+    return rows
+
+
+def choose_columns(counts: Counts, most: int, fewest: int) -> tuple[Ints, Floats]:
+    """Buckets, ascending, that occur in most of the training rows, and in ``fewest`` of them at least; their IDF."""
+    documents = np.bincount(counts.indices, minlength=counts.shape[1])
+    frequent = np.flatnonzero(documents >= max(1, min(fewest, counts.shape[0])))
+    columns = np.sort(frequent[np.argsort(-documents[frequent], kind="stable")[:most]])
+    return columns, (np.log((1 + counts.shape[0]) / (1 + documents[columns])) + 1).astype(np.float32)
+
+
+def over_characters(length: int, starts: npt.NDArray[Any], stops: npt.NDArray[Any], values: Doubles) -> Doubles:
+    """Values shared evenly by the characters from ``starts`` to before ``stops``, summed for every one (length,)."""
+    edges = np.zeros(length + 1)
+    each = values / (stops - starts)
+    np.add.at(edges, starts, each)
+    np.add.at(edges, stops, -each)
+    out: Doubles = np.cumsum(edges)[:-1]
+    return out
 
 
 @dataclass(frozen=True)
 class NgramSettings:
-    """What is counted and how hard the fit is pulled to zero.
+    """What a baseline counts, and how hard its fit is pulled to zero."""
 
-    Attributes
-    ----------
-    analyzer : {'word', 'char'}
-    shortest, longest : int
-        Length of the n-grams, in words or characters.
-    pattern : str or None
-        What is a word; case is kept.
-    buckets : int
-        Size of the hash.
-    features : int
-        Buckets that are used: those that occur in most training rows.
-    c : float
-        Inverse strength of the penalty ``||W||^2 / (2 C N)``.
-    iterations : int
-        Upper limit; the fit stops earlier, when it has converged.
-    tolerance : float
-        Converged when no component of the gradient is larger.
-    """
-
-    analyzer: Literal["word", "char"]
-    shortest: int
+    analyzer: Kind
+    shortest: int  # length of the n-grams, in words or characters
     longest: int
-    pattern: str | None = None
+    pattern: str | None = None  # of a word; case stays
     buckets: int = 2**20
-    features: int = 30_000
-    c: float = 30.0
-    iterations: int = 300
-    tolerance: float = 3e-5
+    features: int = 30_000  # buckets in use: those that occur in most training rows
+    c: float = 30.0  # inverse strength of the penalty ||W||^2 / (2 C N)
+    iterations: int = 300  # at most
+    tolerance: float = 3e-5  # converged when no component of the gradient is larger
 
     def as_text(self) -> str:
-        """Words by which kept files name these settings; they never change."""
-        return (
-            f"NgramSettings(analyzer={self.analyzer!r}, shortest={self.shortest!r}, longest={self.longest!r}, "
-            f"pattern={self.pattern!r}, buckets={self.buckets!r}, features={self.features!r}, c={self.c!r}, "
-            f"iterations={self.iterations!r}, tolerance={self.tolerance!r})"
+        """Words by which files on disk name these settings; they never change."""
+        return settings_text(
+            self, "NgramSettings", "analyzer shortest longest pattern buckets features c iterations tolerance"
         )
 
 
@@ -76,50 +92,8 @@ CHARACTERS = NgramSettings("char", 3, 3, features=10_000)
 SETTINGS = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
 
 
-@dataclass(frozen=True)
-class NgramModel:
-    """A fitted classifier.
-
-    Attributes
-    ----------
-    columns : ndarray of shape (F,)
-        Buckets in use, ascending.
-    idf : ndarray of shape (F,), float32
-    weight : ndarray of shape (F, C), float32
-    bias : ndarray of shape (C,), float32
-    iterations : int
-        Steps until convergence, or until the limit.
-    """
-
-    columns: Ints
-    idf: Floats
-    weight: Floats
-    bias: Floats
-    iterations: int
-
-    def log_posterior(self, counts: Counts) -> Floats:
-        """Log-posteriors of hashed counts (n, buckets): (n, C), float32."""
-        out: Floats = log_softmax(weigh(counts[:, self.columns], self.idf) @ self.weight + self.bias, axis=1)
-        return out
-
-
-def count(texts: Iterable[str], settings: NgramSettings) -> Counts:
-    """Hashed n-gram counts; nothing is learnt, so every text may be counted at once.
-
-    Parameters
-    ----------
-    texts : iterable of str, length n
-    settings : NgramSettings
-
-    Returns
-    -------
-    scipy.sparse.csr_matrix of shape (n, buckets), float32
-    """
-    return vectorizer(settings).transform(texts)
-
-
 def vectorizer(settings: NgramSettings) -> HashingVectorizer:
-    """What takes a text apart into n-grams and hashes them."""
+    """Takes a text apart into n-grams and hashes them."""
     return HashingVectorizer(
         analyzer=settings.analyzer,
         ngram_range=(settings.shortest, settings.longest),
@@ -132,106 +106,162 @@ def vectorizer(settings: NgramSettings) -> HashingVectorizer:
     )
 
 
-def weigh(counts: Counts, idf: Floats) -> Counts:
-    """TF-IDF with ``1 + log(tf)`` and rows of unit length (empty rows stay empty)."""
-    rows = counts.tocsr(copy=True)
-    rows.data = (1 + np.log(rows.data)) * idf[rows.indices]
-    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    norms = np.sqrt(np.bincount(owner, rows.data.astype(np.float64) ** 2, minlength=rows.shape[0]))
-    rows.data = (rows.data / norms[owner]).astype(np.float32)
-    return rows
+def count(texts: Iterable[str], settings: NgramSettings) -> Counts:
+    """Hashed n-gram counts (n, buckets), float32, as scikit-learn has them."""
+    return vectorizer(settings).transform(texts)
 
 
-def fit_ngrams(counts: Counts, labels: npt.NDArray[np.integer], classes: int, settings: NgramSettings) -> NgramModel:
-    """Choose columns and weights on training rows and fit.
+def counted(method: str) -> dict[str, Any]:
+    """What a baseline counts, for a file that has to know it later."""
+    return {name: getattr(SETTINGS[method], name) for name in ("analyzer", "shortest", "longest", "pattern", "buckets")}
 
-    Parameters
-    ----------
-    counts : scipy.sparse.csr_matrix of shape (n, buckets)
-        From :func:`count`, training rows only.
-    labels : ndarray of shape (n,)
-    classes : int
-    settings : NgramSettings
 
-    Returns
-    -------
-    NgramModel
+def occurrences(text: str, settings: NgramSettings) -> tuple[Ints, Ints, Ints]:
+    """Bucket, start and stop of every n-gram that :func:`count` counts in a text without lone surrogates.
+
+    An n-gram covers the characters from its start to before its stop, blanks between its words included.
     """
-    documents = np.bincount(counts.indices, minlength=counts.shape[1])
-    # An n-gram of a single training row says nothing about other rows.
-    columns = np.argsort(-documents, kind="stable")[: settings.features]
-    columns = np.sort(columns[documents[columns] >= min(2, counts.shape[0])])
-    idf = (np.log((1 + counts.shape[0]) / (1 + documents[columns])) + 1).astype(np.float32)
-    rows = weigh(counts[:, columns], idf)
-    weight, bias, steps = fit_softmax(
-        rows, labels, classes, c=settings.c, iterations=settings.iterations, tolerance=settings.tolerance
-    )
-    return NgramModel(columns, idf, weight, bias, steps)
+    grams = vectorizer(settings).build_analyzer()(text)
+    if not grams:
+        nothing = np.empty(0, dtype=np.intp)
+        return nothing, nothing, nothing
+    if settings.analyzer == "word":
+        units = [found.span() for found in re.finditer(settings.pattern or "", text)]
+    else:
+        units = _character_spans(text)
+    lengths = range(settings.shortest, settings.longest + 1)
+    spans = [(units[at][0], units[at + length - 1][1]) for length in lengths for at in range(len(units) - length + 1)]
+    hasher = FeatureHasher(settings.buckets, input_type="string", alternate_sign=False, dtype=np.float32)
+    buckets = hasher.transform([gram] for gram in grams).indices.astype(np.intp)
+    starts, stops = np.array(spans, dtype=np.intp).T
+    assert len(buckets) == len(starts), "an n-gram without a place"
+    return buckets, starts, stops
 
 
-def fit_softmax(
-    rows: Counts,
-    labels: npt.NDArray[np.integer],
-    classes: int,
-    *,
-    c: float,
-    iterations: int = 300,
-    tolerance: float = 3e-5,
-) -> tuple[Floats, Floats, int]:
-    """Minimise mean cross-entropy plus ``||W||^2 / (2 C N)`` over sparse rows by L-BFGS; the bias is not penalised.
-
-    Parameters
-    ----------
-    rows : scipy.sparse matrix of shape (n, F)
-    labels : ndarray of shape (n,)
-    classes : int
-    c : float
-    iterations : int
-    tolerance : float
-
-    Returns
-    -------
-    weight : ndarray of shape (F, C), float32
-    bias : ndarray of shape (C,), float32
-    steps : int
-    """
-    n, width = rows.shape
-    rows = rows.astype(np.float32).tocsr()
-    forth, back = multiplier(rows), multiplier(rows.T.tocsr())
-    order, truth = torch.arange(n), torch.from_numpy(np.asarray(labels, dtype=np.int64))
-    pull = 1.0 / (c * n)
-
-    def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-        # The products, which take most of the time, are in float32; the minimiser itself works in float64.
-        single = torch.from_numpy(flat.astype(np.float32)).view(width + 1, classes)
-        posterior = torch.log_softmax(forth(single[:width]).add_(single[width]), 1)
-        loss = -float(posterior[order, truth].double().mean())
-        error = posterior.exp_()
-        error[order, truth] -= 1
-        error /= n
-        slope = np.concatenate([back(error).numpy().ravel(), error.sum(0).numpy()]).astype(np.float64)
-        weight = flat[: width * classes]
-        slope[: width * classes] += pull * weight
-        return loss + 0.5 * pull * float(np.vdot(weight, weight)), slope
-
-    found = minimize(
-        objective,
-        np.zeros((width + 1) * classes),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": iterations, "maxcor": 10, "gtol": tolerance, "ftol": 1e-7, "maxls": 30},
-    )
-    best = found.x.reshape(width + 1, classes).astype(np.float32)
-    return best[:width].copy(), best[width].copy(), int(found.nit)
+def _character_spans(text: str) -> list[tuple[int, int]]:
+    """Characters, a run of blanks as one."""
+    out: list[tuple[int, int]] = []
+    at = 0
+    for run in _BLANKS.finditer(text):
+        out += [(i, i + 1) for i in range(at, run.start())]
+        out.append(run.span())
+        at = run.end()
+    return [*out, *((i, i + 1) for i in range(at, len(text)))]
 
 
-def multiplier(rows: Counts) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What multiplies sparse rows by a dense matrix: every row is a weighted bag of the matrix's rows.
+@dataclass(frozen=True)
+class SoftmaxSettings:
+    """How much a member of a stack learns from n-grams, and how fast."""
 
-    Bags are summed by vector instructions on all threads; benchmarks/fit_ngrams.py has it beside sparse products.
-    """
-    edges, columns = (torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices))
-    values = torch.from_numpy(rows.data)
-    return lambda dense: embedding_bag(
-        columns, dense, edges, mode="sum", per_sample_weights=values, include_last_offset=True
-    )
+    features: int = 60_000  # buckets in use: those that occur in most training rows
+    epochs: int = 4
+    batch: int = 512
+    rate: float = 0.05  # first learning rate; it falls to zero along a cosine
+    decay: float = 3e-6  # pull of every weight towards zero, added to its gradient
+
+    def as_text(self) -> str:
+        """Words by which files on disk name these settings; they never change."""
+        return settings_text(self, "SoftmaxSettings", "features epochs batch rate decay")
+
+
+@dataclass(frozen=True)
+class GramKind:
+    """N-grams of one kind, as members of a stack read them."""
+
+    kind: Kind
+    lengths: tuple[int, ...]  # units in an n-gram
+    bits: int  # of a bucket's number
+    settings: SoftmaxSettings
+
+    def as_text(self) -> str:
+        """Words by which files on disk name this kind; they never change."""
+        return (
+            f"GramKind(kind={self.kind!r}, lengths={self.lengths!r}, bits={self.bits!r}, "
+            f"settings={self.settings.as_text()})"
+        )
+
+    def counts(self, texts: Sequence[str]) -> Counts:
+        """Counts (n, buckets) of texts without lone surrogates."""
+        return count_grams(texts, self.kind, self.lengths, self.bits)
+
+
+GRAMS: Mapping[str, GramKind] = {
+    "word": GramKind("word", (1, 2, 3), 22, SoftmaxSettings()),
+    "char": GramKind("char", (2, 3, 4), 21, SoftmaxSettings()),
+}
+KIND, LENGTHS, BITS = GRAMS["word"].kind, GRAMS["word"].lengths, GRAMS["word"].bits
+"""What live attribution counts."""
+
+
+def counts_of(texts: Sequence[str]) -> Counts:
+    """Counts (n, buckets) of the word n-grams that live attribution reads."""
+    return GRAMS["word"].counts(texts)
+
+
+def count_grams(texts: Sequence[str], kind: Kind, lengths: Sequence[int], bits: int) -> Counts:
+    """Counts (n, 2 ** bits), float32, of hashed n-grams of so many units; case stays, and columns of a row ascend."""
+    parts = []
+    for low in range(0, len(texts), CHUNK):
+        units, offsets = (_words if kind == "word" else _characters)(texts[low : low + CHUNK])
+        parts.append(_counted(units, offsets, lengths, bits))
+    return sparse.vstack(parts, format="csr") if parts else _counted(*_words([]), lengths, bits)
+
+
+def gram_spans(text: str, kind: Kind, lengths: Sequence[int], bits: int) -> tuple[Offsets, Offsets, Offsets]:
+    """Start, stop and bucket of every n-gram of a text: the occurrences that :func:`count_grams` counts."""
+    units, _ = (_words if kind == "word" else _characters)([text])
+    if kind == "word":
+        edges = np.array([found.span() for found in _UNIT.finditer(text)], dtype=np.int64).reshape(-1, 2)
+    else:
+        edges = np.arange(len(units))[:, None] + np.array([0, 1])
+    starts, stops, buckets = [], [], []
+    for length in lengths:
+        hashed = _hashed(units, length, bits)
+        starts.append(edges[: len(hashed), 0])
+        stops.append(edges[length - 1 : length - 1 + len(hashed), 1])
+        buckets.append(hashed)
+    return np.concatenate(starts), np.concatenate(stops), np.concatenate(buckets)
+
+
+def _words(texts: Sequence[str]) -> tuple[Words, Offsets]:
+    known: dict[str, int] = {}
+    flat: list[int] = []
+    offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+    for i, text in enumerate(texts):
+        for unit in _UNIT.findall(text):
+            code = known.get(unit)
+            if code is None:
+                code = known[unit] = zlib.crc32(unit.encode("utf-8", "replace"))
+            flat.append(code)
+        offsets[i + 1] = len(flat)
+    return np.array(flat, dtype=np.uint64), offsets
+
+
+def _characters(texts: Sequence[str]) -> tuple[Words, Offsets]:
+    parts = [np.frombuffer(text.encode("utf-32-le", "replace"), dtype="<u4") for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    return np.concatenate(parts).astype(np.uint64), offsets
+
+
+def _counted(units: Words, offsets: Offsets, lengths: Sequence[int], bits: int) -> Counts:
+    owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    keys = []
+    for length in lengths:
+        buckets = _hashed(units, length, bits)
+        starts = len(buckets)
+        inside = owner[:starts] == owner[length - 1 : length - 1 + starts]
+        keys.append((owner[:starts][inside] << bits) | buckets[inside])
+    found, counts = np.unique(np.concatenate(keys), return_counts=True)
+    edges = np.searchsorted(found >> bits, np.arange(len(offsets)))
+    columns = (found & ((1 << bits) - 1)).astype(np.int32)
+    return sparse.csr_matrix((counts.astype(np.float32), columns, edges), shape=(len(offsets) - 1, 1 << bits))
+
+
+def _hashed(units: Words, length: int, bits: int) -> Offsets:
+    """Bucket of the n-gram that begins at every unit, across the borders of texts too."""
+    starts = max(len(units) - length + 1, 0)
+    mixed = np.full(starts, length, dtype=np.uint64)
+    for place in range(length):
+        mixed = (mixed ^ units[place : place + starts]) * _MIX  # wraps around, as a hash may
+        mixed ^= mixed >> np.uint64(29)
+    return ((mixed * _MIX) >> np.uint64(64 - bits)).astype(np.int64)

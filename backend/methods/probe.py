@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-Floats = npt.NDArray[np.float32]
+from backend.methods.readout import Arrays, Doubles, Floats, Labels, Rows, settings_text
+
 STD_FLOOR = 1e-6
 
 
@@ -29,10 +30,7 @@ class ProbeSettings:
 
     def as_text(self) -> str:
         """Words by which kept files name these settings; they never change."""
-        return (
-            f"ProbeSettings(steps={self.steps!r}, horizon={self.horizon!r}, learning_rate={self.learning_rate!r}, "
-            f"final_share={self.final_share!r}, c={self.c!r})"
-        )
+        return settings_text(self, "ProbeSettings", "steps horizon learning_rate final_share c")
 
     def rate(self, step: int) -> float:
         """Learning rate of a step (0-based)."""
@@ -41,72 +39,44 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True)
-class LinearProbe:
-    """A fitted standardiser and linear head.
+class LinearProbe(Arrays):
+    """A fitted standardiser and linear head."""
 
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (D,), float32
-        Standardiser of the training rows; the scale is the population standard deviation, at least 1e-6.
-    weight : ndarray of shape (D, C), float32
-    bias : ndarray of shape (C,), float32
-    """
-
-    mean: Floats
-    scale: Floats
+    SHAPES: ClassVar = {"mean": "D", "scale": "D", "weight": "DC", "bias": "C"}
+    mean: Floats  # of the training rows
+    scale: Floats  # their population standard deviation, at least 1e-6
     weight: Floats
     bias: Floats
 
-    def log_posterior(self, fingerprints: npt.NDArray[np.floating]) -> Floats:
-        """Log-posteriors of fingerprints.
-
-        Parameters
-        ----------
-        fingerprints : ndarray of shape (n, D)
-
-        Returns
-        -------
-        ndarray of shape (n, C), float32
-        """
+    def log_posterior(self, fingerprints: Rows) -> Floats:
+        """Log-posteriors (n, C), float32, of fingerprints (n, D)."""
         x = torch.from_numpy((fingerprints.astype(np.float32) - self.mean) / self.scale)
         logits = torch.addmm(torch.from_numpy(self.bias), x, torch.from_numpy(self.weight))
         out: Floats = torch.log_softmax(logits, -1).numpy()
         return out
 
+    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
+        """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
+        return linear_plane(self.mean, self.scale, self.weight, self.bias, source, rival)
 
-def standardiser(rows: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+
+def linear_plane(
+    centre: Floats, scale: Floats | np.float32, weight: Floats, bias: Floats, source: int, rival: int
+) -> tuple[Doubles, Doubles, float]:
+    """Centre, direction and constant of the log-odds of two sources by weights (D, C) on standardised rows."""
+    direction = (weight[:, source].astype(np.float64) - weight[:, rival]) / scale
+    return centre.astype(np.float64), direction, float(bias[source]) - float(bias[rival])
+
+
+def standardiser(rows: Rows) -> tuple[Floats, Floats]:
     """Mean and population standard deviation of (n, D) training rows, each of shape (D,)."""
     mean = rows.mean(0, dtype=np.float64)
     std = rows.std(0, dtype=np.float64)
     return mean.astype(np.float32), np.maximum(std, STD_FLOOR).astype(np.float32)
 
 
-def fit_probe(
-    fingerprints: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.integer],
-    classes: int,
-    settings: ProbeSettings | None = None,
-) -> LinearProbe:
-    """Fit the probe.
-
-    Parameters
-    ----------
-    fingerprints : ndarray of shape (n, D)
-        Training rows, not standardised.
-    labels : ndarray of shape (n,), integers in 0 .. classes - 1
-    classes : int
-        Number of sources ``C``.
-    settings : ProbeSettings, optional
-
-    Returns
-    -------
-    LinearProbe
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or a label is out of range.
-    """
+def fit_probe(fingerprints: Rows, labels: Labels, classes: int, settings: ProbeSettings | None = None) -> LinearProbe:
+    """Fit the probe to fingerprints (n, D), not standardised; ValueError if a label is missing or out of range."""
     if len(fingerprints) != len(labels) or not len(labels):
         raise ValueError(f"{len(fingerprints)} fingerprints and {len(labels)} labels: need as many, and at least one")
     if labels.min() < 0 or labels.max() >= classes:
@@ -121,25 +91,13 @@ def fit_probe(
 def descend(
     x: torch.Tensor, y: torch.Tensor, classes: int, settings: ProbeSettings
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The 40 Adam steps on standardised rows.
+    """Weights (D, C) and bias (C,), float32, after the 40 Adam steps on standardised rows ``x`` (n, D).
 
-    Parameters
-    ----------
-    x : Tensor of shape (n, D)
-        float32; bfloat16 is faster and good enough to compare layers.
-    y : Tensor of shape (n,), int64
-    classes : int
-    settings : ProbeSettings
-
-    Returns
-    -------
-    weight : Tensor of shape (D, C), float32
-    bias : Tensor of shape (C,), float32
+    bfloat16 for ``x`` is faster and good enough to compare layers.
     """
     n, d = x.shape
     parameters = torch.zeros(d + 1, classes)
-    first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
-    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    moments = torch.zeros_like(parameters), torch.zeros_like(parameters)
     transposed = x.t()
     rows = torch.arange(n)
     gradient = torch.empty_like(parameters)
@@ -151,8 +109,18 @@ def descend(
         gradient[:d] = transposed @ error.to(x.dtype)
         gradient[:d] += parameters[:d] / (settings.c * n)
         gradient[d] = error.sum(0)
-        first.lerp_(gradient, 1 - beta1)
-        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        unbiased = second.sqrt() / math.sqrt(1 - beta2 ** (step + 1)) + eps
-        parameters.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))
+        adam_step(parameters, gradient, moments, step, settings)
     return parameters[:d].contiguous(), parameters[d].contiguous()
+
+
+def adam_step(
+    values: torch.Tensor, slope: torch.Tensor, moments: tuple[torch.Tensor, torch.Tensor], step: int,
+    settings: ProbeSettings,
+) -> None:  # fmt: skip
+    """One step of Adam in place; ``moments`` are the running means of slopes and of their squares."""
+    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    first, second = moments
+    first.lerp_(slope, 1 - beta1)
+    second.mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
+    unbiased = second.sqrt() / math.sqrt(1 - beta2 ** (step + 1)) + eps
+    values.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))

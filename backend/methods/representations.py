@@ -1,22 +1,164 @@
-"""What a head reads of a block: which stored vectors of a trajectory, and what every token adds to each of them.
+"""Representations of a trajectory: what a head reads of a block, and the paper's matched controls of it.
 
 All but the maximum are weighted sums of token states (paper, Spectral Trajectory Encoding, Matched
-Temporal-Representation Controls and Development-Stage Aggregation Alternatives); of the maximum, every coordinate
-is what one token has.
+Temporal-Representation Controls and Development-Stage Aggregation Alternatives): the mean (DCT mode 0), the final
+state, the coordinate-wise maximum, their pairs, two, four and eight DCT modes, and one or two learned mixtures of the
+eight modes. Coordinates are standardised one by one, so a representation is a choice of columns of one array.
+
+A mixture's head h puts weights ``a_h / |a_h|`` on the eight standardised mode blocks; they start one-hot at mode h and
+are trained with the probe by the same 40 steps. A mixed probe is a probe over all eight modes whose weight matrix is
+``V_m = sum_h w_hm W_h``, so that no mixed row is ever made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import torch
 
-from backend.methods.temporal import MODES, REPRESENTATIONS, VECTORS
+from backend.methods.probe import ProbeSettings, adam_step, descend, standardiser
+from backend.methods.readout import Doubles, Floats, Labels, Rows
 from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS, dct_weights, position_weights
 
-Doubles = npt.NDArray[np.float64]
+MODES = 8
+_MAXIMUM, _FINAL = MODES, MODES + 1
+VECTORS = MODES + 2
+"""d-sized vectors of a stored row: eight modes, maximum, final state."""
+REPRESENTATIONS: Mapping[str, tuple[int, ...]] = {
+    "temporal-mean": (0,),
+    "temporal-final": (_FINAL,),
+    "temporal-max": (_MAXIMUM,),
+    "temporal-mean-final": (0, _FINAL),
+    "temporal-mean-max": (0, _MAXIMUM),
+    "temporal-final-max": (_FINAL, _MAXIMUM),
+    "dct-q2": (0, 1),
+    "dct-q4": tuple(range(4)),
+    "dct-q8": tuple(range(8)),
+}
+"""Method id to vectors of a stored row."""
+MIXTURES: Mapping[str, int] = {"mixture-1": 1, "mixture-2": 2}
+"""Method id to heads."""
+
+
+@dataclass(frozen=True)
+class TemporalEvidence:
+    """Out-of-fold results of the controls, by method."""
+
+    log_posteriors: dict[str, Floats]  # (n, C)
+    mixtures: dict[str, pd.DataFrame]  # columns fold, head, mode, weight; the weights of a head have unit length
+
+
+def temporal_evidence(
+    rows: Rows,
+    labels: Labels,
+    folds: Labels,
+    classes: int,
+    methods: Collection[str] = (*REPRESENTATIONS, *MIXTURES),
+    *,
+    settings: ProbeSettings | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> TemporalEvidence:
+    """Fit every control in every outer fold; rows are standardised once a fold for all of them.
+
+    ``rows`` (n, 10 * d) hold eight modes, maximum and final state of one block; ``progress`` is called with every
+    method.
+    """
+    settings = settings or ProbeSettings()
+    d = rows.shape[1] // VECTORS
+    out = {method: np.empty((len(labels), classes), dtype=np.float32) for method in methods}
+    weights: dict[str, list[pd.DataFrame]] = {method: [] for method in methods if method in MIXTURES}
+    y = torch.from_numpy(labels.astype(np.int64))
+    for fold in np.unique(folds):
+        test = folds == fold
+        seen, unseen = _standardised(rows, ~test, test, d)
+        for method in methods:
+            if method in MIXTURES:
+                width = MODES * d
+                mixture, weight, bias = descend_mixture(
+                    seen[:, :width], y[~test], classes, MIXTURES[method], MODES, settings
+                )
+                weight = spread(mixture, weight)
+                logits = torch.addmm(bias, unseen[:, :width], weight)
+                weights[method].append(_tidy(mixture, int(fold)))
+            else:
+                vectors = REPRESENTATIONS[method]
+                weight, bias = descend(_columns(seen, vectors, d), y[~test], classes, settings)
+                logits = torch.addmm(bias, _columns(unseen, vectors, d), weight)
+            out[method][test] = torch.log_softmax(logits, -1).numpy()
+            if progress:
+                progress(method)
+    return TemporalEvidence(out, {method: pd.concat(parts, ignore_index=True) for method, parts in weights.items()})
+
+
+def descend_mixture(
+    x: torch.Tensor, y: torch.Tensor, classes: int, heads: int, modes: int, settings: ProbeSettings
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Adam on mixture weights and probe together, over standardised mode blocks ``x`` (n, modes * d).
+
+    Returns mixture (heads, modes), rows of unit length, weight (heads * d, classes), which the penalty falls on, and
+    bias.
+    """
+    n = len(x)
+    d = x.shape[1] // modes
+    mixture = torch.eye(modes)[:heads].clone()
+    probe = torch.zeros(heads * d + 1, classes)
+    slopes = (torch.empty_like(mixture), torch.empty_like(probe))
+    moments = [(torch.zeros_like(slope), torch.zeros_like(slope)) for slope in slopes]
+    rows, transposed = torch.arange(n), x.t()
+    for step in range(settings.steps):
+        length = mixture.norm(dim=1, keepdim=True)
+        unit, weight = mixture / length, probe[:-1].view(heads, d, classes)
+        error = torch.softmax(torch.addmm(probe[-1], x, spread(unit, probe[:-1])), -1)
+        error[rows, y] -= 1.0
+        error /= n
+        by_mode = (transposed @ error).view(modes, d * classes)
+        slopes[1][:-1] = (unit @ by_mode).view(heads * d, classes) + probe[:-1] / (settings.c * n)
+        slopes[1][-1] = error.sum(0)
+        along = weight.reshape(heads, d * classes) @ by_mode.t()
+        slopes[0].copy_((along - unit * (unit * along).sum(1, keepdim=True)) / length)
+        for values, slope, moment in zip((mixture, probe), slopes, moments, strict=True):
+            adam_step(values, slope, moment, step, settings)
+    return mixture / mixture.norm(dim=1, keepdim=True), probe[:-1].contiguous(), probe[-1].contiguous()
+
+
+def spread(mixture: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Weights of a probe over all modes that does what mixing first and (heads * d, C) weights after do."""
+    heads, modes = mixture.shape
+    by_head = weight.reshape(heads, -1)
+    return (mixture.t() @ by_head).view(modes * (weight.shape[0] // heads), weight.shape[1])
+
+
+def _standardised(
+    rows: Rows, train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_], d: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Training and test rows in float32, a vector at a time, so that no second copy of all of them is made."""
+    seen = np.empty((int(train.sum()), rows.shape[1]), dtype=np.float32)
+    unseen = np.empty((int(test.sum()), rows.shape[1]), dtype=np.float32)
+    for low in range(0, rows.shape[1], d):
+        part = rows[:, low : low + d].astype(np.float32)
+        mean, scale = standardiser(part[train])
+        seen[:, low : low + d] = (part[train] - mean) / scale
+        unseen[:, low : low + d] = (part[test] - mean) / scale
+    return torch.from_numpy(seen), torch.from_numpy(unseen)
+
+
+def _columns(x: torch.Tensor, vectors: Sequence[int], d: int) -> torch.Tensor:
+    """Columns of some vectors, without a copy where they lie side by side."""
+    if list(vectors) == list(range(vectors[0], vectors[-1] + 1)):
+        return x[:, vectors[0] * d : (vectors[-1] + 1) * d]
+    return torch.cat([x[:, v * d : (v + 1) * d] for v in vectors], 1)
+
+
+def _tidy(mixture: torch.Tensor, fold: int) -> pd.DataFrame:
+    heads, modes = mixture.shape
+    head, mode = np.divmod(np.arange(heads * modes), modes)
+    return pd.DataFrame({"fold": fold, "head": head, "mode": mode, "weight": mixture.double().numpy().ravel()})
+
+
 STORED: Mapping[str, int] = {
     "full": FINGERPRINT_MODES,
     "temporal": VECTORS,
@@ -29,25 +171,17 @@ MAXIMUM = ("temporal", MODES)
 
 @dataclass(frozen=True)
 class Form:
-    """Coordinates of a block, in the order in which a head has them.
+    """Coordinates of a block, in the order in which a head has them."""
 
-    Attributes
-    ----------
-    variant : str
-        Kind of stored row, one of :data:`STORED`.
-    vectors : tuple of int
-        Its d-sized vectors.
-    """
-
-    variant: str
-    vectors: tuple[int, ...]
+    variant: str  # kind of stored row, one of :data:`STORED`
+    vectors: tuple[int, ...]  # its d-sized vectors
 
     @property
     def stored(self) -> Form:
         """All of the stored row."""
         return Form(self.variant, tuple(range(STORED[self.variant])))
 
-    def columns(self, rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def columns(self, rows: Rows) -> Rows:
         """The part of stored rows (n, STORED[variant] * d) that is read, (n, len(vectors) * d)."""
         d = rows.shape[1] // STORED[self.variant]
         first, last = self.vectors[0], self.vectors[-1]
@@ -67,7 +201,7 @@ class Form:
             weights = np.stack([*weights, np.full(length, np.nan), last])
         return [None if (self.variant, vector) == MAXIMUM else weights[vector] for vector in self.vectors]
 
-    def of_states(self, states: npt.NDArray[np.floating]) -> Doubles:
+    def of_states(self, states: Rows) -> Doubles:
         """What is read of a trajectory (T, d), (1, len(vectors) * d), without the rounding of stored rows."""
         trajectory = np.asarray(states, dtype=np.float64)
         parts = [

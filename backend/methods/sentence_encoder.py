@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from backend.errors import AtlasError
+from backend.methods.llmmap import RESPONSE_CHARACTERS
+from backend.methods.readout import Floats, Ints
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import Proxy, describe, load_model, locate, proxy_hash
-from backend.traces import whole_text
+from backend.traces import VIEWS, Trace, view_text, whole_text
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
 Pooling = Literal["mean", "cls", "last"]
 MAX_TOKENS = 512
 DEFAULT_ENCODER = "minilm-l6"
@@ -31,21 +30,11 @@ DEFAULT_ENCODER = "minilm-l6"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How states become one vector.
+    """How states become one vector."""
 
-    Attributes
-    ----------
-    pooling : {'mean', 'cls', 'last'}
-        Mean over all tokens (special ones too), first token, or last token.
-    normalise : bool
-        To unit length.
-    max_tokens : int
-        Where texts are cut, special tokens counted.
-    """
-
-    pooling: Pooling = "mean"
-    normalise: bool = True
-    max_tokens: int = MAX_TOKENS
+    pooling: Pooling = "mean"  # over all tokens, special ones too, the first or the last
+    normalise: bool = True  # to unit length
+    max_tokens: int = MAX_TOKENS  # where texts are cut, special tokens counted
 
     def as_text(self) -> str:
         """Words by which kept files name this recipe; they never change."""
@@ -57,24 +46,7 @@ CARDS = {"minilm-l6": Recipe("mean", True, 256)}
 
 
 def recipe_of(key: str, folder: Path) -> Recipe:
-    """The recipe of an encoder.
-
-    Parameters
-    ----------
-    key : str
-        Registered name.
-    folder : Path
-        Its model folder.
-
-    Returns
-    -------
-    Recipe
-
-    Raises
-    ------
-    AtlasError
-        If it pools in a way that is not known here.
-    """
+    """The recipe of a registered encoder in its model folder; AtlasError if it pools in an unknown way."""
     if key in CARDS:
         return CARDS[key]
     if not (folder / "modules.json").is_file():
@@ -107,19 +79,7 @@ def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
-    """One vector a text.
-
-    Parameters
-    ----------
-    states : Tensor of shape (B, T, d)
-    mask : Tensor of shape (B, T)
-        1 for tokens, 0 for padding on the right.
-    recipe : Recipe
-
-    Returns
-    -------
-    Tensor of shape (B, d), float32
-    """
+    """One vector a text, (B, d), float32, of states (B, T, d) where the mask (B, T) is 1; padding is on the right."""
     states = states.float()
     if recipe.pooling == "cls":
         vectors = states[:, 0]
@@ -134,21 +94,8 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
 class SentenceEncoder:
     """A frozen encoder, ready to embed.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Registered name, hub id or folder.
-    device : str
-        'auto' takes CUDA where there is one.
-    dtype : torch.dtype, optional
-        Type of the matrix products, by default what the processor is best at; weights stay in float32.
-
-    Attributes
-    ----------
-    proxy : Proxy
-    recipe : Recipe
-    width : int
-        Dimension ``d``.
+    device : 'auto' takes CUDA where there is one.
+    dtype : of the matrix products, by default what the processor is best at; weights stay in float32.
     """
 
     def __init__(
@@ -172,16 +119,7 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> Floats:
-        """Embed texts.
-
-        Parameters
-        ----------
-        texts : sequence of str, length n
-
-        Returns
-        -------
-        ndarray of shape (n, d), float32
-        """
+        """Embeddings (n, d), float32, of texts."""
         ids = self.tokenizer([whole_text(text) for text in texts], truncation=True, max_length=self.recipe.max_tokens)[
             "input_ids"
         ]
@@ -205,47 +143,23 @@ class SentenceEncoder:
 
 @dataclass(frozen=True)
 class EmbeddingKey:
-    """What a kept array holds.
-
-    Attributes
-    ----------
-    benchmark : str
-    panel : str
-        Which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'.
-    texts : str
-        Hash over all texts in row order.
-    rows : int
-        Number of texts.
-    """
+    """What a kept array holds."""
 
     benchmark: str
-    panel: str
-    texts: str
-    rows: int
+    panel: str  # which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'
+    texts: str  # hash over all texts in row order
+    rows: int  # number of texts
 
 
 class EmbeddingCache:
-    """Embeddings of one set of texts by one encoder on disk: an array and a byte a row that says whether it is there.
-
-    Parameters
-    ----------
-    encoder : SentenceEncoder
-    key : EmbeddingKey
-    root : Path
-        Cache folder.
-    """
+    """Embeddings of texts by one encoder on disk: an array, and a byte a row that says whether it is there."""
 
     def __init__(self, encoder: SentenceEncoder, key: EmbeddingKey, root: Path) -> None:
         self.encoder, self.key = encoder, key
         self.path = root / "embeddings" / encoder.proxy.key / key.benchmark / key.panel
         identity = {
-            "benchmark": key.benchmark,
-            "panel": key.panel,
-            "texts": key.texts,
-            "rows": key.rows,
-            "pooling": encoder.recipe.pooling,
-            "normalise": encoder.recipe.normalise,
-            "max_tokens": encoder.recipe.max_tokens,
+            **{name: getattr(key, name) for name in ("benchmark", "panel", "texts", "rows")},
+            **{name: getattr(encoder.recipe, name) for name in ("pooling", "normalise", "max_tokens")},
             "encoder": proxy_hash(encoder.name),
             "dtype": str(encoder.dtype),
             "width": encoder.width,
@@ -271,17 +185,9 @@ class EmbeddingCache:
     def complete(
         self, texts: Sequence[str], rows: Ints, progress: Callable[[int], None] | None = None, chunk: int = 512
     ) -> None:
-        """Compute and keep the rows that are not there yet.
+        """Compute and keep the rows (n,) that are not there yet; an interruption loses ``chunk`` of them at most.
 
-        Parameters
-        ----------
-        texts : sequence of str, length n
-        rows : ndarray of shape (n,)
-            Row of every text.
-        progress : callable, optional
-            Called with a number of rows that are at hand.
-        chunk : int
-            Rows that an interruption may lose.
+        ``progress`` is called with a number of rows that are at hand.
         """
         array, done = np.load(self._array, mmap_mode="r+"), np.load(self._done, mmap_mode="r+")
         todo = np.flatnonzero(done[rows] == 0)
@@ -297,14 +203,39 @@ class EmbeddingCache:
                 progress(len(part))
 
     def take(self, rows: Ints) -> Floats:
-        """Kept embeddings of rows (n,): (n, d), float32, rounded to float16 as they lie on disk.
-
-        Raises
-        ------
-        ValueError
-            If one of them has not been computed.
-        """
+        """Embeddings (n, d) of rows (n,), rounded to float16 as on disk; ValueError if one is not there yet."""
         if not np.load(self._done, mmap_mode="r")[rows].all():
             raise ValueError(f"some of {len(rows)} embeddings are missing in {self.path}")
         out: Floats = np.load(self._array, mmap_mode="r")[rows].astype(np.float32)
         return out
+
+
+PAIR = "pair"
+"""Prompt and beginning of the response, one after the other."""
+
+
+def reads_of(encoder: str, what: str) -> str:
+    """Name under which a reader asks for embeddings: the encoder, and an input view or :data:`PAIR`."""
+    return f"{encoder}:{what}"
+
+
+def beginning(trace: Trace) -> str:
+    """The part of a response that LLMmap reads."""
+    return trace.response[:RESPONSE_CHARACTERS]
+
+
+def embed(encoder: SentenceEncoder, what: str, traces: Sequence[Trace]) -> Floats:
+    """Embeddings of an input view (n, d), or of :data:`PAIR` (n, 2 d), rounded as on disk; else ValueError."""
+    if what == PAIR:
+        prompts = list(dict.fromkeys(trace.prompt for trace in traces))
+        place = {prompt: i for i, prompt in enumerate(prompts)}
+        asked = encoder.embed(prompts)[[place[trace.prompt] for trace in traces]]
+        return np.concatenate([asked, _rounded(encoder.embed([beginning(trace) for trace in traces]))], axis=1)
+    view = next((view for view in VIEWS if view == what), None)
+    if view is None:
+        raise ValueError(f"'{what}' of a trace is not embedded")
+    return _rounded(encoder.embed([view_text(trace, view)[1] for trace in traces]))
+
+
+def _rounded(values: Floats) -> Floats:
+    return values.astype(np.float16).astype(np.float32)

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import log_softmax
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.methods.readout import Doubles, Floats, Ints, Labels, Rows
 
 EDGES = (24, 48, 96, 192)
 """First numbers of response tokens of every length band but the first."""
@@ -28,20 +26,10 @@ ROWS = 40_000
 """Rows that weights are fitted on at most, evenly drawn; a few numbers need no more."""
 
 
-def cells_of(tokens: npt.NDArray[np.integer], texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
-    """Cell of every response.
+def cells_of(tokens: Labels, texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
+    """Cell (n,) of every response by the tokens (n,) that the proxy read.
 
-    Parameters
-    ----------
-    tokens : ndarray of shape (n,)
-        Response tokens that the proxy read.
-    texts : sequence of str, length n
-    edges : sequence of int, ascending
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Length band, plus the number of bands where the text does not end as a finished one does.
+    It is the length band, plus the number of bands where the text does not end as a finished one does.
     """
     band = np.searchsorted(np.asarray(edges), tokens, side="right")
     unfinished = np.fromiter((not text.rstrip().endswith(ENDINGS) for text in texts), dtype=bool, count=len(texts))
@@ -51,14 +39,9 @@ def cells_of(tokens: npt.NDArray[np.integer], texts: Sequence[str], edges: Seque
 
 @dataclass(frozen=True)
 class Stack:
-    """Fitted weights.
+    """Fitted weights."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (cells, M), float64
-    """
-
-    weights: Doubles
+    weights: Doubles  # (cells, M) float64
 
     def log_posterior(self, members: Sequence[Floats], cells: Ints) -> Floats:
         """Log-posteriors (n, C), float32, from those of the members, (n, C) each, and the cells of the rows (n,)."""
@@ -70,21 +53,11 @@ class Stack:
 
 
 def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: int, pull: float = 200.0) -> Stack:
-    """Weights of all cells by maximum likelihood.
+    """Weights of all cells by maximum likelihood; a cell without rows has those of all rows together.
 
-    Parameters
-    ----------
-    members : sequence of ndarray of shape (n, C)
-        Log-posteriors of rows that the members were not trained on.
-    truth, cells : ndarray of shape (n,)
-    cell_count : int
-    pull : float
-        Strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from chance.
-
-    Returns
-    -------
-    Stack
-        A cell without rows has the weights of all rows together.
+    members : (n, C) each, log-posteriors of rows that the members were not trained on.
+    pull : strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from
+        chance.
     """
     some = np.arange(len(truth)) if len(truth) <= ROWS else np.linspace(0, len(truth) - 1, ROWS).astype(np.intp)
     start = np.full(len(members), 1.0 / len(members))
@@ -100,16 +73,7 @@ def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: i
 
 
 def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: float) -> Doubles:
-    """Weights (M,) with the highest penalised likelihood, by Newton steps from the prior; the problem is convex.
-
-    Parameters
-    ----------
-    members : sequence of ndarray of shape (n, C)
-    truth : ndarray of shape (n,)
-    prior : ndarray of shape (M,)
-    pull : float
-        Weight of ``|w - prior|^2 / 2`` beside the summed log-likelihood.
-    """
+    """Weights (M,) with the highest likelihood less ``pull |w - prior|^2 / 2``, a convex problem, by Newton steps."""
     rows = np.arange(len(truth))
     relative = np.stack([member - member[rows, truth][:, None] for member in members], axis=2)
 
@@ -142,3 +106,47 @@ def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: fl
         if gain < 1e-6 * max(1.0, abs(value)):
             break
     return weights
+
+
+START = (0.0, -4.0)
+"""Logarithm of the factor, log-odds of the share."""
+BOUNDS = ((-9.0, 7.0), (-14.0, 0.0))
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Posterior of a group: ``(1 - misread) softmax(scale * scores) + misread / C``."""
+
+    scale: float
+    misread: float  # share of the groups, at most one half
+
+    def log_posterior(self, scores: Rows) -> Doubles:
+        """Calibrated log-posteriors of scores (G, C); the order of the sources stays."""
+        share = np.exp(log_softmax(self.scale * np.asarray(scores, dtype=np.float64), axis=1))
+        out: Doubles = np.log((1 - self.misread) * share + self.misread / share.shape[1])
+        return out
+
+
+def fit_confidence(scores: Rows, truth: Ints) -> Confidence:
+    """Factor and share with the highest likelihood on held-out groups, by L-BFGS.
+
+    A factor alone is not enough where a few sources are misread altogether: whatever is certain and wrong makes it so
+    timid that it suits nobody. ``scores`` (G, C) are sums of log-posteriors, up to a constant a row.
+    """
+    classes = scores.shape[1]
+    relative = np.asarray(scores, dtype=np.float64) - scores[np.arange(len(truth)), truth][:, None]
+
+    def loss(at: Doubles) -> tuple[float, Doubles]:
+        scale, misread = np.exp(at[0]), expit(at[1])
+        logits = scale * relative
+        top = logits.max(1, keepdims=True)
+        share = np.exp(logits - top)
+        total = share.sum(1, keepdims=True)
+        right = np.exp(-(np.log(total) + top)[:, 0])
+        held = (1 - misread) * right + misread / classes
+        by_scale = (1 - misread) * right * scale * (share / total * relative).sum(1) / held
+        by_share = misread * (1 - misread) * (right - 1 / classes) / held
+        return float(-np.log(held).mean()), np.array([by_scale.mean(), by_share.mean()])
+
+    found = minimize(loss, np.array(START), jac=True, method="L-BFGS-B", bounds=BOUNDS)
+    return Confidence(float(np.exp(found.x[0])), float(expit(found.x[1])))

@@ -16,27 +16,20 @@ import numpy.typing as npt
 import torch
 
 from backend.methods.fine_tuning import TrainedClassifier, log_posteriors
+from backend.methods.readout import Floats, Half, check_shapes
 from backend.methods.sentence_encoder import SentenceEncoder, pool
 
-Floats = npt.NDArray[np.float32]
-Half = npt.NDArray[np.float16]
 TUNED = "tuned"
-"""What is asked of an encoder, in place of an embedding (:func:`backend.methods.embedded.reads_of`)."""
+"""What is asked of an encoder, in place of an embedding (:func:`backend.methods.sentence_encoder.reads_of`)."""
 _INNER, _WEIGHT, _BIAS, _CUT = "encoder.", "head.weight", "head.bias", "max_tokens"
 
 
 @dataclass(frozen=True)
 class Texts:
-    """What a tuned encoder reads: n texts, and the encoder that it started from.
-
-    Attributes
-    ----------
-    encoder : SentenceEncoder
-    texts : sequence of str, length n
-    """
+    """What a tuned encoder reads: n texts, and the encoder that it started from."""
 
     encoder: SentenceEncoder
-    texts: Sequence[str]
+    texts: Sequence[str]  # length n
 
     def __getitem__(self, rows: npt.NDArray[np.intp]) -> Texts:
         """Some of the texts."""
@@ -45,22 +38,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class TunedEncoder:
-    """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states.
+    """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states."""
 
-    Attributes
-    ----------
-    weights : mapping of str to ndarray, float16
-        Every weight of the encoder by its name; a pooling layer that nobody reads is left out.
-    weight : ndarray of shape (C, d), float16
-    bias : ndarray of shape (C,), float16
-    max_tokens : int
-        Where texts are cut, special tokens counted.
-    """
-
-    weights: Mapping[str, Half]
-    weight: Half
-    bias: Half
-    max_tokens: int
+    weights: Mapping[str, Half]  # of the encoder by name; a pooling layer that nobody reads is left out
+    weight: Half  # (C, d)
+    bias: Half  # (C,)
+    max_tokens: int  # where texts are cut, special tokens counted
 
     @classmethod
     def of(cls, trained: TrainedClassifier) -> TunedEncoder:
@@ -72,20 +55,15 @@ class TunedEncoder:
         }
         return cls.from_arrays(arrays | {_CUT: np.array(trained.settings.max_tokens)})
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Every number, by name."""
         inner = {f"{_INNER}{name}": array for name, array in self.weights.items()}
         return {**inner, _WEIGHT: self.weight, _BIAS: self.bias, _CUT: np.array(self.max_tokens)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
-        """What :meth:`arrays` told; of the head the caller has looked at the shape.
-
-        Raises
-        ------
-        KeyError or ValueError
-            If there are other parts, or parts of other types.
-        """
+        """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts, or of other types."""
+        check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
         weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
         inner = {name.removeprefix(_INNER): held for name, held in arrays.items() if name.startswith(_INNER)}
         if len(arrays) != len(inner) + 3:
@@ -93,6 +71,16 @@ class TunedEncoder:
         if any(held.dtype != np.float16 for held in (weight, bias, *inner.values())) or cut.dtype.kind != "i":
             raise ValueError("a member of kind tuned has parts of the wrong type")
         return cls(inner, weight, bias, int(cut))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width of the encoder, and number of sources."""
+        return self.weight.shape[1], self.weight.shape[0]
+
+    @property
+    def n_parameters(self) -> int:
+        """Trained weights."""
+        return sum(array.size for array in (*self.weights.values(), self.weight, self.bias))
 
     def fits(self, encoder: SentenceEncoder) -> bool:
         """Whether an encoder has weights of these names and shapes, and room for a text."""

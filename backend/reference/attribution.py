@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 from backend.errors import AtlasError
+from backend.methods.registry import form_of, of_part
 from backend.protocol import READER_PAPER
 from backend.reference.files import (
     ACCURACIES,
@@ -33,7 +34,7 @@ FINGERPRINT = "dct_dc_ac_fullrank"
 COMPONENTS = NAMES["components"]
 SCANS = NAMES["scans"]
 TEMPORAL = NAMES["temporal"]
-BLOCKS = {READER_PAPER: "dc-ac", "reader-dc": "dc", "reader-ac": "ac"}
+BLOCKS = {method: form_of(method) for method in (READER_PAPER, *of_part("components"))}
 AVERAGE = "mean4"  # Stands for the proxy where the release compares means over the four main ones.
 
 

@@ -26,7 +26,7 @@ from backend.reference.results_findings import SIMPLE
 from backend.store.result_queries import matching_rows
 
 WHOLE, FIT = "fused", "seconds to fit a fold"
-OTHERS = frozenset({*BASELINES, *CONTROLS, READER_PAPER, "deberta", "encoder"})  # no readouts
+OTHERS = frozenset({*BASELINES, *CONTROLS, READER_PAPER})  # no readouts
 COMMAND, COST_COMMAND = (f"python -m jobs evaluate --stage {stage}" for stage in ("readouts", "cost"))
 
 

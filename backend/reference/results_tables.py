@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import duckdb
 
-from backend.methods.registry import STATES
+from backend.methods.registry import METHODS
 from backend.protocol import READER_PAPER
 from backend.reference.files import ROSTER
 from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Cell, Printed, Row, Table
@@ -246,7 +246,7 @@ def command_for(table: Table, ours: str) -> str:
         return f"{MAP},ur"
     if method == READER_PAPER or EVALUATE not in table.command:
         return table.command.replace("attribution,baselines", "attribution")
-    stage = "controls" if method in STATES else "baselines"
+    stage = "controls" if method in METHODS and METHODS[method].stage == "controls" else "baselines"
     return f"{EVALUATE} {stage}{',stress' if 'stress' in table.command else ''} --method {method}"
 
 

@@ -18,7 +18,7 @@ from dash import Dash
 import atlas.data
 from atlas import drawing, shell
 from atlas.application import create_application
-from atlas.data import QueryCache, method_group
+from atlas.data import QueryCache
 from atlas.pages import (
     attribute,
     attribution,
@@ -34,6 +34,7 @@ from atlas.pages import (
 from atlas.pages.compare import readers
 from atlas.state import View
 from backend.geometry.maps import METHODS as MAP_METHODS
+from backend.methods.registry import group_of
 from backend.store import queries
 from backend.store.database import open_work, publish
 from backend.store.relationships import relationship_pairs
@@ -379,9 +380,7 @@ def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: QueryCa
     assert list(groups) == ["Measured here · READER", "Measured here · Baselines", "Published · READER"]
     assert groups["Measured here · Baselines"] == ["ngram-word"]
     assert groups["Measured here · READER"][0].startswith("reader-paper/")
-    kinds = {
-        name: method_group(name) for name in ("reader-paper", "dc", "reader-dc", "dct-q4", "mean-final", "dna", "x")
-    }
+    kinds = {name: group_of(name) for name in ("reader-paper", "dc", "reader-dc", "dct-q4", "mean-final", "dna", "x")}
     assert kinds == {
         "reader-paper": "READER",
         "dc": "READER, parts and other readouts",

@@ -30,7 +30,7 @@ from backend.evaluations.stages import EvaluateOptions, attribution
 from backend.evaluations.stages.readers import KeptReader
 from backend.evaluations.stages.readout_members import Plan, fit_seconds, member_folder
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngrams import GRAMS
 from backend.store.database import open_work
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import Trace

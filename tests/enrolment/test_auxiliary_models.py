@@ -22,8 +22,8 @@ from backend.errors import AtlasError
 from backend.methods.ensemble import Ensemble, Member, model_arrays, model_of
 from backend.methods.fine_tuning import ENCODER, TrainedClassifier, fine_tune
 from backend.methods.head import Head
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.ngram_readouts import fit_grams
+from backend.methods.ngrams import GRAMS, SoftmaxSettings
 from backend.methods.probe import fit_probe
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS

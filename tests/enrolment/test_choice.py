@@ -21,7 +21,7 @@ from backend.enrolment.validation_lookup import validation_of
 from backend.evaluations.corpus import Corpus, read_corpus
 from backend.evaluations.readouts import scores_shape
 from backend.methods.ensemble import Ensemble
-from backend.methods.quantised_ngrams import counts_of
+from backend.methods.ngrams import counts_of
 from backend.protocol import FOLDS, balance_rows
 from backend.proxies.reader import Reader
 from backend.traces import Trace

@@ -15,7 +15,7 @@ from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.stages import baseline_methods, baselines
 from backend.evaluations.stages.baseline_methods import assemble, score_fold
-from backend.methods.random import random_guess
+from backend.methods.baselines import random_guess
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from jobs.__main__ import main
 from tests.fake_release import fake_release

@@ -30,7 +30,7 @@ from backend.fingerprints import cache_folder
 from backend.methods.fine_tuning import FinetuneSettings
 from backend.methods.head import KINDS
 from backend.methods.network import NetworkSettings, fit_network
-from backend.methods.ngram_kinds import GRAMS
+from backend.methods.ngrams import GRAMS
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.protocol import FOLDS
 from backend.statistics import holm
@@ -237,13 +237,13 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
     assert names["encoder-lengths", "minilm-l6"][1] == ["tuned-minilm-l6@pooled"]
     assert set(names["fused-tuned", "a"][1]) - set(names["fused", "a"][1]) == {"tuned-minilm-l6@pooled"}
     assert names["fused-text-tuned", None][1] == ["tuned-minilm-l6@pooled", "word@pooled"]
-    assert {method for method, _ in names} <= set(readouts.METHODS)
+    assert {method for method, _ in names} <= set(readouts.READOUTS)
     plan = plan_of(EvaluateOptions("a", ["ur"], ["165-way"], members="a:2+1,b:3,word,char"))
     assert plan.blocks == {"a": (1, 2), "b": (3,)} and plan.grams == ("word", "char") and plan.network is None
     names = stacks_of(plan)
     assert set(names) >= {("lda", "a"), ("lda", "b"), ("fused-states", "a+b"), ("fused-text", None), ("fused", "a+b")}
     assert len(names["fused", "a+b"][1]) == 8
-    assert {method for method, _ in names} <= set(readouts.METHODS)
+    assert {method for method, _ in names} <= set(readouts.READOUTS)
     texts = plan_of(EvaluateOptions("a", ["ur"], ["165-way"], members="word,minilm-l6:tuned"))
     assert not texts.blocks and list(stacks_of(texts)) == [
         ("ngram-word-lengths", None), ("encoder-lengths", "minilm-l6"), ("fused-text-tuned", None)

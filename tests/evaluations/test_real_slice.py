@@ -94,16 +94,13 @@ from backend.inference.unknown_source import (
     without_columns,
 )
 from backend.inference.validation import calibration_frame
-from backend.methods.confidence import Confidence, fit_confidence
-from backend.methods.dna import distances, dna_vectors
+from backend.methods.baselines import MATCHERS, distances, dna_vectors, match_rates
 from backend.methods.domain_adaptation import balanced
-from backend.methods.matching import MATCHERS, match_rates
-from backend.methods.ngram_counts import count_grams
-from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
-from backend.methods.ngrams import WORDS, count, fit_ngrams
+from backend.methods.ngram_readouts import fit_grams, fit_ngrams
+from backend.methods.ngrams import WORDS, SoftmaxSettings, count, count_grams
 from backend.methods.probe import ProbeSettings, descend, fit_probe
-from backend.methods.stack import CELLS, EDGES, ENDINGS, cells_of
-from backend.methods.temporal import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
+from backend.methods.representations import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
+from backend.methods.stack import CELLS, EDGES, ENDINGS, Confidence, cells_of, fit_confidence
 from backend.protocol import CLEAN, fold_of_prompts
 from backend.proxies.encoding import Encoded, cut_responses
 from backend.proxies.reader import Reader, Readout

@@ -24,7 +24,7 @@ from backend.evaluations.relationships import (
 )
 from backend.extraction import BENCH_A
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
-from backend.methods.matching import MATCHERS, match_rates
+from backend.methods.baselines import MATCHERS, match_rates
 from backend.proxies.reader import Readout
 from backend.statistics import holm
 from jobs.__main__ import main as run_job

@@ -7,8 +7,8 @@ import pytest
 from scipy.linalg import sqrtm
 
 from backend.evaluations.readouts import aligned_load
-from backend.methods.alignment import fit_alignments
-from backend.methods.moments import Moments, moments_of
+from backend.methods.discriminant import Moments, moments_of
+from backend.methods.domain_adaptation import fit_alignments
 from backend.protocol import FOLDS
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from backend.methods.confidence import Confidence, fit_confidence
+from backend.methods.stack import Confidence, fit_confidence
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 
 

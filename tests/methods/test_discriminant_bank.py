@@ -7,9 +7,8 @@ import pytest
 from scipy.special import log_softmax
 
 from backend.evaluations.readout_bank import bank_posteriors, serve_banks
-from backend.methods.discriminant import LinearReadout, fit_discriminant
+from backend.methods.discriminant import LinearReadout, fit_discriminant, moments_of
 from backend.methods.discriminant_bank import make_bank
-from backend.methods.moments import moments_of
 from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 

@@ -16,10 +16,9 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
-from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
-from backend.methods.quantised_ngrams import coded, counts_of
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
+from backend.methods.ngram_readouts import coded, fit_grams
+from backend.methods.ngrams import SoftmaxSettings, counts_of
 from backend.methods.stack import CELLS
 from backend.proxies.reader import Reader
 from backend.traces import Trace

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.methods.dna import distances, dna_vectors
+from backend.methods.baselines import distances, dna_vectors
 from tests import twins
 
 

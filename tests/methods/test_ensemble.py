@@ -16,16 +16,16 @@ from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.methods.discriminant import LinearReadout
-from backend.methods.embedded import PAIR, beginning, embed, reads_of
 from backend.methods.ensemble import Ensemble, Member
 from backend.methods.estimators import ShrinkageDiscriminant
 from backend.methods.head import Head
 from backend.methods.llmmap import LLMmapSettings, fit_llmmap
 from backend.methods.network import LIMIT, NetworkReadout, NetworkSettings, fit_network
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
+from backend.methods.ngram_readouts import fit_grams
+from backend.methods.ngrams import GRAMS, SoftmaxSettings
 from backend.methods.probe import LinearProbe, fit_probe
 from backend.methods.representations import FORMS, STORED
+from backend.methods.sentence_encoder import PAIR, beginning, embed, reads_of
 from backend.methods.stack import CELLS
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader, Readout

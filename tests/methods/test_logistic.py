@@ -8,10 +8,9 @@ from scipy.optimize import check_grad
 from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
-from backend.methods import logistic as regression
+from backend.methods import family_experts as regression
 from backend.methods.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
-from backend.methods.family_experts import fit_experts, within_families
-from backend.methods.logistic import fit_regression, minimum
+from backend.methods.family_experts import fit_experts, fit_regression, minimum, within_families
 from backend.methods.probe import fit_probe, standardiser
 
 CLASSES, WIDTH = 6, 9

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.evaluations.relationships import METRICS, SPLITS, read_pairs, task_of
-from backend.methods.matching import MATCHERS, first_characters, first_word, match_rates
+from backend.methods.baselines import MATCHERS, first_characters, first_word, match_rates
 
 TEXTS = st.text(alphabet=st.sampled_from(" \n\tab,\u00a0é"), max_size=12)
 

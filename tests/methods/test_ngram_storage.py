@@ -22,9 +22,16 @@ from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample, enrolment_of_traces
 from backend.errors import AtlasError
 from backend.methods.head import Head
-from backend.methods.ngram_spans import character_odds, occurrences
-from backend.methods.ngram_storage import CodedNgrams, code_ngrams, counted, keep_ngrams, read_ngrams
-from backend.methods.ngrams import SETTINGS, NgramModel, count, fit_ngrams
+from backend.methods.ngram_readouts import (
+    CodedNgrams,
+    NgramModel,
+    character_odds,
+    code_ngrams,
+    fit_ngrams,
+    keep_ngrams,
+    read_ngrams,
+)
+from backend.methods.ngrams import SETTINGS, count, counted, occurrences
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.traces import Trace

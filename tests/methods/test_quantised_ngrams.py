@@ -7,13 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.methods.discriminant import fit_discriminant
-from backend.methods.discriminant_bank import make_bank
-from backend.methods.discriminants_and_ngrams import NgramBank
-from backend.methods.moments import moments_of
-from backend.methods.ngram_counts import count_grams, gram_spans
-from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams
-from backend.methods.quantised_ngrams import BITS, KIND, LENGTHS, coded, counts_of
+from backend.methods.discriminant import fit_discriminant, moments_of
+from backend.methods.discriminant_bank import NgramBank, make_bank
+from backend.methods.ngram_readouts import coded, fit_grams
+from backend.methods.ngrams import BITS, KIND, LENGTHS, SoftmaxSettings, count_grams, counts_of, gram_spans
 from backend.methods.stack import CELLS, Stack
 
 WORDS = ("alpha", "beta", "gamma", "delta", "…", "\n\n", "\U0001f600", "née", "it's")

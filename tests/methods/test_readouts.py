@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from backend.methods.discriminant import fit_discriminant
+from backend.methods.discriminant import fit_discriminant, merged, moments_of, within_scatter
 from backend.methods.estimators import GramClassifier, NetworkClassifier, ShrinkageDiscriminant, StackClassifier
-from backend.methods.moments import merged, moments_of, within_scatter
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_counts import count_grams
-from backend.methods.ngram_softmax import SoftmaxSettings, fit_grams, weighed
+from backend.methods.ngram_readouts import fit_grams
+from backend.methods.ngrams import SoftmaxSettings, count_grams, weigh
 from backend.methods.stack import cells_of, fit_stack, fit_weights
 
 
@@ -138,7 +137,7 @@ def test_word_grams_know_case_marks_and_line_ends_and_do_not_depend_on_company()
 
 def test_rows_are_weighed_to_unit_length_and_empty_ones_stay_empty():
     counts = count_grams(["a a b", "", "c"], "word", (1,), 12)
-    rows = weighed(counts, np.ones(counts.shape[1], dtype=np.float32))
+    rows = weigh(counts, np.ones(counts.shape[1], dtype=np.float32))
     assert np.allclose(np.sqrt(rows.multiply(rows).sum(1)).ravel(), [1, 0, 1])
     tied = np.sort(rows[0].data)
     assert tied[1] / tied[0] == pytest.approx(1 + np.log(2), rel=1e-5)

@@ -10,7 +10,7 @@ import torch
 
 from backend.evaluations.attribution import out_of_fold
 from backend.methods.probe import ProbeSettings, fit_probe
-from backend.methods.temporal import (
+from backend.methods.representations import (
     MIXTURES,
     MODES,
     REPRESENTATIONS,

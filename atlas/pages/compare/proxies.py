@@ -9,7 +9,7 @@ import pandas as pd
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import METHOD_NAMES, QueryCache, method_group
+from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots, plots
 from atlas.figures.attribution import rate_text
@@ -18,7 +18,7 @@ from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, lines
 from atlas.state import View
 from atlas.theme import Plot
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
 from backend.protocol import READER_PAPER
 from backend.store import comparison_queries, queries
 
@@ -32,10 +32,7 @@ VIEWS: Mapping[str, Series] = {
     "ur": Series("prompt and response", "circle", 1, 0),
     "r": Series("response alone", "diamond", -1, 1),
 }
-FORMS = (
-    *("temporal-mean", "temporal-final", "temporal-max", "temporal-mean-final", "temporal-mean-max"),
-    *("temporal-final-max", "mixture-1", "mixture-2", "dct-q2", "dct-q4", "dct-q8"),
-)
+FORMS = tuple(sorted(of_part("temporal"), key=lambda method: method.startswith("dct-")))
 """Forms over time in the order of the paper's table."""
 FORM_NAMES = {**METHOD_NAMES, "dct-q2": "DC–AC (2 DCT modes)"}
 CONTROLS = "python -m jobs evaluate --stage controls"
@@ -341,7 +338,7 @@ def cost(cache: QueryCache, view: View) -> FigureView:
     drawn = frame.assign(
         name=[names[reader["reader"]] for reader in readers],
         label=[_label(reader, names) for reader in readers],
-        kind=[method_group(method) for method in frame["method"]],
+        kind=[group_of(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
         value=frame["accuracy"],
         told=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],

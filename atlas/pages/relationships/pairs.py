@@ -14,6 +14,7 @@ from atlas.figures import relationships as figures
 from atlas.figures.attribution import rate_text
 from atlas.pages import pieces
 from atlas.state import PROTOCOLS, View
+from backend.methods.registry import RELATED, names
 from backend.protocol import READER_PAPER
 from backend.store import relationships as store
 
@@ -27,7 +28,7 @@ SCORE_WORDS = {
 COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "Distance"}
 MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai": "DeepSeek", "microsoft": "Phi"}
 """Family of the atlas for the organisation that a parent model is published by."""
-METHODS = {READER_PAPER: "READER", "dna": "LLM-DNA", "mpt": "MPT", "phylolm": "PhyloLM"}
+METHODS = {method: names()[method] for method in RELATED}
 COUNT_MISTAKEN = 40
 ORIENTED = (
     ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "

@@ -40,10 +40,9 @@ from backend.inference.validation import (
     stop_frame,
     validation_arrays,
 )
-from backend.methods.discriminant import LinearReadout, fit_discriminant
-from backend.methods.moments import Moments, merged, moments_of
+from backend.methods.discriminant import LinearReadout, Moments, fit_discriminant, merged, moments_of
 from backend.methods.probe import fit_probe, standardiser
-from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, reader_id
+from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, of_part, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.store.audit_queries import validation
 from backend.store.queries import selected_layers
@@ -58,7 +57,7 @@ PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 VALIDATION = "validation.npz"
-PROBED = (READER_PAPER, "reader-dc", "reader-ac")  # Readers that are the paper's probe on a spectral block
+PROBED = (READER_PAPER, *of_part("components"))  # Readers that are the paper's probe on a spectral block
 Write = Callable[[pd.DataFrame, str, str], None]  # Receives rows, their part and their condition
 
 

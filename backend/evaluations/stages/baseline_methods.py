@@ -18,13 +18,12 @@ from tqdm import tqdm
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import keep_model, model_file
 from backend.fingerprints import cache_folder
-from backend.methods.embedded import beginning
+from backend.methods.baselines import random_guess
 from backend.methods.fine_tuning import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
-from backend.methods.ngram_storage import STEPS, code_ngrams, keep_ngrams, ngram_file
-from backend.methods.ngrams import SETTINGS, count, fit_ngrams
+from backend.methods.ngram_readouts import STEPS, code_ngrams, fit_ngrams, keep_ngrams, ngram_file
+from backend.methods.ngrams import SETTINGS, count
 from backend.methods.probe import ProbeSettings, fit_probe
-from backend.methods.random import random_guess
 from backend.methods.sentence_encoder import (
     CARDS,
     DEFAULT_ENCODER,
@@ -32,6 +31,7 @@ from backend.methods.sentence_encoder import (
     EmbeddingKey,
     Recipe,
     SentenceEncoder,
+    beginning,
     recipe_of,
 )
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
@@ -44,8 +44,6 @@ Floats = npt.NDArray[np.float32]
 if TYPE_CHECKING:
     from backend.evaluations.stages.baselines import Material
 
-METHODS = ("random", "ngram-word", "ngram-char", "dna", "llmmap", "deberta", "encoder")
-QUICK = METHODS[:5]  # What runs by default: everything but fine-tuning
 MODELS = tuple(model_file(fold) for fold in range(FOLDS))
 CHECKPOINTS = "checkpoints"  # Subfolder that goes when a fold is done
 Predict = Callable[[str, Ints], Floats]  # Name of a panel and rows of it to log-posteriors of shape (rows, C)
@@ -127,7 +125,7 @@ class Method:
 
 
 def method_of(name: str, views: Sequence[View], model: str | None) -> list[Method]:
-    """The readers that a name of :data:`METHODS` means, with an encoder in place of the default one."""
+    """The readers that the name of a baseline means, with an encoder in place of the default one."""
     if name == "random":
         return [Method(name, None, None, "Random guessing", "uniform on the simplex", None, _random)]
     if name in SETTINGS:

@@ -28,8 +28,6 @@ from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.baseline_methods import (
     CHECKPOINTS,
-    METHODS,
-    QUICK,
     Fit,
     Method,
     Notes,
@@ -39,6 +37,7 @@ from backend.evaluations.stages.baseline_methods import (
     truncation_tokenizer,
 )
 from backend.extraction import records_hash
+from backend.methods.registry import BASELINES, QUICK
 from backend.output_files import write
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import LIMITS, cut_responses
@@ -111,9 +110,9 @@ class Material:
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Evaluate the methods on every roster; without ``--method`` those that need no fine-tuning."""
-    unknown = [name for name in options.methods if name not in METHODS]
+    unknown = [name for name in options.methods if name not in BASELINES]
     if unknown:
-        raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(METHODS)}")
+        raise AtlasError(f"There is no baseline '{', '.join(unknown)}'", f"Choose from {', '.join(BASELINES)}")
     rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
     material = Material(release, len(release.roster(rosters[-1])), options.limit)
     for name in options.methods or QUICK:

@@ -49,7 +49,8 @@ from backend.evaluations.controls import (
 )
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import fold_layers
-from backend.methods.temporal import MIXTURES, REPRESENTATIONS, temporal_evidence
+from backend.methods.registry import CONTROLS, title_of
+from backend.methods.representations import MIXTURES, REPRESENTATIONS, temporal_evidence
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import blocks_of
 from backend.store.queries import selected_layers
@@ -58,32 +59,7 @@ from backend.store.writers import write_reader
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
-NAMES: Mapping[str, str] = {
-    "reader-dc": "READER, DC only",
-    "reader-ac": "READER, first AC only",
-    "temporal-mean": "All-token mean",
-    "temporal-final": "Final token",
-    "temporal-max": "Coordinate-wise maximum",
-    "temporal-mean-final": "Mean + final",
-    "temporal-mean-max": "Mean + maximum",
-    "temporal-final-max": "Final + maximum",
-    "dct-q2": "DCT, two modes",
-    "dct-q4": "DCT, four modes",
-    "dct-q8": "DCT, eight modes",
-    "mixture-1": "Learned one-head mixture",
-    "mixture-2": "Learned two-head mixture",
-    "positions-16": "16 uniform positions",
-    "positions-32": "32 uniform positions",
-    "positions-64": "64 uniform positions",
-    "positions-stride4": "Every fourth token from the end",
-    "positions-stride4-32": "Every fourth token, the last 32",
-    "positions-fisher": "16 positions, Fisher weights",
-    "positions-fisher25": "16 positions, 25% Fisher weights",
-    "pca-64": "PCA, 64 dimensions",
-    "pca-64-unscaled": "PCA, 64 dimensions as they are",
-    "centroid-svd": "Class-centroid SVD, 64 dimensions",
-    "centroid-svd-unscaled": "Class-centroid SVD, 64 dimensions as they are",
-}
+NAMES: Mapping[str, str] = {method: title_of(method) for method in CONTROLS}
 """Controls for people."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "components": tuple(COMPONENTS),

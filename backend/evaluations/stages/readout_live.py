@@ -35,18 +35,17 @@ from backend.evaluations.readouts import LENGTHS, MODELS, loader
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.discriminants_and_ngrams import NgramBank
+from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
 from backend.methods.head import BANK_PARTS, WORD_PARTS
-from backend.methods.quantised_ngrams import CodedGrams, counts_of
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE
+from backend.methods.ngram_readouts import CodedGrams
+from backend.methods.ngrams import counts_of
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, title_of
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
 from backend.store.stage_rows import stage_rows
 from backend.store.writers import write_reader
 from backend.traces import View
 
-NAMES = {LDA_LIVE: "Discriminants, live", FUSED_LIVE: "Discriminants and word n-grams, live"}
 DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30
 
 
@@ -125,7 +124,7 @@ def evaluate_live(
     scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
     rows, others = scorer.rows[proxy], scorer.others[proxy]
     describe_proxy(connection, proxy)
-    reader = write_reader(connection, method=method, name=f"{NAMES[method]} · {proxy}", proxy=proxy, view=view)
+    reader = write_reader(connection, method=method, name=f"{title_of(method)} · {proxy}", proxy=proxy, view=view)
     folder = artifact_folder(method, proxy, view, roster, len(rows.prompt_ids))
     cells = {condition: scorer.cells(condition) for condition in LENGTHS}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}

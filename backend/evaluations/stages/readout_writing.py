@@ -18,8 +18,8 @@ from backend.evaluations.stages.readout_members import Scorer
 from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, transfer_frames, with_retained
 from backend.evidence import accumulate
 from backend.inference.calibration import normalised
-from backend.methods.confidence import Confidence, fit_confidence
 from backend.methods.domain_adaptation import balanced
+from backend.methods.stack import Confidence, fit_confidence
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, CLEAN, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
 from backend.store.stage_rows import StageRows

@@ -43,8 +43,8 @@ from backend.evaluations.stages.readout_members import (
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.methods.discriminant_bank import blocks_at
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_kinds import GRAMS
-from backend.methods.registry import ENCODER, FUSED_TUNED, LINEAR, TEXT_TUNED
+from backend.methods.ngrams import GRAMS
+from backend.methods.registry import ENCODER, FUSED_TUNED, LINEAR, READOUTS, TEXT_TUNED
 from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
@@ -55,11 +55,6 @@ from backend.traces import View
 
 Floats = npt.NDArray[np.float32]
 READ: View = "r"  # Input view of what reads text alone and has a proxy
-METHODS = (
-    *("lda-full", "lda", *SOLVED, "network", "states", "ngram-word-lengths", "ngram-char-lengths", ENCODER),
-    *("fused-states", "fused-text", TEXT_TUNED, LINEAR, FUSED, FUSED_TUNED, LDA_LIVE, FUSED_LIVE),
-)
-"""Readers of this stage; no other stage measures them under stress."""
 ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)  # Readers of this stage that are a member of no other
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
@@ -162,7 +157,7 @@ def evaluate(
 ) -> None:
     """Make the members' scores, and evaluate every stack of them on one roster."""
     scorer = scorer_of(release, plan, roster, options.limit)
-    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (options.methods or METHODS)}
+    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (options.methods or READOUTS)}
     scorer.complete({member for _, members in stacks.values() for member in members})
     cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}

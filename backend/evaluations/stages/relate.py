@@ -28,9 +28,9 @@ from backend.evaluations.relationships import (
     fingerprints_of,
     read_pairs,
 )
-from backend.methods.dna import COMPONENTS, distances, dna_vectors
-from backend.methods.dna import SEED as DNA_SEED
-from backend.methods.matching import MATCHERS, match_rates
+from backend.methods.baselines import COMPONENTS, MATCHERS, distances, dna_vectors, match_rates
+from backend.methods.baselines import SEED as DNA_SEED
+from backend.methods.registry import DNA, names
 from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES
 from backend.statistics import SEED as TEST_SEED
@@ -39,7 +39,6 @@ from backend.store.relationships import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 
-NAMES = {"mpt": "MPT", "phylolm": "PhyloLM"}
 Loaded = tuple[npt.NDArray[np.floating], str]
 DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
 """Feature that holds the decision value of a reader's default readout."""
@@ -64,7 +63,7 @@ def text_subjects(methods: Sequence[str]) -> Iterator[Subject]:
     """Readers of texts among some methods."""
     for method in methods:
         if method in MATCHERS:
-            yield Subject(method, NAMES[method], {"match": ("match",)}, "match")
+            yield Subject(method, names()[method], {"match": ("match",)}, "match")
 
 
 def reader_subject(proxy: str, view: View, layer: int, origin: str) -> Subject:
@@ -78,7 +77,7 @@ def dna_subject(encoder: str, view: View) -> Subject:
     """Static LLM-DNA by an encoder."""
     details = {"projection_seed": DNA_SEED, "projected": COMPONENTS}
     readouts = {"distance": ("distance",)}
-    return Subject("dna", f"LLM-DNA · {encoder} · {view}", readouts, "distance", encoder, view, details=details)
+    return Subject(DNA, f"LLM-DNA · {encoder} · {view}", readouts, "distance", encoder, view, details=details)
 
 
 def read_of(task: Task, subject: Subject, encoder: str) -> Loaded | None:

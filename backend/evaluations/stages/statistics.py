@@ -25,9 +25,9 @@ from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import describe_proxy
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.baseline_methods import METHODS as BASELINES
 from backend.evaluations.stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
 from backend.evaluations.stages.readers import KeptReader, comparable, measured_readers
+from backend.methods.registry import BASELINES
 from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES, SEED
 from backend.store.queries import metric_curve, readers, selected_layers

@@ -32,7 +32,6 @@ from backend.evaluations.attribution import AttributionFrames, attribution_frame
 from backend.evaluations.controls import control_heads
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import KeptReader, fold_layers, measured_readers
-from backend.evaluations.stages.readouts import METHODS as READOUTS
 from backend.evaluations.stress import (
     LENGTHS,
     TRANSFER_FILE,
@@ -44,7 +43,7 @@ from backend.evaluations.stress import (
     with_retained,
 )
 from backend.methods.probe import LinearProbe
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES
+from backend.methods.registry import READOUTS, STATES, form_of
 from backend.methods.representations import FORMS, Form
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.store.queries import metric_curve
@@ -52,9 +51,7 @@ from backend.store.stage_rows import stage_rows
 from backend.traces import View
 
 CONTROLS = tuple(
-    method
-    for method in STATES
-    if method not in (READER_PAPER, LDA_LIVE, FUSED_LIVE) and FORMS[STATES[method]].variant == "full"
+    method for method in STATES if method not in (READER_PAPER, *READOUTS) and FORMS[form_of(method)].variant == "full"
 )
 """Controls that read fingerprints, which is what is stored of shortened responses."""
 CHECKED = 64  # Clean rows a fold that are scored again, to see that probes and log-posteriors are of the same run
@@ -97,7 +94,7 @@ def score(
     folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
     layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, rerun_command)
     probes = load_probes(folder, rerun_command)
-    found = _scored(rows, other, FORMS[STATES[READER_PAPER]], layers, probes, folder, rerun_command)
+    found = _scored(rows, other, FORMS[form_of(READER_PAPER)], layers, probes, folder, rerun_command)
     if found < len(LENGTHS) + 1:
         blocks = sorted(set(layers.values()))
         extract = [
@@ -131,7 +128,7 @@ def score_control(
         return
     heads = control_heads(reader.method, rows, layers)
     probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
-    _scored(rows, other, FORMS[STATES[reader.method]], layers, probes, reader.folder, rerun_command)
+    _scored(rows, other, FORMS[form_of(reader.method)], layers, probes, reader.folder, rerun_command)
 
 
 def _scored(

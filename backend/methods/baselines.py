@@ -1,0 +1,95 @@
+"""Baselines that fit nothing (paper, Dynamic and Static Baselines).
+
+Random guessing shows what chance is worth under the same folds, groups and accumulator. MPT compares the first word of
+the responses to the same prompt, PhyloLM the first four characters; the feature of a pair of models is the share of
+prompts on which they agree. Static LLM-DNA is one short vector a model: the embeddings of its responses to the common
+prompts, laid end to end in prompt order and multiplied by one Gaussian matrix; models are compared by the Euclidean
+distance of these vectors.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from backend.methods.readout import Doubles, Floats, Labels, Rows
+
+
+def random_guess(rows: Labels, classes: int, panel: str, fold: int, seed: int = 42) -> Floats:
+    """Log-posteriors (n, C) that know nothing: drawn uniformly from the simplex for each of ``rows`` (n,).
+
+    No tie is broken in favour of the first source. The name of the panel, fold and seed fix the draw.
+    """
+    rng = np.random.default_rng([seed, fold, zlib.crc32(panel.encode())])
+    weights = rng.standard_exponential((len(rows), classes)) + np.finfo(np.float32).tiny
+    out: Floats = np.log(weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    return out
+
+
+PHYLOLM_CHARACTERS = 4
+_WORD = re.compile(r"\S+")
+
+
+def first_word(response: str) -> str:
+    """First run of characters that are not space; empty where there is none (MPT)."""
+    found = _WORD.search(response)
+    return found[0] if found else ""
+
+
+def first_characters(response: str) -> str:
+    """First four characters after leading blanks, then leading line ends, are gone (PhyloLM)."""
+    return response.lstrip(" ").lstrip("\n")[:PHYLOLM_CHARACTERS]
+
+
+MATCHERS: Mapping[str, Callable[[str], str]] = {"mpt": first_word, "phylolm": first_characters}
+"""What each baseline compares of a response."""
+
+
+def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str], str]) -> Doubles:
+    """Share of prompts on which two models begin alike, (M, M), for every pair of models.
+
+    responses : length M * P, row = model * P + prompt; ValueError if they do not divide into the models.
+    beginning : what is compared of a response, e.g. :func:`first_word`; two empty beginnings are alike.
+    """
+    if models < 1 or not responses or len(responses) % models:
+        raise ValueError(f"{len(responses)} responses do not divide into {models} models")
+    known: dict[str, int] = {}
+    codes = np.array([known.setdefault(beginning(text), len(known)) for text in responses]).reshape(models, -1)
+    return np.array([(codes == row).mean(axis=1) for row in codes])
+
+
+COMPONENTS = 128
+SEED = 42
+BLOCK_VALUES = 1 << 22
+"""Numbers of the Gaussian matrix that are in memory at a time (32 MiB)."""
+
+
+def dna_vectors(
+    embeddings: Rows, components: int = COMPONENTS, seed: int = SEED, block_values: int = BLOCK_VALUES
+) -> Doubles:
+    """Vectors (M, components): ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
+
+    ``G`` (P * d, components) is drawn a few rows at a time, ``block_values`` numbers at most, and serves all models
+    before it is forgotten: it is never whole in memory, and ``embeddings`` (M, P, d), prompts ascending, may be
+    memory-mapped. The random stream does not depend on the blocks. ValueError if the embeddings are not of that shape.
+    """
+    if embeddings.ndim != 3 or not embeddings.size:
+        raise ValueError(f"embeddings must have the shape (models, prompts, d), got {embeddings.shape}")
+    models, prompts, width = embeddings.shape
+    rng = np.random.default_rng(seed)
+    step = max(1, block_values // (width * components))
+    out = np.zeros((models, components))
+    for first in range(0, prompts, step):
+        block = embeddings[:, first : first + step].astype(np.float64).reshape(models, -1)
+        out += block @ rng.standard_normal((block.shape[1], components))
+    out /= np.sqrt(components)
+    return out
+
+
+def distances(vectors: Rows) -> Doubles:
+    """Euclidean distance of every pair of rows, of shape (M, M); taken from differences, so that equal rows give 0."""
+    rows = np.asarray(vectors, dtype=np.float64)
+    return np.array([np.sqrt(((rows - row) ** 2).sum(axis=1)) for row in rows])
