@@ -28,9 +28,7 @@ from jobs.pipeline import STAGES
 from jobs.relate import ENCODER
 from jobs.relate import METHODS as RELATED
 
-TUNED = tuple(
-    reversed([method for method in BASELINES if method not in QUICK])
-)  # hours a fold without a GPU
+TUNED = tuple(reversed([method for method in BASELINES if method not in QUICK]))  # hours a fold without a GPU
 CONTROLLED = "100-way"  # Roster of the controls that need arrays of their own.
 
 

@@ -50,8 +50,6 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.builds import code_version
 from backend.traces import Trace, View
 
-# Methods that need lengths in tokens of the default proxy.
-BY_LENGTH = (methods.LDA_LIVE, methods.FUSED_LIVE, *methods.STACKED, *methods.WRITTEN, methods.ENCODER)
 CHECKED = 400  # evenly drawn rows on which an ensemble is compared: embeddings are computed again
 PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"  # places traces of readers with an encoder of their own
 LOOKED_AT = 25  # responses of a source whose lengths are looked at
@@ -123,7 +121,7 @@ def enrolment_of(
     facts: dict[str, Any] = {part: getattr(identity, part) for part in ("proxy_hash", "engine", "max_tokens")}
     facts |= {"data_hash": release.manifest_hash, "records": len(rows.labels), "roster": roster}
     facts |= {"benchmark": "agent500"} | _lengths(release, rows) | creation_facts()
-    if method in BY_LENGTH and by != DEFAULT_PROXY:
+    if method in methods.READOUTS and by != DEFAULT_PROXY:
         facts["cells_by"] = DEFAULT_PROXY
     if further:
         facts["hashes_beside"] = {one: proxy_hash(one) for one in sorted(further)}
