@@ -18,7 +18,6 @@ from backend.costs.heads import blank_enrolment, blank_grams, blank_probe, in_us
 from backend.errors import AtlasError
 from backend.evaluations.cost import audit_parameters, timed
 from backend.evaluations.stages.readout_fits import TUNED as TRAINED
-from backend.evaluations.stages.readout_members import TUNED
 from backend.intake.traces import whole
 from backend.methods.baselines import random_guess
 from backend.methods.fine_tuning import (
@@ -33,6 +32,7 @@ from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
 from backend.methods.ngram_readouts import NgramModel
 from backend.methods.ngrams import GRAMS, SETTINGS, NgramSettings, count
 from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.tuned_encoder import TUNED
 from backend.proxies.registry import describe, load_model, load_reader
 from backend.traces import Trace, View, view_text
 

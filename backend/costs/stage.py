@@ -88,7 +88,7 @@ def path_of(
         plan = plan_of(options)
         if reader.method in (LDA_LIVE, FUSED_LIVE):
             known = plan.blocks.get(str(reader.proxy)) if reader.view == plan.view else None
-            return replace(own, blocks={reader.proxy: live_blocks(reader.proxy, known)}) if known else None
+            return replace(own, blocks={str(reader.proxy): live_blocks(str(reader.proxy), known)}) if known else None
         stack = stacks_of(plan).get((reader.method, reader.proxy))
         if stack is None or reader.view != view_of(plan, reader.method, reader.proxy):
             return None
@@ -98,8 +98,9 @@ def path_of(
     if reader.method in STATES:
         if options.limit and reader.method not in (READER_PAPER, *options.methods):
             return None  # a look leaves parts and forms out: they cost what the paper's readout costs
-        asked_for = reader.proxy == options.proxy and reader.view in options.views
-        return replace(own, blocks={reader.proxy: (_modal_layer(connection, reader, roster),)}) if asked_for else None
+        if reader.proxy != options.proxy or reader.view not in options.views:
+            return None
+        return replace(own, blocks={options.proxy: (_modal_layer(connection, reader, roster),)})
     return own if (reader.folder / NOTES).exists() else None
 
 
@@ -133,7 +134,7 @@ def profile(
     layer = path.blocks[str(path.proxy)][0] if reader.method in PROBES else None
     weights = reader.proxy_hash(connection, roster)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
-    settings = {
+    settings: dict[str, object] = {
         "records": len(records),
         "prompts": limit,
         "runs": RUNS,

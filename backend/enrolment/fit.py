@@ -95,7 +95,9 @@ def enrolment_of(
     if identity is None:
         raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {rerun_command}")
     rows.check()
-    selected = {None: layer} if refit and layer is not None else _selected(folder, identity.as_text(), rerun_command)
+    selected: dict[int | None, int] = (
+        {None: layer} if refit and layer is not None else _selected(folder, identity.as_text(), rerun_command)
+    )
     known_prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     prompts = [str(known_prompts[i]) for i in rows.prompt_ids]
     attachments = prompt_attachments(prompts, rows.prompt_folds)

@@ -127,7 +127,7 @@ def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence
     """Log-posteriors of ensembles, from stored fingerprints of every proxy, and from texts and embeddings read live."""
 
     def score(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        some = [traces[row] for row in np.flatnonzero(chosen)]
+        some = [traces[row] for row in np.flatnonzero(chosen).tolist()]
         read = read_auxiliary_models(enrolment, some, others)
         for name, part in rows.items():
             layers = head.layers if name == enrolment.proxy else enrolment.beside.get(name, ())

@@ -20,8 +20,9 @@ from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
 from backend.methods.discriminant_bank import blocks_at
-from backend.methods.ensemble import KINDS, Model, model_arrays, model_of
+from backend.methods.ensemble import KINDS, model_arrays, model_of
 from backend.methods.probe import LinearProbe
+from backend.methods.readout import Model
 from backend.methods.registry import EMBEDDED, ENCODER, FUSED_TUNED, METHODS, TEXT_TUNED, reads_text
 from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.stack import Stack
@@ -45,7 +46,9 @@ def artifact_folder(method: str, proxy: str | None, view: str | None, roster: st
 
 def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: int) -> Path:
     """Folder of the evaluation behind an enrolment; one of texts is the same for every proxy."""
-    return artifact_folder(method, *((None, None) if reads_text(method) else (proxy, view)), roster, prompts)
+    if reads_text(method):
+        return artifact_folder(method, None, None, roster, prompts)
+    return artifact_folder(method, proxy, view, roster, prompts)
 
 
 def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:

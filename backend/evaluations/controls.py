@@ -53,7 +53,7 @@ def matched_evidence(
     *,
     unscaled: Collection[str] = (),
     settings: ProbeSettings | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> dict[str, Floats]:
     """Out-of-fold log-posteriors of several representations, one load a fold.
 

@@ -100,7 +100,7 @@ def _cluster(build: StageRows, roster: str, domain: str) -> list[str]:
     ).df()
     for (reader, method, dimensions), part in points.groupby(["reader", "method", "dimensions"]):
         clusters = cluster_frame(part.drop(columns="reader"))
-        build.replace("clusters", clusters, reader=reader, method=method, dimensions=int(dimensions))
+        build.replace("clusters", clusters, reader=reader, method=method, dimensions=int(str(dimensions)))
     return sorted(set(points["reader"]))
 
 

@@ -60,7 +60,7 @@ def temporal_evidence(
     methods: Collection[str] = (*REPRESENTATIONS, *MIXTURES),
     *,
     settings: ProbeSettings | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> TemporalEvidence:
     """Fit every control in every outer fold; rows are standardised once a fold for all of them.
 

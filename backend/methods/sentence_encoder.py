@@ -183,7 +183,7 @@ class EmbeddingCache:
         return self.path / "done.npy"
 
     def complete(
-        self, texts: Sequence[str], rows: Ints, progress: Callable[[int], None] | None = None, chunk: int = 512
+        self, texts: Sequence[str], rows: Ints, progress: Callable[[int], object] | None = None, chunk: int = 512
     ) -> None:
         """Compute and keep the rows (n,) that are not there yet; an interruption loses ``chunk`` of them at most.
 

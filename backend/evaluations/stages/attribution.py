@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -110,7 +111,7 @@ def _scan(
 ) -> pd.DataFrame:
     """Inner accuracies of every block; those of an earlier, interrupted run on the same fingerprints are kept."""
     path = folder / "scan.jsonl"
-    known: dict[int, list[dict[str, float]]] = {}
+    known: dict[int, list[dict[Hashable, Any]]] = {}
     if path.exists():
         for line in path.read_text("utf-8").splitlines():
             with contextlib.suppress(json.JSONDecodeError):  # a line torn by an interruption
@@ -135,9 +136,7 @@ def _report(metrics: pd.DataFrame, chosen: pd.DataFrame, key: dict[str, str]) ->
         f"{key['reader']} on {key['roster']}: blocks {chosen['layer'].tolist()[:-1]}, modal {chosen['layer'].iloc[-1]}"
     )
     for k, part in summaries(metrics).groupby("k"):
-        value = part.set_index(["reduction", "metric"])
-        print(
-            f"  K = {k:>3}: accuracy {value.loc[('fold', 'accuracy'), 'value']:.3f} "
-            f"± {value.loc[('fold', 'accuracy'), 'std']:.3f} over folds, "
-            f"macro-F1 {value.loc[('pooled', 'macro_f1'), 'value']:.3f} pooled"
-        )
+        value = {(row.reduction, row.metric): row for row in part.itertuples()}
+        accuracy, macro = value["fold", "accuracy"], value["pooled", "macro_f1"]
+        over_folds = f"{accuracy.value:.3f} ± {accuracy.std:.3f} over folds"
+        print(f"  K = {k:>3}: accuracy {over_folds}, macro-F1 {macro.value:.3f} pooled")

@@ -144,7 +144,7 @@ def evaluate(
     rerun_command = evaluation(method, proxy, view, roster, limit)
     log_posteriors = load_conditions(folder, rerun_command)
     fingerprints = _fingerprints(connection, rows, f"{READER_PAPER}/{proxy}/{view}", roster)
-    refit = None
+    refit: Callable[[Ints], LeftOut] | None = None
     if fingerprints is not None and "refit" in parts:
         if method == LDA_LIVE:
             blocks = load_banks(folder, rerun_command)[1]
@@ -173,7 +173,7 @@ def validate(
     write: Write,
     log_posteriors: dict[str, Floats],
     folds: Ints,
-    families: list[str],
+    families: Sequence[str],
     fingerprints: Floats | None = None,
     parts: tuple[str, ...] = PARTS,
     refit: Callable[[Ints], LeftOut] | None = None,
@@ -223,7 +223,7 @@ def validate(
 def validation_rows(
     log_posteriors: dict[str, Floats],
     folds: Ints,
-    families: list[str],
+    families: Sequence[str],
     fingerprints: Floats | None = None,
     refit: Callable[[Ints], LeftOut] | None = None,
     parts: tuple[str, ...] = PARTS,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import numpy as np
@@ -149,10 +149,9 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
             for group, methods in needed.items():
                 variant = group if group in ("temporal", "positions") else "full"
                 at = {bench.block} if group in ("temporal", "positions") else {*bench.of_fold.values(), *bench.blocks}
+                step = STEPS[group]
                 if methods == (TWO_MODES,):  # which every fingerprint holds
                     variant, step = "full", _two_modes
-                else:
-                    step = STEPS[group]
                 lacking = bench.lacking(variant, at)
                 if lacking is None:
                     step(connection, bench, methods)
@@ -302,6 +301,6 @@ STEPS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, Bench, tuple[str, ...]]
 }
 
 
-def _bar(bench: Bench, total: int) -> tqdm:
+def _bar(bench: Bench, total: int) -> tqdm[NoReturn]:
     seldom = 0.5 if sys.stderr.isatty() else 15.0
     return tqdm(total=total, desc=f"Controls of {bench.where}", unit="fit", mininterval=seldom)

@@ -82,7 +82,8 @@ def _score(
     fitted: Fitted, model: int, loads: Mapping[str, Load], folds: Ints, transfer: Mapping[str, tuple[Load, int]]
 ) -> dict[str, npt.NDArray[Any]]:
     def half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
-        return np.maximum(values, LEAST).astype(np.float16)
+        halved: npt.NDArray[np.float16] = np.maximum(values, LEAST).astype(np.float16)
+        return halved
 
     parts: dict[str, npt.NDArray[Any]] = {}
     for condition, load in loads.items():
@@ -154,7 +155,9 @@ def complete_tuned(
             for fold in MODELS[model]:
                 inside = np.flatnonzero(folds == fold)
                 # All conditions at once: a short response is the same under several, and is read once.
-                scores = tuned.log_posterior(Texts(base, [rows[row] for rows in texts.values() for row in inside]))
+                scores = tuned.log_posterior(
+                    Texts(base, [rows[row] for rows in texts.values() for row in inside.tolist()])
+                )
                 for condition, part in zip(texts, np.split(scores, len(texts)), strict=True):
                     parts[f"{condition}/{models_of(fold).index(model)}"] = part.astype(np.float16)
             keep_model(folder / model_file(model - FOLDS), tuned)
@@ -182,7 +185,7 @@ def _train(
     folder: Path,
 ) -> TunedEncoder:
     rows = np.flatnonzero(np.isin(folds, training_folds(model)))
-    whole, *copies = ([texts[condition][row] for row in rows] for condition in lengths)
+    whole, *copies = ([texts[condition][row] for row in rows.tolist()] for condition in lengths)
     with step_bar(f"model {model}") as progress:
         trained = fine_tune(
             encoder,

@@ -187,7 +187,7 @@ class Scorer:
     def kept(self, member: str) -> KeptMember:
         """What a member reads, and where its models lie."""
         bank = member.rpartition("@")[0]
-        reads = reads_of(self.plan.tuned, TUNED) if bank == f"{TUNED}-{self.plan.tuned}" else bank
+        reads = reads_of(str(self.plan.tuned), TUNED) if bank == f"{TUNED}-{self.plan.tuned}" else bank
         return KeptMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
 
     def cells(self, condition: str) -> Ints:

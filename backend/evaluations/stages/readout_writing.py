@@ -98,7 +98,8 @@ class Calibrator:
         rows = grid_rows(self.classes, len(self.prompt_folds), self.prompt_folds == fold)
         groups, truth = budget_groups(rows, k, seed, fold)
         median = np.median(self.tokens[condition][groups], axis=1)
-        return normalised(accumulate(log_posteriors, groups)), truth, np.searchsorted(LENGTH_EDGES, median, "right")
+        length = np.asarray(np.searchsorted(LENGTH_EDGES, median, "right"))
+        return normalised(accumulate(log_posteriors, groups)), truth, length
 
 
 def _measures(calibrated: Doubles, truth: Ints) -> dict[str, float]:
@@ -129,8 +130,8 @@ def write_lengths(
         for metric, part in calibrated.groupby("metric"):
             build.replace("attribution_metrics", part, **about, metric=metric)
         errors = summaries(calibrated, "ece_calibrated")
-        errors = errors.loc[errors["reduction"] == "pooled", "value"]
-        note = "; ECE " + ", ".join(f"{value:.3f}" for value in errors)
+        pooled = errors.loc[errors["reduction"] == "pooled", "value"]
+        note = "; ECE " + ", ".join(f"{value:.3f}" for value in pooled)
         report_accuracy({**build.key, **about}, frames.metrics, note)
         if length != CLEAN:
             wide = with_retained(global_frames(log_posteriors, rows.sources, rows.families), clean)

@@ -27,7 +27,7 @@ from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import LENGTHS, TRAINED, fuse, transfer
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readers import comparable, with_stored
-from backend.evaluations.stages.readout_live import FUSED_LIVE, LDA_LIVE, evaluate_live, live_blocks
+from backend.evaluations.stages.readout_live import evaluate_live, live_blocks
 from backend.evaluations.stages.readout_members import (
     ELSEWHERE,
     EXPERTS,
@@ -35,7 +35,6 @@ from backend.evaluations.stages.readout_members import (
     NETWORK,
     REGRESSION,
     SOLVED,
-    TUNED,
     Plan,
     Scorer,
     scorer_of,
@@ -44,8 +43,9 @@ from backend.evaluations.stages.readout_writing import Calibrator, write_lengths
 from backend.methods.discriminant_bank import blocks_at
 from backend.methods.network import NetworkSettings
 from backend.methods.ngrams import GRAMS
-from backend.methods.registry import ENCODER, FUSED_TUNED, LINEAR, READOUTS, TEXT_TUNED
+from backend.methods.registry import ENCODER, FUSED_LIVE, FUSED_TUNED, LDA_LIVE, LINEAR, READOUTS, TEXT_TUNED
 from backend.methods.stack import CELLS
+from backend.methods.tuned_encoder import TUNED
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
@@ -78,8 +78,8 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def plan_of(options: EvaluateOptions) -> Plan:
     """The members that the options name, or the default ones. Raises AtlasError if these cannot be read."""
     if not options.members:
-        blocks = {options.proxy: blocks_at(describe(options.proxy).depth)}
-        return Plan(blocks, ("word",), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
+        usual = {options.proxy: blocks_at(describe(options.proxy).depth)}
+        return Plan(usual, ("word",), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
     network, tuned, solved = None, None, []
@@ -140,15 +140,16 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         linear = [one for one in members((*plan.blocks, *plan.grams)) if not one.endswith(f"@{NETWORK}")]
         out[LINEAR, together] = (f"Fused without networks · {together}", linear)
     encoder = f"{TUNED}-{plan.tuned}"
-    for banks, method, proxy, name in (
+    by: str | None
+    for banks, method, by, name in (
         (plan.texts, "fused-text", None, "Fused texts"),
         (plan.banks if plan.blocks else [], FUSED, together, f"Fused · {together}"),
     ):
         plain = [bank for bank in banks if bank != encoder]
         if plan.grams and len(plain) > 1:
-            out[method, proxy] = (name, members(plain))
+            out[method, by] = (name, members(plain))
         if plan.tuned and len(banks) > 1:
-            out[f"{method}-{TUNED}", proxy] = (f"{name} · with {plan.tuned}, tuned", members(banks))
+            out[f"{method}-{TUNED}", by] = (f"{name} · with {plan.tuned}, tuned", members(banks))
     return out
 
 
@@ -244,6 +245,7 @@ def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[st
     attribution and those carried to a minimum, since it needs the fingerprints of no other proxy.
     """
     out: dict[str, list[tuple[str, str]]] = {}
+    kind: str | None
     for pair in pairs:
         methods = {reader.partition("/")[0] for reader in pair}
         if not plan.blocks:

@@ -114,7 +114,7 @@ def score_control(
     Raises AtlasError if probes that are fitted again do not say what the control's evaluation kept.
     """
     view: View = "r" if reader.view == "r" else "ur"
-    rerun_command = evaluation(reader.method, reader.proxy, view, roster, limit)
+    rerun_command = evaluation(reader.method, str(reader.proxy), view, roster, limit)
     rows, other = (
         slice_of(release, benchmark, str(reader.proxy), view, roster, limit) for benchmark in ("agent500", "math100")
     )
