@@ -6,6 +6,7 @@ WORKERS ?= 2
 BIN := "$(VENV)"/bin
 space := $(subst ,, )
 STAMP := $(subst $(space),\ ,$(VENV))/.installed
+DEV := $(subst $(space),\ ,$(VENV))/.dev
 PROXIES := $(subst $(space),\ ,$(VENV))/.proxies
 # A machine without an NVIDIA driver gets the CPU build of torch, by hash, and no CUDA package. With one, uv chooses the
 # build for the driver; its hash is the index's own.
@@ -18,16 +19,16 @@ run: install
 	$(BIN)/python app.py
 
 # Quick tests first, a browser last. A worker a core with one thread each: most tests are too small for more threads.
-test: install lint $(PROXIES)
+test: lint $(PROXIES)
 	for part in "not slow and not browser and not golden" "slow and not browser" browser; do \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$$part" || exit 1; \
 	done
 
 # Before and after code is renamed or moved: is everything computed as it was?
-golden: install $(PROXIES)
+golden: $(PROXIES)
 	$(BIN)/python -m pytest -n $(WORKERS) tests/golden
 
-lint: install
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -35,10 +36,10 @@ lint: install
 	$(BIN)/deptry .
 	$(BIN)/typos
 
-bench: install
+bench: $(DEV)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
-screenshots: install
+screenshots: $(DEV)
 	$(BIN)/python -m jobs screenshots
 
 install: $(STAMP)
@@ -69,8 +70,13 @@ endif
 	$(BIN)/python -m jobs proxies install smollm2-135m
 	touch "$@"
 
+# What only checks the atlas: tests, types, lint, bill of materials.
+$(DEV): $(STAMP) requirements-dev.lock
+	$(PIP) --require-hashes --only-binary :all: -r requirements-dev.lock
+	touch "$@"
+
 # Two more proxies than the served one, for tests that read with them.
-$(PROXIES): $(STAMP)
+$(PROXIES): $(DEV)
 	$(BIN)/python -m jobs proxies install minilm-l6 gemma3-270m
 	touch "$@"
 
@@ -79,17 +85,19 @@ browser:
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver)
 
-# Writes requirements.lock from the environment as it is now, with the hashes of every platform's files.
-lock: install
+# Writes the locks from the environment as it is now, with the hashes of every platform's files: what runs the atlas, and
+# what only checks it.
+lock: $(DEV)
 	$(PIP) --require-hashes -r requirements-uv.lock
-	( $(BIN)/python -m pip freeze --all --exclude-editable --exclude torch --exclude pip --exclude uv --exclude provenance-atlas \
-		| sed 's/^backports.zstd==.*/&; python_version < "3.14"/'; echo 'appnope==1.0.0; sys_platform == "darwin"' ) \
-	| $(BIN)/uv pip compile -q - --no-deps --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		-o requirements.lock
+	for kind in runtime dev; do \
+		$(BIN)/python -m tests.locked_packages $$kind | $(BIN)/uv pip compile -q - --no-deps --universal --python-version 3.11 \
+			--generate-hashes --no-header --no-annotate \
+			-o requirements$$(test $$kind = dev && echo -dev).lock || exit 1; \
+	done
 
 # What is installed, with versions, licences and what requires what, as CycloneDX JSON; hashes stand in the locks.
 SBOM ?= build/sbom.json
-sbom: install
+sbom: $(DEV)
 	mkdir -p "$$(dirname "$(SBOM)")"
 	$(BIN)/python -m cyclonedx_py environment --pyproject pyproject.toml --output-reproducible -o "$(SBOM)" $(BIN)/python
 

@@ -1,0 +1,54 @@
+"""Which installed packages run the atlas, and which only test it: ``python -m tests.locked_packages runtime|dev``."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+ELSEWHERE = {"torch", "pip", "uv", "provenance-atlas"}  # locked in files of their own, or not at all
+MARKERS = {"backports-zstd": 'python_full_version < "3.14"'}
+OTHER_SYSTEMS = {"appnope": ("1.0.0", 'sys_platform == "darwin"')}  # never installed where the locks are written
+
+
+def runtime() -> set[str]:
+    """Names of what the project requires, and what that requires, as far as it is installed."""
+    declared = tomllib.loads(PROJECT.read_text("utf-8"))
+    waiting = [*map(Requirement, [*declared["project"]["dependencies"], *declared["build-system"]["requires"]])]
+    found: set[str] = set()
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        if name in found or (one.marker and not any(one.marker.evaluate({"extra": e}) for e in ("", *one.extras))):
+            continue
+        try:
+            required = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        found.add(name)
+        for text in required:
+            further = Requirement(text)
+            if further.marker is None or any(further.marker.evaluate({"extra": e}) for e in ("", *one.extras)):
+                further.marker = None
+                waiting.append(further)
+    return found - ELSEWHERE
+
+
+def pins(kind: str) -> list[str]:
+    """Requirements of a lock, 'runtime' or 'dev', as they are installed."""
+    installed = {canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()}
+    ours = runtime()
+    names = ours if kind == "runtime" else set(installed) - ours - ELSEWHERE
+    lines = [f"{n}=={installed[n]}" + (f"; {MARKERS[n]}" if n in MARKERS else "") for n in names]
+    if kind == "dev":
+        lines += [f"{name}=={version}; {marker}" for name, (version, marker) in OTHER_SYSTEMS.items()]
+    return sorted(lines)
+
+
+if __name__ == "__main__":
+    print("\n".join(pins(sys.argv[1])))
