@@ -144,7 +144,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     reader = Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
     for name, value in (("load_reader", reader), ("proxy_hash", "f" * 64), ("proxy_key", "tiny")):
         monkeypatch.setattr(jobs.enroll, name, lambda *_, value=value: value)
-    monkeypatch.setattr(backend.attribution.models, "from_registry", lambda *_: (reader, "f" * 64))
+    monkeypatch.setattr(backend.attribution.scoring, "from_registry", lambda *_: (reader, "f" * 64))
     yield tmp_path
     del METHODS[TOY]
 
