@@ -61,6 +61,16 @@ def test_every_stage_comes_after_what_it_needs():
         assert stage.verb in verbs() and stage.cost in ("seconds", "minutes", "hours", "days")
 
 
+def test_documents_name_files_that_are_there():
+    """A file is named from the root, from ``backend`` or ``atlas``, or by its own name."""
+    rooms = ("atlas", "backend", "jobs", "benchmarks", "tests")
+    names = {path.name for room in rooms for path in (REPOSITORY / room).rglob("*.*")}
+    for document in (*(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("*.md")):
+        for file in re.findall(r"`((?:[\w*]+/)*[\w*]+\.(?:py|toml|js|css))`", document.read_text("utf-8")):
+            found = [*REPOSITORY.glob(file), *(one for room in rooms[:2] for one in (REPOSITORY / room).glob(file))]
+            assert found or file in names, (document, file)
+
+
 @pytest.mark.parametrize(
     "document",
     ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))],
