@@ -63,7 +63,7 @@ def test_every_stage_comes_after_what_it_needs():
 
 def test_documents_name_files_that_are_there():
     """A file is named from the root, from ``backend`` or ``atlas``, or by its own name."""
-    rooms = ("atlas", "backend", "jobs", "benchmarks", "tests")
+    rooms = ("atlas", "backend", "jobs", "benchmarks", "tests", "assets")
     names = {path.name for room in rooms for path in (REPOSITORY / room).rglob("*.*")}
     for document in (*(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("*.md")):
         for file in re.findall(r"`((?:[\w*]+/)*[\w*]+\.(?:py|toml|js|css))`", document.read_text("utf-8")):
