@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import pdist, squareform
 from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
 
 from backend.errors import AtlasError
 from backend.geometry.domains import SPACES, Space, joint_signatures
@@ -192,7 +193,8 @@ def _umap(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple
         random_state=settings.seed,
         n_jobs=1,
     )
-    with warnings.catch_warnings():
+    # Its compiler raises the threads of OpenMP, which torch shares: these decide about last bits of a proxy's states.
+    with warnings.catch_warnings(), threadpool_limits(user_api="openmp"):
         warnings.filterwarnings("ignore", message=".*precomputed metric.*")
         points = model.fit_transform(cosine_distance(cosine)).astype(np.float64)
     used = {"init": "pca", "min_dist": settings.min_dist, "neighbors": neighbors, "seed": settings.seed}

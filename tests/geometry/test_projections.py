@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -195,3 +198,18 @@ def test_joint_projection_holds_both_domains() -> None:
     assert abs(gap["agent500"] - gap["math100"]) > 1.0  # the offset fills the first axis until it is removed
     centred = frame[frame["variant"] == "centred"].groupby("domain")["x"].mean()
     assert abs(centred["agent500"] - centred["math100"]) < 0.1
+
+
+def test_a_map_leaves_torch_the_threads_that_it_had() -> None:
+    """Of a process of its own, since the compiler raises them once; another number gives other last bits of states."""
+    code = """
+import numpy as np, torch
+torch.ones(64, 64) @ torch.ones(64, 64)
+from backend.geometry.projections import project
+before = torch.get_num_threads()
+project(np.eye(30) * 0.5 + 0.5, "umap", 2)
+print(before, torch.get_num_threads())
+"""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split()[-2:] == ["1", "1"], done.stderr

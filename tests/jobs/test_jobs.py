@@ -12,7 +12,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-import torch
 
 from backend.costs import stage as cost
 from backend.costs.paths import measure
@@ -218,17 +217,9 @@ def test_every_roster_is_read_at_its_own_modal_block(tmp_path, monkeypatch):
     assert "publish" in [name for name, _ in everything.plan(late)]
 
 
-@pytest.fixture
-def threads():
-    """Maps leave OpenMP with other threads than torch began with, and these decide about last bits of later tests."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.slow(400)
 @pytest.mark.proxy
-def test_every_stage_on_an_invented_release(tmp_path, sample, threads, monkeypatch, capsys):
+def test_every_stage_on_an_invented_release(tmp_path, sample, monkeypatch, capsys):
     release = fake_release(tmp_path / "release", prompts=25)
     cache = tmp_path / "cache"
     (cache / "proxies").mkdir(parents=True)
