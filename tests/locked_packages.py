@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -16,22 +17,27 @@ MARKERS = {"backports-zstd": 'python_full_version < "3.14"'}
 OTHER_SYSTEMS = {"appnope": ("1.0.0", 'sys_platform == "darwin"')}  # never installed where the locks are written
 
 
+def installed() -> dict[str, metadata.Distribution]:
+    """Packages of the environment, without those that setuptools carries along and puts on the path when imported."""
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    return {canonicalize_name(one.metadata["Name"]): one for one in metadata.distributions(path=places)}
+
+
 def runtime() -> set[str]:
     """Names of what the project requires, and what that requires, as far as it is installed."""
     declared = tomllib.loads(PROJECT.read_text("utf-8"))
     waiting = [*map(Requirement, [*declared["project"]["dependencies"], *declared["build-system"]["requires"]])]
     found: set[str] = set()
+    here = installed()
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)
         if name in found or (one.marker and not any(one.marker.evaluate({"extra": e}) for e in ("", *one.extras))):
             continue
-        try:
-            required = metadata.requires(name) or []
-        except metadata.PackageNotFoundError:
+        if name not in here:
             continue
         found.add(name)
-        for text in required:
+        for text in here[name].requires or []:
             further = Requirement(text)
             if further.marker is None or any(further.marker.evaluate({"extra": e}) for e in ("", *one.extras)):
                 further.marker = None
@@ -41,10 +47,9 @@ def runtime() -> set[str]:
 
 def pins(kind: str) -> list[str]:
     """Requirements of a lock, 'runtime' or 'dev', as they are installed."""
-    installed = {canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()}
-    ours = runtime()
-    names = ours if kind == "runtime" else set(installed) - ours - ELSEWHERE
-    lines = [f"{n}=={installed[n]}" + (f"; {MARKERS[n]}" if n in MARKERS else "") for n in names]
+    here, ours = installed(), runtime()
+    names = ours if kind == "runtime" else set(here) - ours - ELSEWHERE
+    lines = [f"{n}=={here[n].version}" + (f"; {MARKERS[n]}" if n in MARKERS else "") for n in names]
     if kind == "dev":
         lines += [f"{name}=={version}; {marker}" for name, (version, marker) in OTHER_SYSTEMS.items()]
     return sorted(lines)
