@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -72,11 +73,13 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
         )
         rows = validation_of(enrolment)
         for benchmark in arguments.benchmark.split(","):
+            began = time.perf_counter()
             frame = measure(enrolment, release, benchmark_of(benchmark), arguments.prompts.get(benchmark.strip()))
             rows = rows[~(rows["part"].eq(PART) & rows["scenario"].eq(frame["scenario"].iloc[0]))]
             rows = pd.concat([rows, frame.assign(part=PART, condition=CLEAN)], ignore_index=True)
             roster, weights = str(enrolment.facts["roster"]), str(enrolment.facts["proxy_hash"])
-            _write(connection, release, enrolment.reader, roster, weights, frame, arguments.prompts)
+            took = time.perf_counter() - began
+            _write(connection, release, enrolment.reader, roster, weights, frame, arguments.prompts, took)
         attachments = {**enrolment.attachments, **validation_arrays(rows)}
         save_enrolment(replace(enrolment, attachments=attachments), known[name])
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
@@ -94,8 +97,11 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
         for method in methods:
             reader = write_reader(connection, method=method, name=f"{method} · {proxy}", proxy=proxy, view="ur")
             assert reader == reader_id(method, proxy, "ur")
+            began = time.perf_counter()
             for scenario, frame in transfers(parts, method, release, arguments.prompts.get("agent500")):
-                _write(connection, release, reader, roster, weights, frame.assign(scenario=scenario), arguments.prompts)
+                named, took = frame.assign(scenario=scenario), time.perf_counter() - began
+                _write(connection, release, reader, roster, weights, named, arguments.prompts, took)
+                began = time.perf_counter()
     return 0
 
 
@@ -126,11 +132,14 @@ def _write(
     weights: str,
     frame: pd.DataFrame,
     limit: Mapping[str, int],
+    took: float,
 ) -> None:
     scenario = str(frame["scenario"].iloc[0])
     key = {"reader": reader, "roster": roster, "condition": CLEAN, "part": PART, "scenario": scenario}
     data, details = release.manifest_hash, {"prompts": dict(limit) or "all", "scenario": scenario}
-    with recorded(connection, stage="validate", data_hash=data, proxy_hash=weights, details=details) as build:
+    with recorded(
+        connection, stage="validate", data_hash=data, proxy_hash=weights, details=details, took_s=took
+    ) as build:
         replace_rows(connection, "audit_validation", frame.drop(columns="scenario"), key, build)
     wide = frame.pivot(index="metric", columns="k", values="value").round(3)
     print(f"{reader} on {roster}, {scenario}:\n{wide.to_string()}", flush=True)
