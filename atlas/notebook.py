@@ -27,9 +27,9 @@ from backend.attribution.scoring import Models, from_registry
 from backend.attribution.settings import Settings
 from backend.corpus.labelled import Labelled, labelled, read_labelled
 from backend.enrolment.catalogue import find_enrolment
-from backend.enrolment.choice import AUTO
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import as_stored, save_enrolment
+from backend.enrolment.head_fits import AUTO
 from backend.enrolment.own_traces import DEFAULT_PROXY, fit, options_for
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, inspect, receive

@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from backend.attribution.transfer_parts import Part
 from backend.corpus.release import Release, default_release
-from backend.enrolment.choice import choose, fit_chosen
-from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, heads_of
+from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, choose, fit_chosen, heads_of
 from backend.errors import AtlasError
 from backend.evaluations.attribution import scan_layers, select_layers
 from backend.evaluations.corpus import cuts_of

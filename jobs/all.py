@@ -18,7 +18,7 @@ from pathlib import Path
 
 from backend.errors import AtlasError
 from backend.geometry.maps import modal_block
-from backend.methods.discriminant_bank import blocks_at
+from backend.methods.discriminant import blocks_at
 from backend.methods.registry import BASELINES, DNA, ENCODED, MAPPED, QUICK
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, blocks_of, describe, installed, proxy_key

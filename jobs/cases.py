@@ -15,8 +15,7 @@ from pathlib import Path
 from backend.corpus.release import Release
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
-from backend.enrolment.held_out_answers import BUDGET, Answers, answers_file, save_answers
-from backend.enrolment.roster_answers import answers_of, reads_stored
+from backend.enrolment.held_out_answers import BUDGET, Answers, answers_file, answers_of, reads_stored, save_answers
 from backend.errors import AtlasError
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy

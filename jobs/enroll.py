@@ -17,13 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backend.corpus.labelled import read_labelled
-from backend.enrolment.choice import AUTO
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.enrolment.fit import enrolment_of, sample_enrolment
-from backend.enrolment.head_fits import METHODS
+from backend.enrolment.head_fits import AUTO, METHODS
+from backend.enrolment.held_out_answers import fills_groups, reads_stored
 from backend.enrolment.own_traces import EnrolOptions, check_name, enrol
-from backend.enrolment.roster_answers import fills_groups, reads_stored
 from backend.errors import AtlasError
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readouts import READ

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from backend.geometry.regions import cluster_frame
+from backend.geometry.projections import cluster_frame
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_proxies, write_reader, write_sources

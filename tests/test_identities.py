@@ -20,11 +20,9 @@ from backend.evaluations.stages.readout_fits import TUNED
 from backend.evaluations.stages.readout_live import SETTINGS as SERVED
 from backend.evaluations.stages.readout_members import Plan, Scorer
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.methods.discriminant import LinearReadout
-from backend.methods.discriminant_bank import DiscriminantBank
-from backend.methods.ensemble import model_arrays
+from backend.methods.discriminant import DiscriminantBank, LinearReadout
+from backend.methods.ensemble import BANK_PARTS, WORD_PARTS, model_arrays
 from backend.methods.fine_tuning import CLASSIFIER, ENCODER
-from backend.methods.head import BANK_PARTS, WORD_PARTS
 from backend.methods.llmmap import LLMmapSettings
 from backend.methods.network import NetworkSettings
 from backend.methods.ngram_readouts import CodedGrams

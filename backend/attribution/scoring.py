@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from backend.enrolment.auxiliary_models import (
+from backend.enrolment.enrolment import (
+    Enrolment,
     Others,
+    auxiliary_models,
     check_others,
-    models_beside,
     named,
     read_auxiliary_models,
     some_of,
 )
-from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, PromptScores, Traffic
 from backend.intake.traces import whole
@@ -265,7 +265,7 @@ class Models:
         """An enrolment with all that it reads with; what was used longest ago makes room."""
         known = enrolment.facts.get("hashes_beside") or {}
         others: dict[str, Reader | SentenceEncoder] = {}
-        needs = models_beside(enrolment)
+        needs = auxiliary_models(enrolment)
         for reads, encodes in needs.items():
             name, found = named(reads), None
             if encodes:

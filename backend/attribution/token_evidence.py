@@ -22,12 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.scoring import cells_of_traces
-from backend.enrolment.auxiliary_models import Others, read_auxiliary_models
-from backend.enrolment.enrolment import WHOLE, Enrolment
+from backend.enrolment.enrolment import WHOLE, Enrolment, Others, read_auxiliary_models
 from backend.intake.traces import whole
-from backend.methods.discriminant_bank import NgramBank
-from backend.methods.ensemble import Ensemble, Material, Member
-from backend.methods.head import Head
+from backend.methods.discriminant import NgramBank
+from backend.methods.ensemble import Ensemble, Head, Material, Member
 from backend.methods.ngram_readouts import CodedNgrams, character_odds
 from backend.methods.ngrams import GRAMS, Counts
 from backend.methods.representations import FORMS, Form
@@ -273,7 +271,7 @@ def token_evidence(
 def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> dict[str, Foreign]:
     """The trace by every further proxy that members read with."""
     out = {}
-    for name, layers in enrolment.beside.items():
+    for name, layers in enrolment.auxiliary.items():
         held = others.get(name)
         if isinstance(held, Reader) and layers:
             (encoded,) = held.encode([trace], enrolment.view)

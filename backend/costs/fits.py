@@ -34,8 +34,7 @@ from backend.evaluations.stages.readout_members import (
     members_folder,
 )
 from backend.evaluations.stages.readouts import plan_of
-from backend.methods.discriminant import merged
-from backend.methods.discriminant_bank import make_bank
+from backend.methods.discriminant import make_bank, merged
 from backend.methods.ngrams import GRAMS, SoftmaxSettings, counts_of
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
 from backend.methods.representations import STORED

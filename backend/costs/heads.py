@@ -18,11 +18,9 @@ from backend.evaluations.cost import linear_parameters
 from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK
 from backend.intake.traces import whole
-from backend.methods.discriminant import LinearReadout
-from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
-from backend.methods.ensemble import Ensemble, Member
+from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
+from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.family_experts import FamilyReadout
-from backend.methods.head import Head
 from backend.methods.network import NetworkReadout, NetworkSettings
 from backend.methods.ngram_readouts import CodedGrams, GramReadout
 from backend.methods.ngrams import GRAMS, Counts, counts_of

@@ -24,6 +24,7 @@ from backend.methods.fine_tuning import (
     CLASSIFIER,
     DEBERTA,
     ENCODER,
+    TUNED,
     FinetuneSettings,
     TrainedClassifier,
     load_classifier,
@@ -32,7 +33,6 @@ from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
 from backend.methods.ngram_readouts import NgramModel
 from backend.methods.ngrams import GRAMS, SETTINGS, NgramSettings, count
 from backend.methods.sentence_encoder import SentenceEncoder
-from backend.methods.tuned_encoder import TUNED
 from backend.proxies.registry import describe, load_model, load_reader
 from backend.traces import Trace, View, view_text
 

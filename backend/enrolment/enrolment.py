@@ -2,7 +2,8 @@
 
 Without any text of the responses. Where there is a head for every prompt fold, a trace whose prompt was enrolled is
 scored by the head that never saw that prompt, and any other trace by the mean of their log-posteriors. Where no head
-reads its states, the proxy only says where traces lie among the sources.
+reads its states, the proxy only says where traces lie among the sources. Members of ensembles also read with auxiliary
+models: other proxies, n-grams, embeddings, texts by an encoder.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backend.errors import AtlasError
 from backend.inference.domain_shift import PromptReference, hash_of, reference_of
-from backend.methods.discriminant_bank import NgramBank
-from backend.methods.ensemble import Ensemble
-from backend.methods.head import KINDS, Head, kind_of
+from backend.intake.traces import whole
+from backend.methods.discriminant import NgramBank
+from backend.methods.ensemble import HEAD_KINDS, Ensemble, Head, kind_of
+from backend.methods.fine_tuning import TUNED, Texts, TunedEncoder
 from backend.methods.ngram_readouts import CodedNgrams
-from backend.methods.ngrams import Counts, count, counted, counts_of
+from backend.methods.ngrams import GRAMS, Counts, count, counted, counts_of
 from backend.methods.probe import LinearProbe
+from backend.methods.readout import Doubles
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.representations import FORMS, Form
+from backend.methods.sentence_encoder import SentenceEncoder, embed
 from backend.protocol import READER_PAPER
-from backend.traces import View
+from backend.proxies.reader import Reader
+from backend.traces import Trace, View
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+Others = Mapping[str, Reader | SentenceEncoder]
+"""Further proxies and encoders, by what is read with them: an encoder may be a further proxy as well."""
 FORMATS = (1, 2)
 """1: probes of one block each. 2: any heads. What fits into 1 is written as 1, so that hashes of old files stay."""
 WHOLE = "dc-ac"  # block of a whole fingerprint
@@ -46,7 +51,7 @@ class Enrolment:
         names the encoder.
     block : what the heads read of a block, of :data:`backend.methods.representations.FORMS`; 'text' where they read no
         states, 'several' where members read different things.
-    facts : proxy_hash, data_hash, code_version, records, seed, created and whatever else says how it was made; JSON.
+    facts : proxy_hash, data_hash, code_version, records, seed, created and other facts of how it was made; JSON.
     attachments : calibration, unknown-source reference and the like, fitted on the same enrolment; not read here.
     landing : block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
     """
@@ -65,7 +70,7 @@ class Enrolment:
     facts: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     landing: int | None = None
-    width: int | None = None  # dimension d of the proxy where no linear head tells it
+    width: int | None = None  # dimension d of the proxy where no linear head has it
 
     @property
     def layers(self) -> list[int]:
@@ -103,8 +108,8 @@ class Enrolment:
         return proxy if isinstance(proxy, str) else None
 
     @property
-    def beside(self) -> dict[str, tuple[int, ...]]:
-        """What members read besides the proxy: names as :mod:`backend.methods.ensemble` has them, to blocks."""
+    def auxiliary(self) -> dict[str, tuple[int, ...]]:
+        """What members read with other models than the proxy, to its blocks; names as in a :class:`Member`."""
         out: dict[str, set[int]] = {}
         for head in self.heads:
             for member in head.probe.members if isinstance(head.probe, Ensemble) else ():
@@ -140,22 +145,20 @@ class Enrolment:
         head: Head,
         by_layer: Mapping[int, npt.NDArray[np.floating]],
         counts: Counts = None,
-        beside: Mapping[str, Any] | None = None,
+        auxiliary: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What a head reads, (n, D): stored rows (n, V d) of every block, counts of the texts, or both; an ensemble all
-        of it.
-        """
+        """What a head reads: stored rows (n, V d) of its blocks, counts of the texts, or both; an ensemble all of it."""
         if isinstance(head.probe, CodedNgrams):
             return counts
         if isinstance(head.probe, Ensemble):
-            return {self.proxy: by_layer, **(beside or {})}
+            return {self.proxy: by_layer, **(auxiliary or {})}
         rows = np.concatenate([self.columns(by_layer[layer]) for layer in head.layers], axis=1)
         rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
         return (rows, counts) if isinstance(head.probe, NgramBank) else rows
 
     @cached_property
     def prompt_reference(self) -> PromptReference | None:
-        """What tells whether prompts are of the enrolled kind; None where nothing of it is attached."""
+        """For telling whether prompts are of the enrolled kind; None where it is not attached."""
         return reference_of(self.attachments)
 
     @cached_property
@@ -178,7 +181,7 @@ def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDAr
 
 
 def described(enrolment: Enrolment) -> dict[str, Any]:
-    """What a file says in JSON; the facts are added there, and do not enter the hash."""
+    """The JSON of a file; the facts are added there, and do not enter the hash."""
     text: dict[str, Any] = {part: getattr(enrolment, part) for part in ("name", "reader", "proxy", "view", "block")}
     text |= {"sources": list(enrolment.sources), "families": list(enrolment.families)}
     simple = all(isinstance(head.probe, LinearProbe) and len(head.layers) == 1 for head in enrolment.heads)
@@ -201,7 +204,56 @@ def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     """Every number that scores traces, by name."""
     arrays: dict[str, npt.NDArray[Any]] = {n: getattr(enrolment, n) for n in ("log_prior", "prompts", "folds")}
     for i, head in enumerate(enrolment.heads):
-        arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in KINDS[kind_of(head)][1]}
+        arrays |= {f"head{i}.{part}": attrgetter(part)(head.probe) for part in HEAD_KINDS[kind_of(head)][1]}
         if isinstance(head.probe, Ensemble):
             arrays |= {f"head{i}.{name}": array for name, array in head.probe.arrays().items()}
     return arrays
+
+
+def auxiliary_models(enrolment: Enrolment) -> dict[str, bool]:
+    """What members read with further proxies and encoders, :func:`named` before a colon; True for an encoder."""
+    return {reads: ":" in reads for reads in enrolment.auxiliary if reads not in GRAMS}
+
+
+def named(reads: str) -> str:
+    """The model that something is read with."""
+    return reads.partition(":")[0]
+
+
+def check_others(enrolment: Enrolment, others: Others) -> None:
+    """Raise AtlasError if a proxy or an encoder of the members is missing, or is another one."""
+    for reads, encodes in auxiliary_models(enrolment).items():
+        name, model, layers = named(reads), others.get(reads), enrolment.auxiliary[reads]
+        if not isinstance(model, SentenceEncoder if encodes else Reader):
+            raise AtlasError(f"The enrolment '{enrolment.name}' also reads with {name}, which is not loaded", "Load it")
+        shallow = isinstance(model, Reader) and layers and model.depth < layers[-1]
+        members = (one for head in enrolment.heads if isinstance(head.probe, Ensemble) for one in head.probe.members)
+        tuned = (one.model for one in members if one.reads == reads and isinstance(one.model, TunedEncoder))
+        if shallow or (isinstance(model, SentenceEncoder) and not all(one.fits(model) for one in tuned)):
+            raise AtlasError(f"The enrolment '{enrolment.name}' was made with another {name}", f"Load {name}")
+
+
+def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
+    """What members read, by name (:data:`backend.methods.ensemble.Material`); empty where only the proxy is read."""
+    out: dict[str, Any] = {}
+    for reads, layers in enrolment.auxiliary.items():
+        model = others.get(reads)
+        if reads in GRAMS:
+            out[reads] = GRAMS[reads].counts([whole(trace.response) for trace in traces])
+        elif isinstance(model, Reader):
+            read = model.read(model.encode(traces, enrolment.view), layers)
+            out[reads] = {layer: read[layer, "full"] for layer in layers}
+        elif isinstance(model, SentenceEncoder):
+            what, clean = reads.partition(":")[2], [Trace(whole(t.prompt), whole(t.response)) for t in traces]
+            tuned = what == TUNED
+            out[reads] = Texts(model, [t.response for t in clean]) if tuned else embed(model, what, clean)
+    return out
+
+
+def some_of(material: Mapping[str, Any], rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """The same for some of the traces."""
+    place = np.flatnonzero(rows)
+    return {
+        name: {layer: part[place] for layer, part in one.items()} if isinstance(one, Mapping) else one[place]
+        for name, one in material.items()
+    }

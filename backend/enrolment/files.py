@@ -15,15 +15,14 @@ import numpy.typing as npt
 
 from backend.enrolment.enrolment import FORMATS, Enrolment, arrays_of, described
 from backend.errors import AtlasError
-from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
-from backend.methods.ensemble import Ensemble, sources_of, width_of
-from backend.methods.head import PROBE_PARTS, Head
+from backend.methods.discriminant import DiscriminantBank, NgramBank
+from backend.methods.ensemble import PROBE_PARTS, Ensemble, Head
+from backend.methods.fine_tuning import TUNED, TunedEncoder
 from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
 from backend.methods.ngrams import BITS, GRAMS, SETTINGS, counted
 from backend.methods.probe import LinearProbe
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.stack import CELLS
-from backend.methods.tuned_encoder import TUNED, TunedEncoder
 from backend.spectral import FINGERPRINT_MODES
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
@@ -236,17 +235,17 @@ def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
     if not isinstance(ensemble, Ensemble) or ensemble.shares.shape != (CELLS, len(ensemble.members)):
         raise ValueError("the members of a head have the wrong weights")
     for member in ensemble.members:
-        if sources_of(member.model) != c or (min(member.layers, default=1) < 1):
+        if member.model.shape[1] != c or (min(member.layers, default=1) < 1):
             raise ValueError("a member of a head has the wrong shape")
         if isinstance(member.model, GramReadout):
-            if member.reads not in GRAMS or member.layers or member.model.weight.shape != (width_of(member.model), c):
+            if member.reads not in GRAMS or member.layers or member.model.weight.shape != (member.model.shape[0], c):
                 raise ValueError("a member of a head counts n-grams in a way that is not known")
             _check_columns(member.model.columns, 1 << GRAMS[member.reads].bits)
         elif isinstance(member.model, TunedEncoder) != member.reads.endswith(f":{TUNED}"):
             raise ValueError("a member of a head reads in a way that is not known")
         elif member.reads == enrolment.proxy:
             own.update(member.layers)
-            if width_of(member.model) != FINGERPRINT_MODES * enrolment.hidden_size * len(member.layers):
+            if member.model.shape[0] != FINGERPRINT_MODES * enrolment.hidden_size * len(member.layers):
                 raise ValueError("a member of a head has the wrong shape")
         elif bool(member.layers) == (":" in member.reads):
             raise ValueError("a member of a head reads in a way that is not known")

@@ -1,4 +1,8 @@
-"""Make enrolments: of a roster out of its evaluation, of collected responses out of heads fitted on them."""
+"""Make enrolments: of a roster out of its evaluation, of collected responses out of heads fitted on them.
+
+Heads of a roster are those of its evaluation, or fitted once more where it saved none. They have to give the
+log-posteriors of the evaluation on the prompts that each did not see, else none is enrolled.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,22 @@ from backend.corpus.collection import SAMPLES, sample_records
 from backend.corpus.labelled import SMALLEST
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
-from backend.enrolment.auxiliary_models import models_beside, named
-from backend.enrolment.choice import AUTO, choose, fit_chosen
-from backend.enrolment.enrolment import Enrolment, prompt_table
+from backend.enrolment.enrolment import Enrolment, auxiliary_models, named, prompt_table
 from backend.enrolment.files import as_stored
-from backend.enrolment.head_fits import Fits, heads_of
-from backend.enrolment.heads import checked, encoded_heads, of_members, of_states, of_texts, stacked_heads, text_heads
+from backend.enrolment.head_fits import AUTO, Fits, choose, fit_chosen, heads_of
+from backend.enrolment.held_out_answers import check_heads, of_members, of_states, of_texts
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_probes
+from backend.evaluations.artifacts import (
+    artifact_folder,
+    enrolled_folder,
+    evaluation,
+    holds_models,
+    load_models,
+    load_probes,
+    load_stacks,
+)
 from backend.evaluations.attribution import select_layers
 from backend.evaluations.controls import control_heads
 from backend.evaluations.corpus import Corpus, read_corpus
@@ -37,11 +47,13 @@ from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.inference.validation import validation_arrays
 from backend.methods import registry as methods
-from backend.methods.ensemble import Ensemble
-from backend.methods.head import Head
+from backend.methods.ensemble import Ensemble, Head, Member
+from backend.methods.fine_tuning import TUNED
+from backend.methods.ngram_readouts import ngram_file, read_ngrams
 from backend.methods.ngrams import GRAMS
 from backend.methods.probe import fit_probe
 from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
+from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import count_tokens
 from backend.proxies.reader import Reader
@@ -53,14 +65,6 @@ from backend.traces import Trace, View
 CHECKED = 400  # evenly drawn rows on which an ensemble is compared: embeddings are computed again
 PLACED: tuple[str, View] = DEFAULT_PROXY, "ur"  # places traces of readers with an encoder of their own
 LOOKED_AT = 25  # responses of a source whose lengths are looked at
-
-
-class Sample(NamedTuple):
-    """One shipped response."""
-
-    source: str
-    prompt_id: str
-    trace: Trace
 
 
 def enrolment_of(
@@ -84,8 +88,7 @@ def enrolment_of(
     name : by default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
     method : of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
         of the first of several proxies, or of the default one where an encoder reads.
-    Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from what was
-    evaluated.
+    Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from the evaluation.
     """
     by, read = PLACED if method in methods.ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
@@ -114,7 +117,8 @@ def enrolment_of(
         embedded = reads_of(proxy, PAIR if method == methods.LLMMAP else view)
         heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
         place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
-        fingerprints = _fingerprints(rows, place, list(scores))
+        variants = {condition: "full" if condition == CLEAN else condition for condition in scores}
+        fingerprints = {c: rows.load(place, part) for c, part in variants.items() if place in rows.layers(part)}
         attachments |= fit_attachments(scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
         attachments |= _validation(folder, method)
     hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
@@ -127,30 +131,20 @@ def enrolment_of(
         facts["cells_by"] = DEFAULT_PROXY
     if further:
         facts["hashes_beside"] = {one: proxy_hash(one) for one in sorted(further)}
+    width = 0 if method in methods.STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES
     enrolment = Enrolment(
-        name=name or "-".join((roster, *(() if method == methods.LDA_LIVE else (method,)), proxy, view)),
-        reader=methods.reader_id(method, proxy, view),
-        proxy=by,
-        view=read,
-        block=methods.block_of(method),
-        sources=tuple(rows.sources),
-        families=tuple(rows.families),
-        heads=heads,
-        log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))),
-        prompts=hashes,
-        folds=folds,
-        facts=facts,
-        attachments=attachments,
-        landing=None if method == READER_PAPER else selected[None],
-        width=None if method in methods.STATES else rows.load(selected[None]).shape[1] // FINGERPRINT_MODES,
-    )
+        name=name or "-".join((roster, *(() if method == methods.LDA_LIVE else (method,)), proxy, view)), proxy=by,
+        view=read, sources=tuple(rows.sources), families=tuple(rows.families), heads=heads,
+        log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))), prompts=hashes, folds=folds, facts=facts,
+        attachments=attachments, **reading_of(method, proxy, view, selected[None], width),
+    )  # fmt: skip
     if refit or method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is stored as it was evaluated
         return enrolment
     enrolment, some = as_stored(enrolment), None
-    if methods.block_of(method) == methods.TEXT:
+    if enrolment.block == methods.TEXT:
         of_heads = of_texts(enrolment, [trace.response for trace in _traces(release, rows)])
-    elif methods.block_of(method) == methods.SEVERAL:
-        needed = models_beside(enrolment)
+    elif enrolment.block == methods.SEVERAL:
+        needed = auxiliary_models(enrolment)
         proxies = (by, *(reads for reads, encodes in needed.items() if not encodes))
         known = {one: slice_of(release, "agent500", one, read, roster, limit) for one in proxies}
         others = {reads: SentenceEncoder(named(reads)) for reads, encodes in needed.items() if encodes}
@@ -158,7 +152,7 @@ def enrolment_of(
         some = np.linspace(0, len(rows.labels) - 1, min(CHECKED, len(rows.labels))).astype(np.intp)
     else:
         of_heads = of_states(enrolment, rows)
-    furthest = checked(enrolment, rows, scores[CLEAN], of_heads, rerun_command, some)
+    furthest = check_heads(enrolment, rows, scores[CLEAN], of_heads, rerun_command, some)
     print(f"{enrolment.name}: log-posteriors of enrolled prompts differ by {furthest:.1e} nats at most")
     return enrolment
 
@@ -174,7 +168,8 @@ def _heads(
 ) -> tuple[Head, ...]:
     """Heads of a method, a fold each: saved by its evaluation, or fitted again where it saved none."""
     if method in methods.EMBEDDED:
-        return encoded_heads(folder, embedded, rerun_command)
+        models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))
+        return tuple(Head(Ensemble((Member(embedded, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
     if methods.block_of(method) == methods.SEVERAL:
         return stacked_heads(folder, by, rerun_command)
     if method in (methods.LDA_LIVE, methods.FUSED_LIVE):
@@ -183,9 +178,79 @@ def _heads(
     if method == READER_PAPER:
         probes = load_probes(folder, rerun_command)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
-    if methods.block_of(method) == methods.TEXT:
-        return text_heads(folder, rerun_command)
-    return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
+    if methods.block_of(method) != methods.TEXT:
+        return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
+    for fold in range(FOLDS):
+        if not (folder / ngram_file(fold)).exists():
+            raise AtlasError(f"The n-grams of fold {fold} are missing in {folder}", f"Run: {rerun_command}")
+    return tuple(Head(read_ngrams(folder / ngram_file(fold)), (), fold) for fold in range(FOLDS))
+
+
+def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, ...]:
+    """Heads of a stacked reader, a fold each, out of the members and weights of its evaluation.
+
+    proxy : the one that traces are placed by; of the others the heads read as well.
+    """
+    members, shares = load_stacks(folder, rerun_command)
+    for member in members:
+        if member.reads.endswith(f":{TUNED}") and not holds_models(member.folder):
+            raise AtlasError(
+                f"Of {member.reads} only scores are kept in {member.folder.parent}, which is enough to stack them",
+                f"To train it again, which takes hours, remove that folder and run: {rerun_command}",
+            )
+    models = [load_models(member.folder, rerun_command) for member in members]
+    own = tuple(sorted({layer for member in members if member.reads == proxy for layer in member.layers}))
+    heads = []
+    for fold in range(FOLDS):
+        parts = (Member(one.reads, one.layers, fitted[fold]) for one, fitted in zip(members, models, strict=True))
+        heads.append(Head(Ensemble(tuple(parts), shares[fold]), own, fold))
+    return tuple(heads)
+
+
+def _traces(release: Release, rows: Slice, most: int | None = None) -> list[Trace]:
+    """Traces of the rows, in their order; of the first ``most`` prompts of a source."""
+    records = release.records("agent500")
+    width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))[:most]
+    return [records.traces[s * width + p] for s in range(len(rows.sources)) for p in prompts]
+
+
+def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
+    """Rows of the validation that the stage audit saved, as attachments; none where it has not run."""
+    if not (folder / VALIDATION).exists():
+        command = f"python -m jobs evaluate --stage audit --method {method}"
+        print(f"No validation is attached: run {command} first ({folder.name})")
+        return {}
+    with np.load(folder / VALIDATION, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | None, int]:
+    """Selected block of every outer fold, and the modal one under None, from the scan of these fingerprints."""
+    rows: list[dict[str, Any]] = []
+    path = folder / "scan.jsonl"
+    if path.exists():
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if entry["identity"] == identity:
+                rows += entry["scores"]
+    if not rows:
+        raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {rerun_command}")
+    keys = ["outer_fold", "inner_fold", "layer"]
+    chosen = select_layers(pd.DataFrame(rows).astype(dict.fromkeys(keys, int)).drop_duplicates(keys, keep="last"))
+    pairs = zip(chosen["outer_fold"], chosen["layer"], strict=True)
+    return {None if pd.isna(fold) else int(fold): int(layer) for fold, layer in pairs}
+
+
+def _lengths(release: Release, rows: Slice) -> dict[str, float]:
+    """Where whole responses of the sources end, out of the first few of each; nothing where no tokenizer is here."""
+    if installed(describe(DEFAULT_PROXY)) is None:
+        return {}
+    tokens = count_tokens(truncation_tokenizer(), _traces(release, rows, LOOKED_AT))
+    sources = np.repeat(np.arange(len(rows.sources)), min(LOOKED_AT, len(rows.prompt_ids)))
+    return {"whole_tokens": whole_tokens(tokens, sources)}
 
 
 def enrolment_of_traces(
@@ -205,7 +270,7 @@ def enrolment_of_traces(
     method: str | None = None,
     corpus: Corpus | None = None,
 ) -> Enrolment:
-    """Enrolment of labelled traces at given blocks: a head a prompt fold, and what held-out prompts calibrate.
+    """Enrolment of labelled traces at given blocks: a head a prompt fold, calibrated on held-out prompts.
 
     With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.
     blocks : those that discriminants read, where there are prompts for all folds; traces are placed at ``layer``.
@@ -268,19 +333,10 @@ def enrolment_of_traces(
 
 
 def assemble(
-    reader: Reader,
-    method: str,
-    heads: tuple[Head, ...],
-    name: str,
-    proxy: tuple[str, str],
-    view: View,
-    layer: int,
-    sources: tuple[str, ...],
-    families: tuple[str, ...],
-    fold_of: Mapping[str, int],
-    facts: Mapping[str, Any],
+    reader: Reader, method: str, heads: tuple[Head, ...], name: str, proxy: tuple[str, str], view: View, layer: int,
+    sources: tuple[str, ...], families: tuple[str, ...], fold_of: Mapping[str, int], facts: Mapping[str, Any],
     attachments: Mapping[str, npt.NDArray[Any]],
-) -> Enrolment:
+) -> Enrolment:  # fmt: skip
     """Enrolment of what a reader read, with an even prior; ``proxy`` is its key and the hash of its weights."""
     hashes, folds = prompt_table(list(fold_of), list(fold_of.values()))
     facts = {
@@ -298,7 +354,7 @@ def assemble(
 
 
 def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int) -> dict[str, Any]:
-    """What an enrolment says of how a method reads: reader, block, place and width."""
+    """Fields of an enrolment about how a method reads: reader, block, place and width."""
     return {
         "reader": methods.reader_id(method, proxy, view),
         "block": methods.block_of(method),
@@ -310,13 +366,21 @@ def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int
 def refit_of(
     method: str, arrays: Sequence[npt.NDArray[np.floating]], folds: npt.NDArray[np.intp]
 ) -> tuple[Rediscriminated | None, tuple[str, ...]]:
-    """What refits a method without some sources, None for the paper's probe; and the parts of its validation.
+    """Refits a method without some sources, None for the paper's probe; and the parts of its validation.
 
     arrays : each (C * P, 2 d), whole responses at the blocks that discriminants read.
     """
     if method == methods.LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS
     return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")
+
+
+class Sample(NamedTuple):
+    """One shipped response."""
+
+    source: str
+    prompt_id: str
+    trace: Trace
 
 
 def sample_enrolment(
@@ -342,58 +406,6 @@ def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str],
     ids = sorted(set(prompt_ids))
     fold = fold_of_prompts(ids, share)
     return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
-
-
-def _fingerprints(rows: Slice, layer: int, conditions: Sequence[str]) -> dict[str, npt.NDArray[np.floating]]:
-    """Fingerprints at a block, of whole responses and of the cuts that are on disk."""
-    variants = {condition: "full" if condition == CLEAN else condition for condition in conditions}
-    return {c: rows.load(layer, variant) for c, variant in variants.items() if layer in rows.layers(variant)}
-
-
-def _traces(release: Release, rows: Slice) -> list[Trace]:
-    records = release.records("agent500")
-    width, prompts = len(records.prompt_ids), range(len(rows.prompt_ids))
-    return [records.traces[s * width + p] for s in range(len(rows.sources)) for p in prompts]
-
-
-def _validation(folder: Path, method: str) -> dict[str, npt.NDArray[Any]]:
-    """Rows of the validation that the stage audit saved, as attachments; none where it has not run."""
-    if not (folder / VALIDATION).exists():
-        command = f"python -m jobs evaluate --stage audit --method {method}"
-        print(f"No validation is attached: run {command} first ({folder.name})")
-        return {}
-    with np.load(folder / VALIDATION, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
-def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | None, int]:
-    """Selected block of every outer fold, and the modal one under None, from the scan of these fingerprints."""
-    rows: list[dict[str, Any]] = []
-    path = folder / "scan.jsonl"
-    if path.exists():
-        for line in path.read_text("utf-8").splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if entry["identity"] == identity:
-                rows += entry["scores"]
-    if not rows:
-        raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {rerun_command}")
-    keys = ["outer_fold", "inner_fold", "layer"]
-    chosen = select_layers(pd.DataFrame(rows).astype(dict.fromkeys(keys, int)).drop_duplicates(keys, keep="last"))
-    pairs = zip(chosen["outer_fold"], chosen["layer"], strict=True)
-    return {None if pd.isna(fold) else int(fold): int(layer) for fold, layer in pairs}
-
-
-def _lengths(release: Release, rows: Slice) -> dict[str, float]:
-    """Where whole responses of the sources end, out of the first few of each; nothing where no tokenizer is here."""
-    if installed(describe(DEFAULT_PROXY)) is None:
-        return {}
-    records, sources = release.records("agent500"), range(len(rows.sources))
-    few = min(LOOKED_AT, len(rows.prompt_ids))
-    traces = [records.traces[s * len(records.prompt_ids) + p] for s in sources for p in range(few)]
-    return {"whole_tokens": whole_tokens(count_tokens(truncation_tokenizer(), traces), np.repeat(sources, few))}
 
 
 def creation_facts() -> dict[str, Any]:

@@ -1,15 +1,17 @@
-"""Heads of a method, a prompt fold each, fitted to any corpus (paper, Stage 1).
+"""Heads of a method, a prompt fold each, fitted to any corpus, and the choice of a method (paper, Stage 1).
 
 Blocks, weights, n-grams and shares of members come from the other folds alone. The out-of-fold log-posteriors are those
-of the heads as they are served.
+of the heads as they are served. A choice compares candidates for every outer fold on two other folds, by models that
+saw neither; the weights of members come from one of them where the other is scored. Sources weigh alike, however many
+traces each has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +28,33 @@ from backend.evaluations.readout_bank import (
     serve_banks,
 )
 from backend.evaluations.readout_bank import WORDS as MEMBER
-from backend.evaluations.readouts import MODELS, Fused, Load, fuse, models_of, scores_shape
-from backend.methods.discriminant import Moments
-from backend.methods.discriminant_bank import NgramBank
-from backend.methods.ensemble import Ensemble, Member
-from backend.methods.head import Head
+from backend.evaluations.readouts import (
+    MODELS,
+    TRAINED,
+    Fused,
+    Load,
+    fit_discriminants,
+    fuse,
+    models_of,
+    score_alone,
+    scores_shape,
+    validation,
+)
+from backend.methods.discriminant import DiscriminantBank, Moments, NgramBank
+from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.ngram_readouts import CodedGrams, GramReadout
+from backend.methods.readout import Doubles, Floats, Half, Ints
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, LINEAR, OF_TRACES, WORDS
 from backend.methods.registry import METHODS as METHODS_BY_ID
-from backend.methods.stack import CELLS
+from backend.methods.stack import CELLS, fit_stack
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, balance_rows
 
-Floats = npt.NDArray[np.float32]
-Half = npt.NDArray[np.float16]
-Ints = npt.NDArray[np.intp]
 METHODS = OF_TRACES
 """Methods that any corpus can be enrolled by, the simplest first."""
-KIND = "word"
+T = TypeVar("T")
+AUTO = "auto"  # stands for the choice where a method is named
+SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)  # candidates for the share of the diagonal in the covariance of discriminants
+STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many
 
 
 @dataclass(frozen=True)
@@ -58,11 +70,11 @@ AS_ROSTERS = (Tuning(),) * FOLDS
 
 @dataclass(frozen=True)
 class FittedHeads:
-    """Heads and what they say of traces that they have not seen."""
+    """Heads of a method, and their scores of traces that they have not seen."""
 
     method: str
     heads: tuple[Head, ...]  # one a fold
-    log_posteriors: dict[str, Floats]  # dict of condition to (n, C), float32; out-of-fold, as the heads are served
+    log_posteriors: dict[str, Floats]  # by condition (n, C), out-of-fold, as the heads are served
 
 
 class Fits:
@@ -74,74 +86,63 @@ class Fits:
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
         self.corpus, self.proxy = corpus, proxy
         self.blocks, self.layer_of_fold = tuple(blocks), dict(layer_of_fold)
-        self._fitted: dict[str, dict[int, Any]] = {}
-        self._fitted_scores: dict[str, dict[str, Half]] = {}
-        self._banks: dict[float, BankMembers] = {}
-        self._words: dict[int, dict[int, CodedGrams]] = {}
-        self._word_scores: dict[int, dict[str, Half]] = {}
+        self._known: dict[tuple[str, object], Any] = {}
+
+    def _once(self, part: str, key: object, fit: Callable[[], T]) -> T:
+        """What ``fit`` gives, computed at the first call."""
+        if (part, key) not in self._known:
+            self._known[part, key] = fit()
+        found: T = self._known[part, key]
+        return found
 
     @cached_property
     def cells(self) -> dict[str, Ints]:
         """Cell of every trace under each condition."""
         return self.corpus.cells()
 
-    def fitted(self, method: str) -> dict[int, Any]:
-        """Readout of every outer fold of a method that reads one block."""
-        if method not in self._fitted:
-            of_fold = sorted(self.layer_of_fold.items())
-            self._fitted[method] = {fold: self._fit(method, (fold,), layer) for fold, layer in of_fold}
-        return self._fitted[method]
-
     @cached_property
     def moments(self) -> dict[str, list[Moments]]:
         """Moments that discriminants are fitted to."""
-        loads, width = self._loads()
-        corpus = self.corpus
-        return member_moments(loads, width, corpus.labels, corpus.folds, corpus.classes)
+        return member_moments(*self._loads(), *self._labels)
+
+    def fitted(self, method: str) -> dict[int, Any]:
+        """Readout of every outer fold of a method that reads one block."""
+        layers = sorted(self.layer_of_fold.items())
+        return self._once("fitted", method, lambda: {fold: self._fit(method, (fold,), at) for fold, at in layers})
 
     def fitted_scores(self, method: str) -> dict[str, Half]:
-        """What readouts of one block say, (SLOTS, n, C), each at the block of the outer fold that it serves."""
-        if method in self._fitted_scores:
-            return self._fitted_scores[method]
+        """Scores (SLOTS, n, C) by readouts of one block, each at the block of the outer fold that it serves."""
+        return self._once("fitted scores", method, lambda: self._fitted_scores(method))
+
+    def _fitted_scores(self, method: str) -> dict[str, Half]:
         corpus = self.corpus
         out = {c: np.empty(scores_shape(len(corpus.labels), corpus.classes), np.float16) for c in corpus.texts}
         for fold in range(FOLDS):
             rows = np.flatnonzero(corpus.folds == fold)
             for slot, model in enumerate(models_of(fold)):
                 (outer,) = {fold} if model < FOLDS else MODELS[model] - {fold}
-                layer = self.layer_of_fold[outer]
-                held_out = tuple(MODELS[model])
-                readout = self.fitted(method)[fold] if model < FOLDS else self._fit(method, held_out, layer)
+                layer, unseen = self.layer_of_fold[outer], tuple(MODELS[model])
+                readout = self.fitted(method)[fold] if model < FOLDS else self._fit(method, unseen, layer)
                 for condition, scores in out.items():
                     read = corpus.fingerprints(layer, condition)[rows].astype(np.float32)
                     scores[slot, rows] = readout.log_posterior(read)
-        self._fitted_scores[method] = out
         return out
 
     def banks(self, shrinkage: float) -> BankMembers:
         """Discriminants of all models with some shrinkage."""
-        if shrinkage not in self._banks:
-            loads, width = self._loads()
-            corpus = self.corpus
-            self._banks[shrinkage] = fit_bank_members(
-                loads, width, corpus.labels, corpus.folds, corpus.classes, shrinkage, self.moments
-            )
-        return self._banks[shrinkage]
+        return self._once(
+            "banks", shrinkage, lambda: fit_bank_members(*self._loads(), *self._labels, shrinkage, self.moments)
+        )
 
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""
-        if epochs not in self._words:
-            corpus, settings = self.corpus, replace(SETTINGS, epochs=epochs)
-            fitted = fit_words(corpus.counts(), corpus.labels, corpus.folds, corpus.classes, settings=settings)
-            self._words[epochs] = dict(fitted)
-        return self._words[epochs]
+        counts, settings = self.corpus.counts(), replace(SETTINGS, epochs=epochs)
+        return self._once("words", epochs, lambda: dict(fit_words(counts, *self._labels, settings=settings)))
 
     def word_scores(self, epochs: int) -> dict[str, Half]:
-        """What they say, (SLOTS, n, C), under every condition."""
-        if epochs not in self._word_scores:
-            corpus = self.corpus
-            self._word_scores[epochs] = score_words(corpus.counts(), corpus.folds, corpus.classes, self.words(epochs))
-        return self._word_scores[epochs]
+        """Their scores (SLOTS, n, C) under every condition."""
+        counts, (_, folds, classes) = self.corpus.counts(), self._labels
+        return self._once("word scores", epochs, lambda: score_words(counts, folds, classes, self.words(epochs)))
 
     def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
         """Scores (SLOTS, n, C) of a method's members under every condition."""
@@ -158,68 +159,63 @@ class Fits:
 
     def paper(self) -> FittedHeads:
         """Heads of the paper's probe."""
-        corpus, said = self.corpus, {}
-        for condition in corpus.texts:
-            said[condition] = np.empty((len(corpus.labels), corpus.classes), dtype=np.float32)
-            for fold, probe in self.fitted(READER_PAPER).items():
-                test = corpus.folds == fold
-                rows = corpus.fingerprints(self.layer_of_fold[fold], condition)[test]
-                said[condition][test] = probe.log_posterior(rows.astype(np.float32))
-        heads = tuple(
-            Head(probe, (self.layer_of_fold[fold],), fold) for fold, probe in self.fitted(READER_PAPER).items()
-        )
-        return FittedHeads(READER_PAPER, heads, said)
+        probes, layers = self.fitted(READER_PAPER), self.layer_of_fold
+
+        def score(fold: int, condition: str, rows: npt.NDArray[np.bool_]) -> Floats:
+            read = self.corpus.fingerprints(layers[fold], condition)[rows].astype(np.float32)
+            found: Floats = probes[fold].log_posterior(read)
+            return found
+
+        return self._heads(READER_PAPER, {fold: Head(probes[fold], (layers[fold],), fold) for fold in probes}, score)
 
     def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
         """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
-        corpus, worded = self.corpus, method == FUSED_LIVE
-        said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
-        heads: dict[int, Head] = {}
-        loads, width = self._loads()
-        for tuning in dict.fromkeys(tunings):
-            served = serve_banks(
-                loads,
-                width,
-                corpus.labels,
-                corpus.folds,
-                corpus.classes,
-                self.cells,
-                words=self.word_scores(tuning.epochs) if worded else None,
+        with_words, (loads, width) = method == FUSED_LIVE, self._loads()
+        served = {
+            tuning: serve_banks(
+                loads, width, *self._labels, self.cells,
+                words=self.word_scores(tuning.epochs) if with_words else None,
                 bank_members=self.banks(tuning.shrinkage),
             )
-            for fold in (fold for fold in range(FOLDS) if tunings[fold] == tuning):
-                bank = served.banks[fold]
-                heads[fold] = Head(bank, self.blocks, fold)
-                if worded:
-                    both = NgramBank(bank, self.words(tuning.epochs)[fold], served.shares[fold])
-                    heads[fold] = Head(both, self.blocks, fold)
-                test = corpus.folds == fold
-                for condition, scores in said.items():
-                    scores[test] = served.served[condition][test]
-        return FittedHeads(method, tuple(heads[fold] for fold in range(FOLDS)), said)
+            for tuning in dict.fromkeys(tunings)
+        }  # fmt: skip
+        heads = {}
+        for fold, tuning in enumerate(tunings):
+            bank: DiscriminantBank | NgramBank = served[tuning].banks[fold]
+            if with_words:
+                words = self.words(tuning.epochs)[fold]
+                bank = NgramBank(served[tuning].banks[fold], words, served[tuning].shares[fold])
+            heads[fold] = Head(bank, self.blocks, fold)
+        return self._heads(method, heads, lambda fold, c, rows: served[tunings[fold]].served[c][rows])
 
     def stacked(self, methods: Sequence[str], tunings: Sequence[Tuning]) -> FittedHeads:
         """Heads as stacks of exact members, each fold of a method of its own."""
-        corpus = self.corpus
-        said = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
-        heads: dict[int, Head] = {}
-        fused: dict[tuple[str, Tuning], Fused] = {}
-        for fold, one in enumerate(zip(methods, tunings, strict=True)):
-            if one not in fused:
-                fused[one] = self.fused(*one)
-            members = self._members(*one, fold)
-            own = tuple(sorted({layer for member in members for layer in member.layers}))
-            heads[fold] = Head(Ensemble(members, fused[one].stacks[fold].weights), own, fold)
-            test = corpus.folds == fold
-            for condition, scores in said.items():
-                scores[test] = fused[one].posteriors[condition][test]
+        choices = list(zip(methods, tunings, strict=True))
+        fused = {choice: self.fused(*choice) for choice in dict.fromkeys(choices)}
+        heads = {}
+        for fold, choice in enumerate(choices):
+            members = self._members(*choice, fold)
+            layers = tuple(sorted({layer for member in members for layer in member.layers}))
+            heads[fold] = Head(Ensemble(members, fused[choice].stacks[fold].weights), layers, fold)
         name = methods[0] if len(set(methods)) == 1 else LINEAR
-        return FittedHeads(name, tuple(heads[fold] for fold in range(FOLDS)), said)
+        return self._heads(name, heads, lambda fold, c, rows: fused[choices[fold]].posteriors[c][rows])
 
     def fused(self, method: str, tuning: Tuning) -> Fused:
         """A method's members weighed on validation rows of every outer fold."""
-        given = self.scores(method, tuning)
-        return fuse(given, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(given[CLEAN]))
+        scores = self.scores(method, tuning)
+        return fuse(scores, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(scores[CLEAN]))
+
+    def _heads(
+        self, method: str, heads: Mapping[int, Head], score: Callable[[int, str, npt.NDArray[np.bool_]], Floats]
+    ) -> FittedHeads:
+        """Heads by fold, each with the scores of the rows of its own fold."""
+        corpus = self.corpus
+        out = {c: np.empty((len(corpus.labels), corpus.classes), np.float32) for c in corpus.texts}
+        for fold in heads:
+            test = corpus.folds == fold
+            for condition, scores in out.items():
+                scores[test] = score(fold, condition, test)
+        return FittedHeads(method, tuple(heads.values()), out)
 
     def _members(self, method: str, tuning: Tuning, fold: int) -> tuple[Member, ...]:
         """Models behind :meth:`scores`, in its order."""
@@ -231,7 +227,7 @@ class Fits:
             elif part == WORDS:
                 words = self.words(tuning.epochs)[fold]
                 grams = GramReadout(words.columns.astype(np.intp), words.idf, words.weight, words.bias)
-                members.append(Member(KIND, (), grams))
+                members.append(Member("word", (), grams))
             else:
                 members.append(Member(self.proxy, (self.layer_of_fold[fold],), self.fitted(part)[fold]))
         return tuple(members)
@@ -247,6 +243,10 @@ class Fits:
         loads = {condition: self.corpus.load(self.blocks, condition) for condition in self.corpus.texts}
         return {condition: load for condition, (load, _) in loads.items()}, loads[CLEAN][1]
 
+    @property
+    def _labels(self) -> tuple[Ints, Ints, int]:
+        return self.corpus.labels, self.corpus.folds, self.corpus.classes
+
 
 def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) -> FittedHeads:
     """Heads of one of :data:`METHODS`; ValueError for another."""
@@ -257,3 +257,119 @@ def heads_of(fits: Fits, method: str, tunings: Sequence[Tuning] = AS_ROSTERS) ->
     if method in OF_TRACES:
         return fits.stacked((method,) * FOLDS, tunings)
     raise ValueError(f"{method} cannot be fitted to any corpus")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method for every outer fold; scores are of single traces on the inner folds of each."""
+
+    methods: tuple[str, ...]  # of the highest mean log score; the simpler of equals
+    tunings: tuple[Tuning, ...]
+    accuracy: dict[str, Doubles]  # by method (FOLDS,)
+    log_score: dict[str, Doubles]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For an enrolment; JSON."""
+        measured = {"accuracy": self.accuracy, "log_score": self.log_score}
+        return {
+            "by": "mean log score on inner prompt folds",
+            "methods": list(self.methods),
+            "shrinkage": [tuning.shrinkage for tuning in self.tunings],
+            "epochs": [tuning.epochs for tuning in self.tunings],
+            "candidates": {
+                method: {name: [round(float(value), 4) for value in of[method]] for name, of in measured.items()}
+                for method in self.log_score
+            },
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """Sentences: every candidate, then what was chosen."""
+        candidates = [
+            f"  {method}: accuracy {self.accuracy[method].mean():.3f} at K = 1, mean log score {scores.mean():.3f}"
+            for method, scores in self.log_score.items()
+        ]
+        counts = {method: self.methods.count(method) for method in dict.fromkeys(self.methods)}
+        folds = ", ".join(f"{method} in {count} of {FOLDS} folds" for method, count in counts.items())
+        chosen = self.methods[0] if len(counts) == 1 else folds
+        return ["Candidates, by inner prompt folds:", *candidates, f"Chosen by the higher log score: {chosen}"]
+
+
+def choose(
+    fits: Fits, shrinkages: Sequence[float] = SHRINKAGES, progress: Callable[[], object] | None = None
+) -> Choice:
+    """Compare all methods on the inner folds of every outer fold; ``progress`` is called after each of them."""
+    corpus = fits.corpus
+    passes = _best({one: _log_scores(fits.word_scores(one)[CLEAN], corpus) for one in passes_of(corpus)})
+    tunings = tuple(map(Tuning, _choose_shrinkage(fits, shrinkages), passes))
+    accuracy, log_score = ({method: np.empty(FOLDS) for method in METHODS} for _ in range(2))
+    for method in METHODS:
+        for fold in range(FOLDS):
+            members = list(fits.scores(method, tunings[fold])[CLEAN].values())
+            accuracy[method][fold], log_score[method][fold] = inner_scores(members, corpus, fits.cells[CLEAN], fold)
+        if progress:
+            progress()
+    return Choice(_best(log_score), tunings, accuracy, log_score)
+
+
+def passes_of(corpus: Corpus) -> tuple[int, ...]:
+    """Candidates for the passes of n-grams: as for rosters, and as many as make :data:`STEPS` steps."""
+    copies = sum(length in corpus.texts for length in TRAINED)
+    rows = copies * len(corpus.labels) * (FOLDS - 1) / FOLDS
+    enough = round(STEPS * SETTINGS.batch / max(rows, SETTINGS.batch))
+    return (SETTINGS.epochs, enough) if enough > SETTINGS.epochs else (SETTINGS.epochs,)
+
+
+def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:
+    """Heads of a choice; where the folds do not agree, each is a stack of its own method's members."""
+    if len(set(choice.methods)) == 1:
+        return heads_of(fits, choice.methods[0], choice.tunings)
+    return fits.stacked(choice.methods, choice.tunings)
+
+
+def inner_scores(
+    members: Sequence[npt.NDArray[np.floating]], corpus: Corpus, cells: Ints, outer: int
+) -> tuple[float, float]:
+    """Accuracy and mean log score of a weighted sum of members (SLOTS, n, C) on the inner folds of an outer one."""
+    parts = [(slot, np.flatnonzero(corpus.folds == fold)) for slot, fold in validation(outer)]
+    labels, log_posteriors = [], []
+    for (slot, rows), (other, fitted) in (parts, parts[::-1]):
+        weighed = [np.asarray(member[other, fitted], dtype=np.float32) for member in members]
+        stack = fit_stack(weighed, corpus.labels[fitted], cells[fitted], CELLS)
+        scored = [np.asarray(member[slot, rows], dtype=np.float32) for member in members]
+        log_posteriors.append(stack.log_posterior(scored, cells[rows]))
+        labels.append(corpus.labels[rows])
+    truth, values = np.concatenate(labels), np.concatenate(log_posteriors)
+    right, score = values.argmax(1) == truth, values[np.arange(len(truth)), truth]
+    seen = np.bincount(truth, minlength=corpus.classes)
+    present = seen > 0
+    means = [np.bincount(truth, part, corpus.classes)[present] / seen[present] for part in (right, score)]
+    return float(means[0].mean()), float(means[1].mean())
+
+
+def _choose_shrinkage(fits: Fits, shrinkages: Sequence[float]) -> tuple[float, ...]:
+    """The shrinkage of every outer fold, by discriminants of whole responses."""
+    corpus, (moments, *_) = fits.corpus, fits.moments.values()
+    load, _ = corpus.load(fits.blocks)
+    found = {}
+    for value in shrinkages:
+        scores = np.full(scores_shape(len(corpus.labels), corpus.classes), np.nan, dtype=np.float16)
+        for model, readout in fit_discriminants(moments, value, range(FOLDS, len(MODELS))).items():
+            for slot, part in score_alone(load, corpus.folds, model, readout).items():
+                (fold,) = (fold for fold in MODELS[model] if models_of(fold)[slot] == model)
+                scores[slot, corpus.folds == fold] = part
+        found[value] = _log_scores(scores, corpus)
+    return _best(found)
+
+
+def _log_scores(scores: npt.NDArray[np.floating], corpus: Corpus) -> Doubles:
+    """Mean log score (FOLDS,) of one member (SLOTS, n, C) by one weight."""
+    alone = np.zeros(len(corpus.labels), dtype=np.intp)
+    return np.array([inner_scores([scores], corpus, alone, fold)[1] for fold in range(FOLDS)])
+
+
+def _best(found: Mapping[T, Doubles]) -> tuple[T, ...]:
+    """The key of the highest score in every fold, the first of equals."""
+    names, table = list(found), np.stack(list(found.values()))
+    return tuple(names[row] for row in table.argmax(0))

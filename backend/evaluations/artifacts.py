@@ -19,14 +19,14 @@ from backend.evaluations.attribution import AttributionFrames, summaries
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
-from backend.methods.discriminant_bank import blocks_at
+from backend.methods.discriminant import blocks_at
 from backend.methods.ensemble import KINDS, model_arrays, model_of
+from backend.methods.fine_tuning import TUNED
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Model
 from backend.methods.registry import EMBEDDED, ENCODER, FUSED_TUNED, METHODS, TEXT_TUNED, reads_text
 from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.stack import Stack
-from backend.methods.tuned_encoder import TUNED
 from backend.protocol import CLEAN, FOLDS, READER_PAPER
 from backend.proxies.registry import describe
 from backend.store.stage_rows import StageRows

@@ -17,7 +17,7 @@ import torch
 
 from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe, ProbeSettings, descend, fit_probe, standardiser
 from backend.methods.registry import form_of, of_part
 from backend.methods.representations import FORMS, MIXTURES, MODES, Form, descend_mixture, spread

@@ -30,8 +30,7 @@ from backend.evaluations.readouts import (
     scores_shape,
     training_folds,
 )
-from backend.methods.discriminant import LinearReadout, Moments, merged
-from backend.methods.discriminant_bank import DiscriminantBank, make_bank
+from backend.methods.discriminant import DiscriminantBank, LinearReadout, Moments, make_bank, merged
 from backend.methods.ngram_readouts import CodedGrams, coded
 from backend.methods.ngrams import SoftmaxSettings
 from backend.methods.stack import CELLS, Stack

@@ -15,13 +15,11 @@ import pandas as pd
 
 from backend.corpus.release import Benchmark, Release
 from backend.errors import AtlasError
-from backend.geometry.domains import cross_domain
 from backend.geometry.maps import Chart, timed
 from backend.geometry.neighborhoods import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule, reader_agreement
-from backend.geometry.projections import DIMENSIONS, Method, ProjectionSettings, joint_projection
+from backend.geometry.projections import DIMENSIONS, Method, ProjectionSettings, cluster_frame, joint_projection
 from backend.geometry.purity import HOLM_KS, holm_over_readers
-from backend.geometry.regions import cluster_frame
-from backend.geometry.signatures import Float
+from backend.geometry.signatures import Float, cross_domain
 from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.stage_rows import StageRows, stage_rows

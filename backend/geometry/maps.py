@@ -1,7 +1,8 @@
 """One map: the rows that a reader sees of a benchmark, and everything that is made of one reader and roster.
 
 READER's rows are DC and first-AC blocks of one block of the proxy, modal or named. LLM-DNA's are embeddings of a
-sentence encoder: the mean state of its last block over the tokens of the response, scaled to length one.
+sentence encoder: the mean state of its last block over the tokens of the response, scaled to length one. Those of the
+text methods, the simple counterpart, are n-grams of the responses.
 """
 
 from __future__ import annotations
@@ -9,23 +10,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.sparse import csr_matrix
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.corpus.stored import describe_proxy, write_release_sources
 from backend.errors import AtlasError
 from backend.geometry.neighborhoods import neighbor_frame, neighbor_order, prompt_stability
-from backend.geometry.projections import ProjectionSettings, project_all, sweep
+from backend.geometry.projections import ProjectionSettings, cluster_frame, family_regions, project_all, sweep
 from backend.geometry.purity import PuritySettings, family_purity
-from backend.geometry.regions import cluster_frame, family_regions
 from backend.geometry.signatures import (
     Float,
     cosine_similarity,
@@ -36,7 +39,6 @@ from backend.geometry.signatures import (
     source_means,
     unit_rows,
 )
-from backend.geometry.text import CHARACTERS, WORDS, TextSettings, TextSpace
 from backend.methods.registry import DNA, title_of
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
@@ -45,6 +47,60 @@ from backend.store.queries import selected_layers
 from backend.store.stage_rows import stage_rows
 from backend.store.writers import write_reader
 from backend.traces import View
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How responses become vectors."""
+
+    analyzer: Literal["word", "char_wb"] = "word"  # Words, or characters within words
+    shortest: int = 1  # Length of the n-grams
+    longest: int = 2
+    buckets: int = 2**18  # Hash buckets; no vocabulary has to fit into memory, and any text of any domain has its place
+    components: int = 128  # Dimensions after the reduction; fewer where the responses do not span them
+    sample: int = 10_000  # Responses that the axes are fitted to, evenly spaced; the weights are fitted to all
+    seed: int = 42
+
+
+WORDS = TextSettings()
+CHARACTERS = TextSettings(analyzer="char_wb", shortest=2, longest=4)
+
+
+class TextSpace:
+    """Axes that responses are seen in, without a neural proxy: TF-IDF of n-grams, reduced by truncated SVD.
+
+    Weights and axes (latent semantic analysis) come from the responses alone, at least three and not all empty; nobody
+    says which source wrote what. ``fitted`` (n, components) are these responses in the space, ``explained`` is the
+    share of the sample's variance along the axes.
+    """
+
+    def __init__(self, texts: Sequence[str], settings: TextSettings = WORDS) -> None:
+        self.settings = settings
+        self._hashing = HashingVectorizer(
+            analyzer=settings.analyzer, ngram_range=(settings.shortest, settings.longest), n_features=settings.buckets,
+            alternate_sign=False, norm=None, dtype=np.float32,
+            # Case, punctuation and line breaks are habits of a source.
+            lowercase=False, token_pattern=r"\w+|[^\w\s]|\n+" if settings.analyzer == "word" else None,
+        )  # fmt: skip
+        counts: csr_matrix[Any] = self._hashing.transform(texts)
+        if counts.nnz == 0 or counts.shape[0] < 3:
+            raise AtlasError("The responses hold no text to compare", "Give at least three responses with words")
+        self._weights = TfidfTransformer(sublinear_tf=True).fit(counts)
+        weighted = self._weights.transform(counts, copy=False)
+        rows = np.unique(np.linspace(0, len(texts) - 1, min(settings.sample, len(texts))).round().astype(np.intp))
+        components = min(settings.components, len(rows) - 1)
+        self._axes = TruncatedSVD(components, random_state=settings.seed, n_iter=4).fit(weighted[rows])
+        self.explained = float(self._axes.explained_variance_ratio_.sum())
+        self.fitted = self._project(weighted)
+
+    def features(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Other responses in these axes, (n, components), float32; one without a known n-gram is zero."""
+        return self._project(self._weights.transform(self._hashing.transform(texts), copy=False))
+
+    def _project(self, weighted: csr_matrix[Any]) -> npt.NDArray[np.float32]:
+        seen: npt.NDArray[np.float32] = self._axes.transform(weighted).astype(np.float32)
+        return seen
+
 
 MODAL = "modal"
 TEXT_METHODS: dict[str, TextSettings] = {"ngram-word": WORDS, "ngram-char": CHARACTERS}
@@ -62,10 +118,10 @@ def modal_block(connection: duckdb.DuckDBPyConnection, reader: str, roster: str)
 
 
 def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
-    """Block that READER reads at, and where it comes from: 'asked', or the reader whose modal block it is.
+    """Block that READER reads at, and where it comes from, as :attr:`Chart.layer_from` has it.
 
-    proxy : Short key; view : Where it was never evaluated, view ur speaks for it; layer : Block number or 'modal'.
-    Raises AtlasError if no block was selected, or ``layer`` is neither 'modal' nor a number.
+    A view that was never evaluated has the block of view ur. Raises AtlasError if no block was selected, or ``layer``
+    is neither 'modal' nor a number.
     """
     if layer != MODAL:
         if not layer.isdecimal() or int(layer) < 1:
@@ -146,19 +202,20 @@ def chart_of(
 ) -> Chart:
     """Decide what a map is made of and check that it is there.
 
-    texts : Of the release; method : One of :data:`METHODS`.
-    proxy : Name, hub id or folder; by default the method's own.
-    view : Without meaning for methods that read text: those see responses.
-    layer : Block number or 'modal' (an encoder is always read at its last block); limit : Leading prompts.
-    Raises AtlasError if no block was selected, or fingerprints are missing; names the command that makes them.
+    ``proxy`` is a name, hub id or folder, by default the method's own; ``layer`` a block number or 'modal' (an encoder
+    is always read at its last block); the view means nothing to methods that read text. Raises AtlasError if no block
+    was selected, or fingerprints are missing, with the command that makes them.
     """
     release = texts.release
     if limit is not None and limit < 1:
         raise AtlasError(f"--limit {limit} leaves no prompt", "Give a number of prompts from 1 up")
     if method in TEXT_METHODS:
         rows = slice_of(release, benchmark, DEFAULT_PROXY, view, roster, limit)
-        read_text = functools.partial(_text_rows, texts, method, benchmark, rows)
-        return Chart(method, None, None, roster, benchmark, 0, "none", rows, read_text, 1, None)
+        many = len(rows.sources) * len(rows.prompt_ids)
+        return Chart(
+            method, None, None, roster, benchmark, 0, "none", rows,
+            lambda: texts.features(method, benchmark)[:many], 1, None,
+        )  # fmt: skip
     key = proxy_key(proxy or (ENCODER if method == DNA else DEFAULT_PROXY))
     rows = slice_of(release, benchmark, key, view, roster, limit)
     if method == DNA:
@@ -187,11 +244,6 @@ def _embeddings(rows: Slice, block: int) -> npt.NDArray[np.float32]:
     return means
 
 
-def _text_rows(texts: Texts, method: str, benchmark: Benchmark, rows: Slice) -> npt.NDArray[np.float32]:
-    vectors = texts.features(method, benchmark)
-    return vectors[: len(rows.sources) * len(rows.prompt_ids)]
-
-
 def _last_block(proxy: str, rows: Slice) -> int:
     known = registered().get(proxy)
     stored = rows.layers()
@@ -211,19 +263,14 @@ def make(
     with_sweep: bool = False,
     purity_settings: PuritySettings | None = None,
 ) -> Float:
-    """Make one map and write its rows. Returns (S, w), signatures, for comparisons between domains."""
+    """Make one map and write its rows; its signatures (S, w) serve comparisons between domains."""
     rows = chart.rows
     if queries.sources(connection, chart.roster).empty:
         write_release_sources(connection, release)
     purity_settings, projection_settings = purity_settings or PuritySettings(), ProjectionSettings()
-    details: dict[str, object] = {
-        "layer": chart.layer,
-        "layer_from": chart.layer_from,
-        "sources": len(rows.sources),
-        "prompts": len(rows.prompt_ids),
-        "purity": asdict(purity_settings),
-        "projections": asdict(projection_settings),
-    }
+    details: dict[str, object] = {"layer": chart.layer, "layer_from": chart.layer_from, "sources": len(rows.sources)}
+    details |= {"prompts": len(rows.prompt_ids), "purity": asdict(purity_settings)}
+    details |= {"projections": asdict(projection_settings)}
     seconds: dict[str, float] = {}
     data, seed = release.manifest_hash, projection_settings.seed
     key = {"roster": chart.roster, "domain": chart.benchmark}

@@ -33,10 +33,7 @@ PAPER_PAIRS: tuple[tuple[str, str], ...] = (
 
 
 def neighbor_order(similarity: Float) -> Index:
-    """Everybody else, most similar first.
-
-    similarity : (n, n), larger is nearer; the diagonal is not looked at. Returns (n, n - 1), int.
-    """
+    """All other sources (n, n - 1), most similar first, from (n, n), larger is nearer; the diagonal is ignored."""
     n = len(similarity)
     if similarity.shape != (n, n) or n < 2:
         raise ValueError(f"similarity must be square with at least two rows, got shape {similarity.shape}")
@@ -46,7 +43,7 @@ def neighbor_order(similarity: Float) -> Index:
 
 
 def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """Rank of column j among the neighbours of row i. Returns (n, n), int64, 1 = nearest, 0 on the diagonal."""
+    """Rank of column j among the neighbours of row i, (n, n): 1 = nearest, 0 on the diagonal."""
     order = neighbor_order(similarity)
     ranks = np.zeros(similarity.shape, dtype=np.int64)
     np.put_along_axis(ranks, order, np.arange(1, len(ranks))[None, :], axis=1)
@@ -54,17 +51,15 @@ def directed_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 
 
 def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """The worse of the two directed ranks of every pair. Returns (n, n), int64, symmetric, 0 on the diagonal."""
+    """The worse of the two directed ranks of every pair, (n, n), symmetric, 0 on the diagonal."""
     ranks = directed_ranks(similarity)
     return np.maximum(ranks, ranks.T)
 
 
 def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
-    """Every ordered pair with its rank.
+    """Every ordered pair as a row of the table ``neighbors``: source, neighbor, rank, cosine, percentile.
 
-    cosine : (n, n); sources : length n.
-    Returns the table ``neighbors``: source, neighbor, rank, cosine, percentile (share of all pairs of sources that are
-    less similar, 0..1), both of six decimals. Sources in roster order, neighbours by rank.
+    percentile is the share of all pairs of sources that are less similar. Sources in roster order, neighbours by rank.
     """
     order = neighbor_order(cosine)
     names = np.asarray(sources, dtype=object)
@@ -81,15 +76,11 @@ def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def top_k_jaccard(left: Index, right: Index, k: int = TOP) -> Float:
-    """Overlap of two k-nearest neighbourhoods of every source.
-
-    left, right : (n, n - 1), int, neighbours, nearest first; k : Neighbourhood size, at most n - 1.
-    Returns (n,), float64, intersection over union, 0..1.
-    """
-    if not 1 <= k <= min(left.shape[1], right.shape[1]):
-        raise ValueError(f"k must lie in 1..{min(left.shape[1], right.shape[1])}, got {k}")
-    common = (left[:, :k, None] == right[:, None, :k]).sum(axis=(1, 2))
+def top_k_jaccard(first: Index, second: Index, k: int = TOP) -> Float:
+    """Intersection over union (n,) of two k-nearest neighbourhoods of every source; orders (n, n - 1)."""
+    if not 1 <= k <= min(first.shape[1], second.shape[1]):
+        raise ValueError(f"k must lie in 1..{min(first.shape[1], second.shape[1])}, got {k}")
+    common = (first[:, :k, None] == second[:, None, :k]).sum(axis=(1, 2))
     overlap: Float = common / (2 * k - common)
     return overlap
 
@@ -99,24 +90,20 @@ def upper_triangle(matrix: Float) -> Float:
     return matrix[np.triu_indices(len(matrix), 1)]
 
 
-def distance_spearman(left: Float, right: Float) -> float:
-    """Spearman correlation of two geometries over all pairs; NaN where one of them is constant.
-
-    left, right : (n, n), both similarities or both distances.
-    """
-    a, b = upper_triangle(left), upper_triangle(right)
+def distance_spearman(first: Float, second: Float) -> float:
+    """Spearman correlation of two geometries (n, n) over all pairs; NaN where one of them is constant."""
+    a, b = upper_triangle(first), upper_triangle(second)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(spearmanr(a, b).statistic)
 
 
 def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame:
-    """Agreement of every two readers on the same sources.
+    """Agreement of every two readers on the same sources, from cosines (n, n) by reader.
 
-    cosines : reader to (n, n); k : Neighbourhood size (n - 1 on a smaller roster, where the metric keeps its name).
-    Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric (spearman
-    over all pairs of sources, absent where a geometry is constant; jaccard_10, the mean overlap of the k nearest),
-    value.
+    Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric, value.
+    Metrics are spearman over all pairs of sources, absent where a geometry is constant, and jaccard_10, the mean
+    overlap of the k nearest (n - 1 on a smaller roster, under the same name).
     """
     orders = {reader: neighbor_order(cosine) for reader, cosine in cosines.items()}
     rows = []
@@ -137,14 +124,12 @@ def prompt_stability(
     purity_k: int = 5,
     min_members: int = MIN_MEMBERS,
 ) -> pd.DataFrame:
-    """How far disjoint panels of prompts reproduce the geometry of all prompts.
+    """How far disjoint panels of prompts reproduce the geometry (n, n) of all prompts.
 
-    cosine : (n, n), geometry of all prompts; panels : sequence of (n, n), geometry of every panel (the five folds).
-    families : length n.
-    k, purity_k : Neighbourhood sizes; they fall to n - 1 on a smaller roster, the metrics keep their names.
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
-    full panel, purity_5 of the panel itself), value. What is not defined is absent: purity where no family is large
-    enough, the correlation of a constant geometry.
+    full panel, purity_5 of the panel itself), value. Neighbourhoods fall to n - 1 on a smaller roster, under the same
+    names. What is not defined is absent: purity where no family is large enough, the correlation of a constant
+    geometry.
     """
     full = neighbor_order(cosine)
     size = full.shape[1]
@@ -161,39 +146,33 @@ def prompt_stability(
 def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """How one reader ranks the two sources of some pairs for each other.
 
-    cosine : (n, n); sources : length n.
     Returns columns left, right, left_to_right (rank of right among the neighbours of left), right_to_left, mutual_rank
-    and cosine, in the order of ``pairs``.
-    Raises ValueError if a pair names an unknown source or a source twice.
+    and cosine. Raises ValueError if a pair names an unknown source or a source twice.
     """
-    left, right = _places(sources, pairs)
+    place = {source: i for i, source in enumerate(sources)}
+    for a, b in pairs:
+        if a not in place or b not in place or a == b:
+            raise ValueError(f"({a}, {b}) is not a pair of different sources of this roster")
+    frame = pd.DataFrame(list(pairs), columns=["left", "right"])
+    first, second = (np.array([place[pair[side]] for pair in pairs], dtype=np.intp) for side in (0, 1))
     ranks = directed_ranks(cosine)
-    forth, back = ranks[left, right], ranks[right, left]
-    return pd.DataFrame(
-        {
-            "left": [a for a, _ in pairs],
-            "right": [b for _, b in pairs],
-            "left_to_right": forth,
-            "right_to_left": back,
-            "mutual_rank": np.maximum(forth, back),
-            "cosine": cosine[left, right],
-        }
+    forth, back = ranks[first, second], ranks[second, first]
+    return frame.assign(
+        left_to_right=forth, right_to_left=back, mutual_rank=np.maximum(forth, back), cosine=cosine[first, second]
     )
 
 
 def rank_rule(ranks: pd.DataFrame, *, within: int = TOP, share: float = SHARE) -> pd.DataFrame:
-    """Which of some pairs are neighbours under several readers.
+    """Which pairs are neighbours under several readers, from rows of :func:`pair_ranks`, one a pair and reader.
 
-    ranks : Columns left, right, mutual_rank; one row a pair and reader.
-    share : Of the readers of a pair, rounded up to whole readers.
     Returns columns left, right, readers, within (readers with a mutual rank of at most ``within``), median_rank,
-    passes; pairs in order of first appearance.
+    passes (``share`` of the readers, rounded up); pairs in order of first appearance.
     """
     rows = []
-    for (left, right), part in ranks.groupby(["left", "right"], sort=False):
+    for pair, part in ranks.groupby(["left", "right"], sort=False):
         near, median = int((part["mutual_rank"] <= within).sum()), float(part["mutual_rank"].median())
         passes = near >= math.ceil(share * len(part)) and median <= within
-        rows.append((left, right, len(part), near, median, passes))
+        rows.append((*pair, len(part), near, median, passes))
     return pd.DataFrame(rows, columns=["left", "right", "readers", "within", "median_rank", "passes"])
 
 
@@ -205,36 +184,24 @@ def passing_pairs(
     within: int = TOP,
     share: float = SHARE,
 ) -> pd.DataFrame:
-    """All pairs of different families that pass the rule.
+    """All pairs of different families that pass the rule, from cosines (n, n) by reader.
 
-    cosines : reader to (n, n); sources, families : length n; within, share : As in :func:`rank_rule`.
     Returns columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.
     """
-    left, right = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))
-    stacked: npt.NDArray[np.int64] = np.stack([mutual_ranks(cosine)[left, right] for cosine in cosines.values()])
+    first, second = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))
+    stacked: npt.NDArray[np.int64] = np.stack([mutual_ranks(cosine)[first, second] for cosine in cosines.values()])
     near, median = (stacked <= within).sum(axis=0), np.median(stacked, axis=0)
     family, names = np.asarray(families, dtype=object), np.asarray(sources, dtype=object)
     passes = (near >= math.ceil(share * len(cosines))) & (median <= within)
-    kept = np.flatnonzero(passes & (family[left] != family[right]))
-    kept = kept[np.lexsort((median[kept], -near[kept]))]
+    some = np.flatnonzero(passes & (family[first] != family[second]))
+    some = some[np.lexsort((median[some], -near[some]))]
     return pd.DataFrame(
         {
-            "left": names[left[kept]],
-            "right": names[right[kept]],
+            "left": names[first[some]],
+            "right": names[second[some]],
             "readers": len(cosines),
-            "within": near[kept],
-            "median_rank": median[kept],
+            "within": near[some],
+            "median_rank": median[some],
             "passes": True,
         }
-    )
-
-
-def _places(sources: Sequence[str], pairs: Sequence[tuple[str, str]]) -> tuple[Index, Index]:
-    place = {source: i for i, source in enumerate(sources)}
-    for a, b in pairs:
-        if a not in place or b not in place or a == b:
-            raise ValueError(f"({a}, {b}) is not a pair of different sources of this roster")
-    return (
-        np.array([place[a] for a, _ in pairs], dtype=np.intp),
-        np.array([place[b] for _, b in pairs], dtype=np.intp),
     )

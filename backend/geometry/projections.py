@@ -1,8 +1,11 @@
-"""Projections: signatures as points that a person can look at, and how far these can be trusted.
+"""Projections: signatures as points of a map, how far these can be trusted, and where on it sources are dense.
 
 Sections "Interactive Three-Dimensional Atlas" and "Cross-Domain Model-Signature Geometry" of the paper. Every
 projection starts from the cosine matrix of the original space; neighbours are always looked up there, never among the
 points. Axes carry no unit, so coordinates are moved and scaled by one common factor into the box -1..1.
+
+Dense regions describe the drawing, not the original space: where a family's points lie, and clusters found without
+knowing a family, by HDBSCAN (Campello, Moulavi and Sander, 2013).
 """
 
 from __future__ import annotations
@@ -11,19 +14,22 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from contourpy import LineType, contour_generator
 from scipy.spatial.distance import pdist, squareform
+from sklearn.cluster import HDBSCAN
 from sklearn.manifold import TSNE
+from sklearn.neighbors import KernelDensity
 from threadpoolctl import threadpool_limits
 
 from backend.errors import AtlasError
-from backend.geometry.domains import SPACES, Space, joint_signatures
 from backend.geometry.neighborhoods import directed_ranks, neighbor_order, top_k_jaccard
 from backend.geometry.purity import MIN_MEMBERS, mean_purity
-from backend.geometry.signatures import Float, Index, cosine_distance, cosine_similarity
+from backend.geometry.signatures import SPACES, Float, Index, cosine_distance, cosine_similarity, joint_signatures
 
 Method = Literal["tsne", "umap", "pca"]
 METHODS: tuple[Method, ...] = ("tsne", "umap", "pca")
@@ -48,15 +54,11 @@ class ProjectionSettings:
 
 @dataclass(frozen=True)
 class Projection:
-    """Points of one projection.
-
-    settings : What was really used, ready for JSON; ``scale`` is the length of one unit of the box in the method's own
-        unit.
-    """
+    """Points of one projection."""
 
     method: Method
-    coordinates: Float  # (n, dimensions), float64, in -1..1, the widest axis from end to end
-    settings: dict[str, Any]
+    coordinates: Float  # (n, dimensions), in -1..1, the widest axis from end to end
+    settings: dict[str, Any]  # in use, for JSON; ``scale``: a unit of the box in the method's own unit
 
     @property
     def dimensions(self) -> int:
@@ -65,12 +67,10 @@ class Projection:
 
 
 def project(cosine: Float, method: Method, dimensions: int, settings: ProjectionSettings | None = None) -> Projection:
-    """Project sources to two or three dimensions.
+    """Project sources to two or three dimensions from their cosines (n, n).
 
-    cosine : (n, n), cosines of the signatures, n >= 3.
-    method : t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone
-        decides), PCA works on signatures of length one.
-    Raises AtlasError with fewer than three sources.
+    t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone decides), PCA
+    works on signatures of length one. Raises AtlasError with fewer than three sources.
     """
     settings = settings or ProjectionSettings()
     if len(cosine) < MIN_SOURCES:
@@ -102,17 +102,9 @@ def unit_box(points: Float) -> tuple[Float, float]:
 
 def projection_frame(projection: Projection, sources: Sequence[str]) -> pd.DataFrame:
     """Points as rows of the table ``projections``: method, dimensions, source, x, y, z (None in two dimensions)."""
-    flat = projection.dimensions == 2
-    return pd.DataFrame(
-        {
-            "method": projection.method,
-            "dimensions": projection.dimensions,
-            "source": list(sources),
-            "x": projection.coordinates[:, 0],
-            "y": projection.coordinates[:, 1],
-            "z": np.full(len(sources), np.nan) if flat else projection.coordinates[:, 2],
-        }
-    )
+    points = dict(zip(AXES, projection.coordinates.T, strict=False))
+    kind = {"method": projection.method, "dimensions": projection.dimensions, "source": list(sources)}
+    return pd.DataFrame({**kind, "z": np.full(len(sources), np.nan), **points})[[*kind, *AXES]]
 
 
 def joint_projection(
@@ -125,26 +117,19 @@ def joint_projection(
     dimensions: int = 3,
     settings: ProjectionSettings | None = None,
 ) -> pd.DataFrame:
-    """Two domains on one map, as they are and with each domain's mean removed.
+    """Two domains on one map, as they are and with each domain's mean removed, from signatures (n, w) in each.
 
-    first, second : (n, w), signatures of the same sources in two domains; sources : length n.
-    domains : (str, str), names of the two; method, dimensions, settings : As in :func:`project`.
-    Returns rows of the table ``joint_projections``: variant (raw, centred), domain and those of
-    :func:`projection_frame`; 4 n rows.
+    Returns 4 n rows of the table ``joint_projections``: variant, domain and those of :func:`projection_frame`.
     """
     frames = []
     for space in SPACES:
-        projection = project(joint_cosine(first, second, space), method, dimensions, settings)
+        cosine = cosine_similarity(joint_signatures(first, second, space))
+        projection = project(cosine, method, dimensions, settings)
         frame = projection_frame(projection, [*sources, *sources])
         frame.insert(0, "domain", np.repeat(np.asarray(domains, dtype=object), len(sources)))
         frame.insert(0, "variant", space)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
-
-
-def joint_cosine(first: Float, second: Float, space: Space) -> Float:
-    """Cosines among the signatures of two domains, shape (2 n, 2 n)."""
-    return cosine_similarity(joint_signatures(first, second, space))
 
 
 def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:
@@ -155,15 +140,9 @@ def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple
     if dimensions == 2 and len(cosine) >= 50:
         rate = max(rate, 50.0)
     model = TSNE(
-        n_components=dimensions,
-        perplexity=perplexity,
-        learning_rate=rate,
-        max_iter=settings.iterations,
-        metric="precomputed",
-        init="random",
-        method="exact",
-        random_state=settings.seed,
-    )
+        n_components=dimensions, perplexity=perplexity, learning_rate=rate, max_iter=settings.iterations,
+        metric="precomputed", init="random", method="exact", random_state=settings.seed,
+    )  # fmt: skip
     points = model.fit_transform(cosine_distance(cosine)).astype(np.float64)
     used = {
         "algorithm": "exact",
@@ -178,21 +157,16 @@ def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple
 
 
 def _umap(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:
-    from umap import UMAP  # compiles for seconds, so only who asks for it pays
+    from umap import UMAP  # compiles for seconds, so it is imported where it is used
 
     neighbors = min(settings.neighbors, len(cosine) - 1)
     start, _ = unit_box(_pca(cosine, dimensions)[0])
     # UMAP stretches each axis of its start to one length, which an empty axis (three sources, 3-D) cannot take.
     start = start + np.random.default_rng(settings.seed).normal(scale=1e-4, size=start.shape)
     model = UMAP(
-        n_neighbors=neighbors,
-        n_components=dimensions,
-        metric="precomputed",
-        init=start.astype(np.float32),
-        min_dist=settings.min_dist,
-        random_state=settings.seed,
-        n_jobs=1,
-    )
+        n_neighbors=neighbors, n_components=dimensions, metric="precomputed", init=start.astype(np.float32),
+        min_dist=settings.min_dist, random_state=settings.seed, n_jobs=1,
+    )  # fmt: skip
     # Its compiler raises the threads of OpenMP, which torch shares: these decide about last bits of a proxy's states.
     with warnings.catch_warnings(), threadpool_limits(user_api="openmp"):
         warnings.filterwarnings("ignore", message=".*precomputed metric.*")
@@ -216,12 +190,9 @@ def _pca(cosine: Float, dimensions: int) -> tuple[Float, dict[str, Any]]:
 
 
 def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
-    """Are the neighbours on the map neighbours in the original space?
+    """Are the neighbours on the map neighbours in the original space? 1 when all are.
 
-    Venna and Kaski's measure: points among the k nearest on the map are charged with their rank beyond k.
-
-    cosine : (n, n); coordinates : (n, dimensions); k : Below n / 2.
-    Returns 1 when no neighbour on the map is a stranger.
+    Venna and Kaski's measure: points among the k nearest on the map, k < n / 2, are charged with their rank beyond k.
     """
     n = len(cosine)
     if not 1 <= k < n / 2:
@@ -239,8 +210,8 @@ def neighborhood_overlap(cosine: Float, coordinates: Float, k: int) -> float:
 def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
     """Quality of a projection as rows of the table ``projection_quality``.
 
-    Returns columns method, dimensions, metric (trustworthiness_5, trustworthiness_10, knn_jaccard_10), value, settings
-    (JSON; ``k`` is the neighbourhood really used, smaller than the name says on a small roster).
+    Metrics are trustworthiness_5, trustworthiness_10 and knn_jaccard_10; ``k`` in the JSON settings is the
+    neighbourhood in use, smaller than the name says on a small roster.
     """
     return _quality_rows(projection, _qualities(cosine, projection.coordinates))
 
@@ -251,10 +222,7 @@ def project_all(
     settings: ProjectionSettings | None = None,
     methods: Sequence[Method] = METHODS,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every method in two and three dimensions.
-
-    cosine : (n, n); sources : length n. Returns rows of the tables ``projections`` and ``projection_quality``.
-    """
+    """Every method in two and three dimensions: rows of the tables ``projections`` and ``projection_quality``."""
     done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
     points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
     quality = pd.concat([quality_frame(cosine, projection) for projection in done], ignore_index=True)
@@ -271,24 +239,21 @@ def sweep(
     settings: ProjectionSettings | None = None,
     min_members: int = MIN_MEMBERS,
 ) -> pd.DataFrame:
-    """Does the map depend on its seed and perplexity?
+    """Does the map depend on its seed and perplexity? Every combination of the two is run.
 
-    cosine : (n, n); families : length n; seeds, perplexities : Every combination is run.
-    settings : Everything but seed and perplexity; min_members : Of the families that purity is averaged over.
     Returns rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in
-    settings. Beside the metrics of :func:`quality_frame` family_purity_5: purity@5 among the points.
+    settings. With the metrics of :func:`quality_frame` comes family_purity_5: purity@5 among the points.
     """
     base = settings or ProjectionSettings()
     frames = []
-    for seed in seeds:
-        for perplexity in perplexities:
-            projection = project(cosine, "tsne", dimensions, replace(base, seed=seed, perplexity=perplexity))
-            rows = _qualities(cosine, projection.coordinates)
-            k = min(5, len(cosine) - 1)
-            purity = mean_purity(_map_order(projection.coordinates), families, k, min_members)
-            if not np.isnan(purity):
-                rows.append(("family_purity_5", purity, k))
-            frames.append(_quality_rows(projection, rows).assign(method=SWEEP))
+    for seed, perplexity in product(seeds, perplexities):
+        projection = project(cosine, "tsne", dimensions, replace(base, seed=seed, perplexity=perplexity))
+        rows = _qualities(cosine, projection.coordinates)
+        k = min(5, len(cosine) - 1)
+        purity = mean_purity(_map_order(projection.coordinates), families, k, min_members)
+        if not np.isnan(purity):
+            rows.append(("family_purity_5", purity, k))
+        frames.append(_quality_rows(projection, rows).assign(method=SWEEP))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -319,3 +284,104 @@ def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]
         (*kind, name, value, json.dumps({**projection.settings, "k": k}, sort_keys=True)) for name, value, k in rows
     ]
     return pd.DataFrame(frame, columns=["method", "dimensions", "metric", "value", "settings"])
+
+
+NEAR = 3  # Third nearest: how far a point is dense, itself counted, and, itself apart, how wide a kernel is
+MASSES = (0.5, 0.8)
+CELLS = 128
+REACH = 4.0  # Kernel widths that the grid reaches beyond the outermost points; below 1e-4 of the mass lies further out
+DECIMALS = 4
+
+
+def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
+    """Group the points of a map (n, 2) or (n, 3) by density.
+
+    Leaves of the cluster tree are taken, not its most lasting branches: two continents of nearly all points, which some
+    maps have, would show less than what lies on them. A cluster has at least as many points as a family whose purity is
+    averaged. Returns cluster (n,) from 0, the largest first (ties to the one whose first point comes first), -1 in
+    none; and strength (n,), how firmly a point belongs, 0 to 1.
+    """
+    n = len(points)
+    if n < MIN_MEMBERS:
+        return np.full(n, -1), np.zeros(n)
+    found = HDBSCAN(min_cluster_size=MIN_MEMBERS, min_samples=NEAR, cluster_selection_method="leaf", copy=True)
+    labels = found.fit_predict(points)
+    named, first, size = np.unique(labels[labels >= 0], return_index=True, return_counts=True)
+    number = np.full(labels.max() + 2, -1)
+    number[named[np.lexsort((first, -size))]] = np.arange(len(named))
+    return number[labels], found.probabilities_
+
+
+def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
+    """Clusters on every map of a reader, from rows of the table ``projections``.
+
+    Returns rows of the table ``clusters``: method, dimensions, source, cluster (missing where it is in none), strength.
+    """
+    frames = []
+    for _, part in points.groupby(["method", "dimensions"], sort=False):
+        axes = list(AXES[: int(part["dimensions"].iloc[0])])
+        cluster, strength = density_clusters(part[axes].to_numpy(dtype=np.float64))
+        labelled = part[["method", "dimensions", "source"]].reset_index(drop=True)
+        numbers = pd.Series(cluster, dtype="Int64")
+        frames.append(labelled.assign(cluster=numbers.mask(numbers < 0), strength=np.round(strength, 4)))
+    return pd.concat(frames, ignore_index=True)
+
+
+def family_regions(
+    points: Float,
+    families: Sequence[str],
+    masses: Sequence[float] = MASSES,
+    *,
+    min_members: int = MIN_MEMBERS,
+    cells: int = CELLS,
+) -> pd.DataFrame:
+    """Outlines of where every large enough family is dense on a map (n, 2), from a grid of ``cells`` by ``cells``.
+
+    Returns rows of the table ``density_regions``: family, mass, ring, x, y. Rings are closed; a family of several
+    clusters has several. They run anticlockwise around a region and clockwise around a hole in it. Families most of
+    whose points coincide have no region and are absent.
+    """
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError(f"regions are drawn in two dimensions, got points of shape {points.shape}")
+    names = np.asarray(families, dtype=object)
+    rows = []
+    for family in dict.fromkeys(families):
+        members = points[names == family]
+        if len(members) < max(min_members, NEAR + 1) or (width := bandwidth(members)) == 0:
+            continue
+        x, y, density = density_grid(members, width, cells)
+        traced = contour_generator(x, y, density, line_type=LineType.Separate)
+        for mass in masses:
+            for ring, line in enumerate(traced.lines(level_of_mass(density, mass))):
+                outline = np.asarray(line, dtype=np.float64).round(DECIMALS)
+                rows.append((family, mass, ring, *outline.T.tolist()))
+    return pd.DataFrame(rows, columns=["family", "mass", "ring", "x", "y"])
+
+
+def density_grid(members: Float, width: float, cells: int = CELLS) -> tuple[Float, Float, Float]:
+    """Kernel density of points (m, 2) on a grid that reaches beyond them: x, y (cells,), and density, whose rows are y.
+
+    ``width`` is the standard deviation of a kernel, the same in every direction: the axes of a map mean nothing.
+    """
+    low, high = members.min(axis=0) - REACH * width, members.max(axis=0) + REACH * width
+    x, y = (np.linspace(low[axis], high[axis], cells) for axis in (0, 1))
+    grid = np.stack([part.ravel() for part in np.meshgrid(x, y)], axis=1)
+    density: Float = np.exp(KernelDensity(bandwidth=width).fit(members).score_samples(grid))
+    return x, y, density.reshape(cells, cells)
+
+
+def bandwidth(members: Float) -> float:
+    """Width of the kernels: the median distance of (m, 2), m > 3, to the third nearest relative.
+
+    A local distance, so that neither a family of several clusters nor one far relative widens it; 0 when most coincide.
+    """
+    return float(np.median(np.sort(squareform(pdist(members)), axis=1)[:, NEAR]))
+
+
+def level_of_mass(density: Float, mass: float) -> float:
+    """Density, on an even grid, above which the smallest region with a share of all mass lies."""
+    if not 0 < mass < 1:
+        raise ValueError(f"mass must lie between 0 and 1, got {mass}")
+    falling = np.sort(density, axis=None)[::-1]
+    shares = falling.cumsum() / falling.sum()
+    return float(falling[int(np.searchsorted(shares, mass))])

@@ -21,15 +21,15 @@ from backend.statistics import holm
 PURITY_KS = (1, 3, 5, 10)
 HOLM_KS = (1, 5)  # The neighbourhoods that the paper tests; the others describe
 MIN_MEMBERS = 5
-_ROUND = 250  # permutations held in memory at a time
+_ROUND = 250  # permutations in memory at a time
 
 
 @dataclass(frozen=True)
 class PuritySettings:
     """How purity is tested.
 
-    shuffle : 'eligible' permutes the labels of the averaged families among their own sources (the paper's text), 'all'
-        permutes the labels of all sources (the paper's released code).
+    Shuffling 'eligible' permutes the labels of the averaged families among their own sources (the paper's text), 'all'
+    permutes the labels of all sources (the paper's released code).
     """
 
     min_members: int = MIN_MEMBERS  # Families with fewer sources are searched, but not averaged over
@@ -40,7 +40,7 @@ class PuritySettings:
 
 
 def eligible_sources(families: Sequence[str], min_members: int = MIN_MEMBERS) -> npt.NDArray[np.bool_]:
-    """Mark the sources of families with at least ``min_members`` members. Returns (n,), bool."""
+    """Mark the sources (n,) of families with at least ``min_members`` members."""
     _, codes, counts = np.unique(np.asarray(families), return_inverse=True, return_counts=True)
     marked: npt.NDArray[np.bool_] = counts[codes] >= min_members
     return marked
@@ -49,9 +49,8 @@ def eligible_sources(families: Sequence[str], min_members: int = MIN_MEMBERS) ->
 def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) -> float:
     """Purity to expect when the order of neighbours has nothing to do with families (the same at every k).
 
-    A source of a family of m meets one of its m - 1 relatives with chance (m - 1) / (n - 1) at every rank.
-
-    Returns NaN without an eligible source.
+    A source of a family of m meets one of its m - 1 relatives with chance (m - 1) / (n - 1) at every rank. NaN without
+    an eligible source.
     """
     names = np.asarray(families)
     _, codes, counts = np.unique(names, return_inverse=True, return_counts=True)
@@ -60,11 +59,9 @@ def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) 
 
 
 def source_purity(order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS) -> Float:
-    """Share of same-family sources among the k nearest, for every source.
+    """Share (n, len(ks)) of same-family sources among the k nearest, for every source and k.
 
-    order : (n, n - 1), int, neighbours of every source, nearest first
-        (:func:`backend.geometry.neighborhoods.neighbor_order`).
-    families : length n; ks : Neighbourhood sizes, at most n - 1. Returns (n, len(ks)), float64.
+    order : (n, n - 1), nearest first, of :func:`backend.geometry.neighborhoods.neighbor_order`.
     """
     _check_ks(order, ks)
     _, codes = np.unique(np.asarray(families), return_inverse=True)
@@ -82,12 +79,10 @@ def mean_purity(order: Index, families: Sequence[str], k: int, min_members: int 
 def permuted_hits(
     order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS, settings: PuritySettings | None = None
 ) -> npt.NDArray[np.int64]:
-    """Same-family neighbours under permuted labels, summed over the eligible sources.
+    """Same-family neighbours (permutations, len(ks)) under permuted labels, summed over the eligible sources.
 
-    Whole numbers, so that comparing them with the observed count knows no rounding.
-
-    order, families, ks : As in :func:`source_purity`.
-    Returns (permutations, len(ks)), int64, divide by ``k * eligible sources`` to obtain a purity.
+    Whole numbers, so that comparing them with the observed count knows no rounding; divide by ``k * eligible sources``
+    to obtain a purity.
     """
     settings = settings or PuritySettings()
     _check_ks(order, ks)
@@ -97,15 +92,14 @@ def permuted_hits(
     large = counts >= settings.min_members
     moving = np.flatnonzero(large[codes]) if settings.shuffle == "eligible" else np.arange(len(codes))
     # Permuting eligible labels leaves everyone else without a family that counts.
-    queries = moving
-    near = order[queries, : max(ks)]
+    near = order[moving, : max(ks)]
     rng = np.random.default_rng(settings.seed)
     totals = np.empty((settings.permutations, len(ks)), dtype=np.int64)
     for low in range(0, settings.permutations, _ROUND):
         size = min(_ROUND, settings.permutations - low)
         labels = np.tile(codes, (size, 1))
         labels[:, moving] = rng.permuted(labels[:, moving], axis=1)
-        own = labels[:, queries]
+        own = labels[:, moving]
         same = (labels[:, near] == own[:, :, None]) & large[own][:, :, None]
         totals[low : low + size] = same.sum(axis=1).cumsum(axis=1)[:, columns]
     return totals
@@ -114,26 +108,24 @@ def permuted_hits(
 def family_purity(
     order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS, settings: PuritySettings | None = None
 ) -> pd.DataFrame:
-    """Family purity with its chance level, permutation p-value and bootstrap interval.
+    """Family purity with its chance level, permutation p-value and bootstrap interval; ks above n - 1 are skipped.
 
-    order : (n, n - 1), int, neighbours of every source, nearest first; families : length n.
-    ks : Neighbourhood sizes; those above n - 1 are left out.
     Returns the table ``family_purity``: k, purity, expectation, p_value (one-sided, at least 1 / (permutations + 1)),
     low, high (95 %, percentile bootstrap over sources), sources, families. Empty when no family is large enough.
     """
     settings = settings or PuritySettings()
     columns = ["k", "purity", "expectation", "p_value", "low", "high", "sources", "families"]
-    kept = [k for k in ks if k < len(order)]
+    sizes = [k for k in ks if k < len(order)]
     eligible = eligible_sources(families, settings.min_members)
-    if not kept or not eligible.any():
+    if not sizes or not eligible.any():
         return pd.DataFrame(columns=columns)
-    shares = source_purity(order, families, kept)[eligible]
-    observed = np.rint(shares * kept).astype(np.int64).sum(axis=0)
-    as_high = (permuted_hits(order, families, kept, settings) >= observed).sum(axis=0)
+    shares = source_purity(order, families, sizes)[eligible]
+    observed = np.rint(shares * sizes).astype(np.int64).sum(axis=0)
+    as_high = (permuted_hits(order, families, sizes, settings) >= observed).sum(axis=0)
     low, high = bootstrap_interval(shares, settings.bootstraps, settings.seed)
     return pd.DataFrame(
         {
-            "k": kept,
+            "k": sizes,
             "purity": shares.mean(axis=0),
             "expectation": random_expectation(families, settings.min_members),
             "p_value": (as_high + 1) / (settings.permutations + 1),
@@ -147,21 +139,16 @@ def family_purity(
 
 
 def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -> tuple[Float, Float]:
-    """95 % percentile interval of column means, rows resampled with replacement.
-
-    values : (n, m). Returns low, high (m,).
-    """
+    """95 % percentile interval, low and high (m,), of column means of (n, m), rows resampled with replacement."""
     draws = np.random.default_rng(seed).integers(0, len(values), (replicates, len(values)))
     low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975], axis=0)
     return low, high
 
 
 def holm_over_readers(purity: pd.DataFrame, ks: Sequence[int] = HOLM_KS) -> pd.Series[float]:
-    """Purity p-values of several readers, corrected as one set of hypotheses (readers x ks).
+    """Purity p-values of several readers, columns k and p_value, corrected as one set of hypotheses (readers x ks).
 
-    purity : Columns k and p_value, one row a reader and k; further columns are ignored.
-    ks : Neighbourhood sizes that are tested; the others describe.
-    Returns index of ``purity``; NaN for other k and for rows without a p-value.
+    NaN for other k and for rows without a p-value.
     """
     tested = purity["k"].isin(list(ks)) & purity["p_value"].notna()
     corrected: pd.Series[float] = pd.Series(np.nan, index=purity.index, dtype=np.float64)

@@ -1,14 +1,16 @@
-"""Signatures: one vector a source, how similar two sources look to a proxy, and the tree of average linkage.
+"""Signatures: one vector a source, compared by cosine in one domain and between two, and their tree.
 
 Section "Model-Signature Geometry" of the paper: the mean fingerprint over a source's prompts, its DC and first-AC
-blocks normalised separately and concatenated, compared by cosine.
+blocks normalised separately and concatenated. Section "Cross-Domain Model-Signature Geometry": signatures of one
+benchmark retrieve among those of another, as they are (raw) and after removing each domain's mean signature (centred),
+which takes away the offset that all sources share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +22,8 @@ from backend.errors import AtlasError
 
 Float = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-
-
+Space = Literal["raw", "centred"]
+SPACES: tuple[Space, ...] = ("raw", "centred")
 # Equal signatures must tie on every machine, whatever the order in which its matrix product adds.
 COSINE_DECIMALS = 12
 
@@ -29,17 +31,11 @@ COSINE_DECIMALS = 12
 def source_means(
     features: npt.NDArray[Any], *, sources: int, prompts: int, panels: Sequence[Index] | None = None
 ) -> Float:
-    """Mean fingerprints of the first sources over one or more panels of prompts.
+    """Mean fingerprints (panels, sources, 2 d) of the first sources over panels of prompts.
 
-    One source is in memory at a time, so a memory-mapped array of any length may be given.
-
-    features : (at least sources * prompts, 2 * d), row = source * prompts + prompt.
-    sources : Number of leading sources; rosters are prefixes of one another.
-    prompts : Prompts a source has in ``features``.
-    panels : Prompt positions of every panel, by default one panel of all prompts.
-    Returns (len(panels), sources, 2 * d), float64.
-    Raises ValueError if ``features`` has too few rows, or a panel is empty or reaches past the prompts.
-    Raises AtlasError if a mean is not finite.
+    ``features`` (at least sources * prompts, 2 d), row = source * prompts + prompt, may be memory-mapped: one source is
+    in memory at a time. By default there is one panel of all prompts. ValueError if there are too few rows, or a panel
+    is empty or reaches past the prompts; AtlasError if a mean is not finite.
     """
     panels = [np.arange(prompts)] if panels is None else list(panels)
     if features.ndim != 2 or len(features) < sources * prompts:
@@ -62,10 +58,7 @@ def source_means(
 
 
 def signatures(means: Float) -> Float:
-    """Normalise the DC and the first-AC block of every mean fingerprint to length one.
-
-    means : (..., 2 * d). Returns (..., 2 * d), float64, the norm is sqrt(2); a block of zeros stays zero.
-    """
+    """Mean fingerprints (..., 2 d) whose two blocks have length one each; a block of zeros stays zero."""
     if means.shape[-1] % 2:
         raise ValueError(f"means must hold two blocks of equal width, got width {means.shape[-1]}")
     blocks = np.asarray(means, dtype=np.float64).reshape(*means.shape[:-1], 2, -1)
@@ -79,17 +72,15 @@ def unit_rows(vectors: Float) -> Float:
     return scaled
 
 
-def cosine_similarity(left: Float, right: Float | None = None) -> Float:
-    """Cosines between signatures.
+def cosine_similarity(first: Float, second: Float | None = None) -> Float:
+    """Cosines (n, m) between signatures (n, w) and (m, w), by default the same; rounded to 12 decimals.
 
-    left : (n, w); right : (m, w), by default ``left``.
-    Returns (n, m), float64, in -1..1, rounded to 12 decimals. Without ``right`` it is symmetric with ones on the
-    diagonal.
+    Of the same it is symmetric with ones on the diagonal.
     """
-    first = unit_rows(left)
-    product = first @ (first if right is None else unit_rows(right)).T
+    rows = unit_rows(first)
+    product = rows @ (rows if second is None else unit_rows(second)).T
     cosine: Float = np.clip(product.round(COSINE_DECIMALS), -1.0, 1.0)
-    if right is None:
+    if second is None:
         lower = np.tril_indices(len(cosine), -1)
         cosine[lower] = cosine.T[lower]
         np.fill_diagonal(cosine, 1.0)
@@ -104,12 +95,7 @@ def cosine_distance(cosine: Float) -> Float:
 
 
 def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.DataFrame:
-    """Signatures as rows of the table ``signatures``.
-
-    vectors : (n, w); sources : length n.
-    layer : Proxy block that the fingerprints were read at, 0 for a reader without blocks.
-    Returns columns layer, source, vector (float32 array of length w).
-    """
+    """Signatures (n, w) as rows of the table ``signatures``: layer (0 for a reader without blocks), source, vector."""
     rows = [vector.astype(np.float32) for vector in vectors]
     return pd.DataFrame({"layer": layer, "source": list(sources), "vector": pd.Series(rows, dtype=object)})
 
@@ -118,30 +104,109 @@ def signature_frame(vectors: Float, sources: Sequence[str], layer: int) -> pd.Da
 class Dendrogram:
     """Average linkage on cosine distance."""
 
-    merges: Float  # (n - 1, 4), float64, SciPy's linkage matrix: two clusters, their distance, members
-    order: Index  # (n,), int, leaves from one end to the other, neighbours as close as the tree allows
+    merges: Float  # (n - 1, 4), SciPy's linkage matrix: two clusters, their distance, members
+    order: Index  # (n,) leaves from one end to the other, neighbours as close as the tree allows
 
 
 def dendrogram(cosine: Float) -> Dendrogram:
-    """Cluster sources by average linkage on cosine distance. cosine : (n, n), n >= 2."""
+    """Cluster sources by average linkage on cosine distance; ``cosine`` (n, n), n >= 2."""
     merges = linkage(squareform(cosine_distance(cosine), checks=False), method="average", optimal_ordering=True)
     return Dendrogram(merges, leaves_list(merges).astype(np.intp))
 
 
 def dendrogram_frame(tree: Dendrogram) -> pd.DataFrame:
-    """Merges as rows of the table ``dendrogram``.
+    """Merges as rows of the table ``dendrogram``: step, left_node, right_node, height, size.
 
-    Returns columns step, left_node, right_node (below n: the source of that place in the roster; n + i: what step i
-    made), height (mean cosine distance between the two), size (sources below). Drawing left before right puts the
-    leaves in ``tree.order``.
+    A node below n is the source of that place in the roster, n + i the cluster of step i; height is the mean cosine
+    distance between the two, size counts the sources below. Drawing left before right puts the leaves in
+    ``tree.order``.
     """
-    merges = tree.merges
-    return pd.DataFrame(
-        {
-            "step": np.arange(len(merges)),
-            "left_node": merges[:, 0].astype(int),
-            "right_node": merges[:, 1].astype(int),
-            "height": merges[:, 2],
-            "size": merges[:, 3].astype(int),
+    frame = pd.DataFrame(tree.merges, columns=["left_node", "right_node", "height", "size"])
+    frame.insert(0, "step", np.arange(len(frame)))
+    return frame.astype({"left_node": int, "right_node": int, "size": int})
+
+
+def centre(vectors: Float) -> Float:
+    """Subtract the mean signature of a domain from all of its signatures (n, w), and scale to length one."""
+    return unit_rows(vectors - vectors.mean(axis=0))
+
+
+def in_space(vectors: Float, space: Space) -> Float:
+    """Signatures of one domain as the given space sees them."""
+    return centre(vectors) if space == "centred" else vectors
+
+
+def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
+    """Rank (n,) of every query's own source in the gallery: one plus the number that are strictly more similar.
+
+    similarity : (n, n), query by gallery, both in the same order of sources.
+    """
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+        raise ValueError(f"query and gallery must hold the same sources, got shape {similarity.shape}")
+    own = np.diagonal(similarity)[:, None]
+    ranks: npt.NDArray[np.int64] = 1 + (similarity > own).sum(axis=1)
+    return ranks
+
+
+def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) -> dict[str, float]:
+    """Retrieval of every source among the sources of another domain, from (n, n), query by gallery, n >= 2.
+
+    wins_other is the chance that a source is more similar to itself than to a different one drawn at random;
+    nearest_family_match, with families, the share whose most similar source, itself included, is of the same family.
+    """
+    n = len(similarity)
+    if n < 2:
+        raise ValueError("retrieval needs at least two sources")
+    ranks = retrieval_ranks(similarity)
+    own = np.diagonal(similarity)
+    others = similarity[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+    summary = {
+        "top1": float((ranks <= 1).mean()),
+        "top5": float((ranks <= 5).mean()),
+        "mrr": float((1.0 / ranks).mean()),
+        "wins_other": float((own[:, None] > others).mean()),
+        "cosine_same_median": float(np.median(own)),
+        "cosine_same_mean": float(own.mean()),
+        "cosine_other_median": float(np.median(others)),
+        "cosine_other_mean": float(others.mean()),
+    }
+    if families is not None:
+        names = np.asarray(families, dtype=object)
+        summary["nearest_family_match"] = float((names[similarity.argmax(axis=1)] == names).mean())
+    return summary
+
+
+def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families: Sequence[str]) -> pd.DataFrame:
+    """Retrieval of every source among the signatures of another domain, raw and centred.
+
+    query, gallery : (n, w), signatures of the same sources in two domains, n >= 2.
+    Returns rows of the table ``cross_domain``: variant, source, metric, value, best_other. A source has the metrics
+    rank, cosine (with itself in the other domain) and best_other_cosine (with ``best_other``, the nearest of the
+    others; the earlier one on a tie); the rows without a source are :func:`retrieval_summary`.
+    """
+    names = list(sources)
+    frames = []
+    for space in SPACES:
+        similarity = cosine_similarity(in_space(query, space), in_space(gallery, space))
+        others = similarity.copy()
+        np.fill_diagonal(others, -np.inf)
+        nearest = others.argmax(axis=1)
+        of_source = {
+            "rank": retrieval_ranks(similarity),
+            "cosine": np.diagonal(similarity),
+            "best_other_cosine": others[np.arange(len(names)), nearest],
         }
-    )
+        best = [names[i] for i in nearest]
+        frames += [
+            pd.DataFrame({"variant": space, "source": names, "metric": metric, "value": values, "best_other": best})
+            for metric, values in of_source.items()
+        ]
+        summary = retrieval_summary(similarity, families)
+        columns = {"metric": list(summary), "value": list(summary.values())}
+        frames.append(pd.DataFrame({"variant": space, "source": None, **columns, "best_other": None}))
+    return pd.concat(frames, ignore_index=True).astype({"source": object, "best_other": object, "value": float})
+
+
+def joint_signatures(first: Float, second: Float, space: Space) -> Float:
+    """Signatures of two domains in one matrix (2 n, w): all sources of the first domain, then all of the second."""
+    return np.concatenate([in_space(first, space), in_space(second, space)])

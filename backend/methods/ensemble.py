@@ -1,4 +1,4 @@
-"""Members that read different things, as one head: a stacked readout where traces are scored live.
+"""Heads: a fitted readout and where it reads; and ensembles, heads of members that read different things.
 
 A member reads blocks of a proxy, n-grams of the response, embeddings, or the response itself with an encoder that was
 fine-tuned; what it counts depends on the cell of a text (:mod:`backend.methods.stack`). The log-odds of two candidates
@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.methods.discriminant import LinearReadout
+from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
 from backend.methods.family_experts import FamilyReadout
+from backend.methods.fine_tuning import TunedEncoder
 from backend.methods.llmmap import LLMmapModel
 from backend.methods.network import NetworkReadout
-from backend.methods.ngram_readouts import GramReadout, spread
+from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout, spread
 from backend.methods.ngrams import GRAMS
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Attributable, Doubles, Floats, Ints, Model, Rows
 from backend.methods.registry import METHODS
 from backend.methods.stack import Stack
-from backend.methods.tuned_encoder import TunedEncoder
 
 KINDS: Mapping[str, Any] = {
     "probe": LinearProbe,
@@ -37,10 +37,10 @@ KINDS: Mapping[str, Any] = {
     "llmmap": LLMmapModel,
     "tuned": TunedEncoder,
 }
-"""Kinds of models in a file; any other kind is the id of a method."""
+"""Kinds of members in a file; any other kind is the id of a method."""
 Material = Mapping[str, Any]
-"""What was read of n texts, by the name under which members ask for it: of a proxy block to fingerprints (n, 2 d), of
-n-grams counts (n, buckets), of an encoder features (n, D), of one that was tuned the texts."""
+"""What was read of n texts, by the name that members read it by: of a proxy block to fingerprints (n, 2 d), of n-grams
+counts (n, buckets), of an encoder features (n, D), of one that was tuned the texts."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Ensemble:
         return cls(tuple(members), arrays["shares"].astype(np.float64))
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Every number by name, and what :meth:`described` says."""
+        """Every number by name, and :meth:`described` as JSON."""
         text = json.dumps(self.described()).encode()
         return self.arrays() | {"described": np.frombuffer(text, dtype=np.uint8)}
 
@@ -164,11 +164,59 @@ def kind_of_model(model: Model) -> str:
     return next(method.id for method in METHODS.values() if method.fit and type(model) is method.readout_class)
 
 
-def sources_of(model: Model) -> int:
-    """Number of sources that a model knows."""
-    return model.shape[1]
+@dataclass(frozen=True)
+class Head:
+    """A fitted readout, and where it reads."""
+
+    probe: LinearProbe | DiscriminantBank | NgramBank | CodedNgrams | Ensemble
+    layers: tuple[int, ...]  # of the proxy, from 1, in the order of the coordinates; none where no state is read
+    fold: int | None = None  # of the prompts that it was not trained on; None for one fitted on everything
+
+    def log_posterior(self, rows: Any, cells: Ints) -> Floats:
+        """Log-posteriors (n, C) of texts in ``cells`` (n,), which only banks and ensembles read.
+
+        rows : (n, D) coordinates, or (n, buckets) n-gram counts where the text is read; a pair of them where both are,
+            and for an ensemble :data:`Material`.
+        """
+        features = rows if isinstance(self.probe, NgramBank) else (rows,)
+        by_cell = isinstance(self.probe, DiscriminantBank | NgramBank | Ensemble)
+        out: Floats = self.probe.log_posterior(*features, *((cells,) if by_cell else ()))
+        return out
+
+    @property
+    def standardiser(self) -> tuple[Floats, Floats] | None:
+        """Mean and spread of the coordinates, each (D,); None where the text is read, or members have their own."""
+        probe = self.probe.bank if isinstance(self.probe, NgramBank) else self.probe
+        return None if isinstance(probe, CodedNgrams | Ensemble) else (probe.mean, probe.scale)
+
+    def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
+        """Direction (D,) in standardised coordinates, and constant, of the log-odds of two sources, words aside.
+
+        ValueError if the head reads text, or is an ensemble, whose members have directions of their own.
+        """
+        probe = self.probe
+        if isinstance(probe, CodedNgrams | Ensemble):
+            raise ValueError("this head has no direction among states")
+        if isinstance(probe, DiscriminantBank | NgramBank):
+            return probe.odds(cell, source, rival)
+        direction: Doubles = probe.weight[:, source].astype(np.float64) - probe.weight[:, rival]
+        return direction, float(probe.bias[source]) - float(probe.bias[rival])
 
 
-def width_of(model: Model) -> int:
-    """Number of coordinates that a model reads, or of n-grams that it weighs."""
-    return model.shape[0]
+PROBE_PARTS, BANK_PARTS, WORD_PARTS = (tuple(kind.SHAPES) for kind in (LinearProbe, DiscriminantBank, CodedGrams))
+HEAD_KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
+    "probe": (LinearProbe, PROBE_PARTS),
+    "bank": (DiscriminantBank, BANK_PARTS),
+    "worded": (
+        NgramBank,
+        (*(f"bank.{part}" for part in BANK_PARTS), *(f"words.{part}" for part in WORD_PARTS), "word_shares"),
+    ),
+    "ngrams": (CodedNgrams, ("columns", "idf", "codes", "step", "bias")),
+    "ensemble": (Ensemble, ()),
+}
+"""Kinds of heads in a file, and the arrays of each; a dot reaches inside."""
+
+
+def kind_of(head: Head) -> str:
+    """What a file calls a head."""
+    return next(kind for kind, (known, _) in HEAD_KINDS.items() if isinstance(head.probe, known))

@@ -3,26 +3,31 @@
 Any transformers encoder is trained end to end: either as the sequence classifier of its architecture (DeBERTa), or as
 a sentence encoder whose pooled vector feeds a linear layer. Training is a fixed list of steps from a seed, and a
 checkpoint holds everything that the next step depends on, so that a fold which was killed ends with the same weights.
+
+As a member of a stack a small encoder is its weights, in half precision and under their names, read with the
+registered encoder that it started from, whose tokenizer and pooling it shares. Products are in single precision on
+every machine, so that live attribution gives the log-posteriors of the evaluation.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from backend.errors import AtlasError
-from backend.methods.readout import Floats, Labels, settings_text
-from backend.methods.sentence_encoder import Recipe, pool, recipe_of
+from backend.methods.readout import Floats, Half, Labels, check_shapes, settings_text
+from backend.methods.sentence_encoder import Recipe, SentenceEncoder, pool, recipe_of
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
 from backend.traces import whole_text
@@ -34,14 +39,12 @@ DEBERTA = "microsoft/deberta-v3-large"
 class FinetuneSettings:
     """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
 
-    kind : the architecture's own sequence classifier, or an encoder's pooled states and a linear layer.
-    bucket : batches that are drawn together and sorted by length, so that less of a batch is padding; 1 for none. Every
-        epoch still holds every row once, in a random order of batches.
-    dropout : in place of the rates that the model was published with; None keeps those. Without dropout of attention, a
-        step of 192 tokens takes two thirds of the time on a processor.
+    Of ``bucket`` batches rows are sorted by length, so that less of a batch is padding; every epoch still holds every
+    row once, in a random order of batches. Without dropout of attention, a step of 192 tokens takes two thirds of the
+    time on a processor.
     """
 
-    kind: Literal["classifier", "encoder"] = "classifier"
+    kind: Literal["classifier", "encoder"] = "classifier"  # the architecture's own, or pooled states and a linear layer
     max_tokens: int = 256
     epochs: int = 2
     batch: int = 32
@@ -52,16 +55,16 @@ class FinetuneSettings:
     clip: float = 1.0  # largest norm of the gradient
     autocast: bool = False  # matrix products in bfloat16; the paper trains in float32
     checkpoint: int = 250  # steps between checkpoints
-    bucket: int = 1
-    dropout: float | None = None
+    bucket: int = 1  # batches that are drawn together; 1 does not sort
+    dropout: float | None = None  # in place of the model's published rates
 
     def as_text(self) -> str:
-        """Words by which kept files name these settings; they never change."""
+        """Words by which files on disk name these settings; they never change."""
         return settings_text(
             self,
             "FinetuneSettings",
-            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint "
-            "bucket dropout",
+            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint bucket "
+            "dropout",
         )
 
 
@@ -118,7 +121,8 @@ def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings,
             torch.manual_seed(seed)
             model: nn.Module = EncoderClassifier(encoder.float(), recipe_of(proxy.key, locate(proxy)), classes)
         return model, tokenizer
-    where = _where(name_or_path)
+    key = proxy_key(name_or_path)
+    where = str(locate(registered()[key])) if key in registered() else str(Path(name_or_path).expanduser())
     import transformers
 
     try:
@@ -126,13 +130,9 @@ def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings,
             torch.manual_seed(seed)
             # Hub models that hold pickled weights only are taken in the hub's own conversion to safetensors.
             inner = transformers.AutoModelForSequenceClassification.from_pretrained(
-                where,
-                num_labels=classes,
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
+                where, num_labels=classes, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
                 ignore_mismatched_sizes=True,
-            )
+            )  # fmt: skip
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         why = str(error).strip().splitlines()[0].rstrip(".")
@@ -141,11 +141,6 @@ def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings,
             "Give a hub id that can be reached, or a folder with a safetensors model and its tokenizer, by --model",
         ) from error
     return SequenceClassifier(inner), tokenizer
-
-
-def _where(name_or_path: str) -> str:
-    key = proxy_key(name_or_path)
-    return str(locate(registered()[key])) if key in registered() else str(Path(name_or_path).expanduser())
 
 
 @dataclass(frozen=True)
@@ -199,10 +194,8 @@ def log_posteriors(
 def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
     """Token ids with the special tokens of the model, cut on the right, where the model ends at the latest."""
     limit = min(max_tokens, tokenizer.model_max_length)
-    ids: list[list[int]] = tokenizer([whole_text(text) for text in texts], truncation=True, max_length=limit)[
-        "input_ids"
-    ]
-    return [row or [tokenizer.pad_token_id or 0] for row in ids]
+    encoded = tokenizer([whole_text(text) for text in texts], truncation=True, max_length=limit)
+    return [row or [tokenizer.pad_token_id or 0] for row in encoded["input_ids"]]
 
 
 def fine_tune(
@@ -220,11 +213,9 @@ def fine_tune(
 ) -> TrainedClassifier:
     """Train an encoder on texts, from its checkpoint where there is one.
 
-    seed : of the new layers, the order of texts and the dropout.
-    copies : other forms of the same texts, cut short say; a batch takes one of the forms at random.
-    checkpoint : file to write every ``settings.checkpoint`` steps, and to go on from.
-    progress : called with (steps done, steps) after every step.
-    AtlasError if the model cannot be loaded, or the checkpoint belongs to another training.
+    ``seed`` is that of the new layers, the order of texts and the dropout; a batch takes one of ``copies``, the same
+    texts cut short say, at random; ``checkpoint`` is written every ``settings.checkpoint`` steps; ``progress`` is
+    called with (steps done, steps). AtlasError if the model cannot be loaded, or the checkpoint is of another training.
     """
     where = torch.device(device)
     model, tokenizer = load_classifier(name_or_path, classes, settings, seed)
@@ -240,7 +231,6 @@ def fine_tune(
     steps = settings.epochs * math.ceil(len(texts) / settings.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_share(step, steps, settings.warmup))
     forms = [tokenise(tokenizer, form, settings.max_tokens) for form in (texts, *copies)]
-    ids = forms[0]
     truth = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     read = [sum(map(sum, form)) for form in forms]
     identity = f"{proxy_key(name_or_path)} {begun} {settings.as_text()} {seed} {len(texts)} {classes} {read}"
@@ -250,7 +240,7 @@ def fine_tune(
         schedule.last_epoch = start
         for group, base, share in zip(optimiser.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
             group["lr"] = base * share(start)
-        lengths = torch.tensor([len(row) for row in ids])
+        lengths = torch.tensor([len(row) for row in forms[0]])
         drawn = torch.randint(len(forms), (steps,), generator=torch.Generator().manual_seed(seed))
         for step, rows in enumerate(batches(lengths, settings, seed)):
             if step < start:
@@ -264,7 +254,7 @@ def fine_tune(
             optimiser.step()
             schedule.step()
             if checkpoint and (step + 1) % settings.checkpoint == 0:
-                _keep(checkpoint, identity, model, optimiser, step + 1, where)
+                _save(checkpoint, identity, model, optimiser, step + 1, where)
             if progress:
                 progress(step + 1, steps)
     return TrainedClassifier(model.eval(), tokenizer, settings, where)
@@ -326,7 +316,7 @@ def _mixed(settings: FinetuneSettings, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=settings.autocast)
 
 
-def _keep(
+def _save(
     path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, step: int, device: torch.device
 ) -> None:
     """Write weights, moments and random state in one step; plain tensors, so that nothing is ever unpickled."""
@@ -346,14 +336,14 @@ def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.
     """Load a checkpoint and give the number of steps that it holds; 0 without one."""
     if not path.exists():
         return 0
-    with safe_open(path, "pt", device="cpu") as held:
-        said = held.metadata() or {}
-        if said.get("identity") != identity:
+    with safe_open(path, "pt", device="cpu") as file:
+        described = file.metadata() or {}
+        if described.get("identity") != identity:
             raise AtlasError(
                 f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights",
                 "Remove it, or give what it was made with",
             )
-        tensors = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118 - no mapping
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     model.load_state_dict({n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")})
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
@@ -364,4 +354,94 @@ def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.
     torch.set_rng_state(tensors["random"])
     if "random/device" in tensors:
         torch.cuda.set_rng_state(tensors["random/device"], device)
-    return int(said["step"])
+    return int(described["step"])
+
+
+TUNED = "tuned"
+"""What is read by an encoder, in place of an embedding (:func:`backend.methods.sentence_encoder.reads_of`)."""
+_INNER, _WEIGHT, _BIAS, _CUT = "encoder.", "head.weight", "head.bias", "max_tokens"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What a tuned encoder reads: n texts, and the encoder that it started from."""
+
+    encoder: SentenceEncoder
+    texts: Sequence[str]
+
+    def __getitem__(self, rows: npt.NDArray[np.intp]) -> Texts:
+        """Some of the texts."""
+        return Texts(self.encoder, [self.texts[row] for row in rows])
+
+
+@dataclass(frozen=True)
+class TunedEncoder:
+    """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states."""
+
+    weights: Mapping[str, Half]  # of the encoder by name; a pooling layer that nobody reads is left out
+    weight: Half  # (C, d)
+    bias: Half  # (C,)
+    max_tokens: int  # where texts are cut, special tokens counted
+
+    @classmethod
+    def of(cls, trained: TrainedClassifier) -> TunedEncoder:
+        """The trained weights, rounded to half precision."""
+        arrays: dict[str, npt.NDArray[Any]] = {
+            name: value.detach().cpu().numpy().astype(np.float16)
+            for name, value in trained.model.named_parameters()
+            if value.requires_grad
+        }
+        return cls.from_arrays(arrays | {_CUT: np.array(trained.settings.max_tokens)})
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Every number, by name."""
+        inner = {f"{_INNER}{name}": array for name, array in self.weights.items()}
+        return {**inner, _WEIGHT: self.weight, _BIAS: self.bias, _CUT: np.array(self.max_tokens)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> TunedEncoder:
+        """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts, or of other types."""
+        check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
+        weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
+        inner = {name.removeprefix(_INNER): array for name, array in arrays.items() if name.startswith(_INNER)}
+        if len(arrays) != len(inner) + 3:
+            raise ValueError("a member of kind tuned has other parts")
+        if any(array.dtype != np.float16 for array in (weight, bias, *inner.values())) or cut.dtype.kind != "i":
+            raise ValueError("a member of kind tuned has parts of the wrong type")
+        return cls(inner, weight, bias, int(cut))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width of the encoder, and number of sources."""
+        return self.weight.shape[1], self.weight.shape[0]
+
+    @property
+    def n_parameters(self) -> int:
+        """Trained weights."""
+        return sum(array.size for array in (*self.weights.values(), self.weight, self.bias))
+
+    def fits(self, encoder: SentenceEncoder) -> bool:
+        """Whether an encoder has weights of these names and shapes, and room for a text."""
+        own = {name: tuple(value.shape) for name, value in encoder.model.named_parameters() if "pooler" not in name}
+        return (
+            own == {name: array.shape for name, array in self.weights.items()}
+            and self.weight.shape[1] == encoder.width
+            and self.max_tokens > encoder.tokenizer.num_special_tokens_to_add()
+        )
+
+    def log_posterior(self, read: Texts) -> Floats:
+        """Log-posteriors (n, C), float32, of n texts by an encoder that fits."""
+        encoder = read.encoder
+
+        def single(array: Half) -> torch.Tensor:
+            return torch.from_numpy(array).to(encoder.device, torch.float32)
+
+        weights = {name: single(array) for name, array in self.weights.items()}
+        weight, bias = single(self.weight), single(self.bias)
+
+        def logits(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            inputs = {"input_ids": ids, "attention_mask": mask}
+            states = torch.func.functional_call(encoder.model, weights, (), inputs).last_hidden_state
+            return nn.functional.linear(pool(states, mask, encoder.recipe), weight, bias)
+
+        return log_posteriors(logits, encoder.tokenizer, read.texts, self.max_tokens, encoder.device)

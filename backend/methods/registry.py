@@ -22,7 +22,7 @@ TEXT, SEVERAL, EMBEDDING = "text", "several", "embedding"
 PROBE, BANK, NGRAM_BANK, NGRAMS, ENSEMBLE = (
     f"backend.methods.{name}"
     for name in (
-        *("probe:LinearProbe", "discriminant_bank:DiscriminantBank", "discriminant_bank:NgramBank"),
+        *("probe:LinearProbe", "discriminant:DiscriminantBank", "discriminant:NgramBank"),
         *("ngram_readouts:CodedNgrams", "ensemble:Ensemble"),
     )
 )

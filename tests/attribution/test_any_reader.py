@@ -15,9 +15,8 @@ from backend.attribution.drift_report import standardised
 from backend.attribution.scoring import Models
 from backend.attribution.token_evidence import token_evidence
 from backend.corpus.release import Release
-from backend.enrolment.auxiliary_models import models_beside
 from backend.enrolment.catalogue import Ecosystems
-from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.enrolment import Enrolment, auxiliary_models
 from backend.enrolment.files import load_enrolment
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, evaluation
@@ -127,8 +126,8 @@ def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path
 def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_path: Path) -> None:
     root, release = measured
     made = enrolled(root, release, f"fused/{TOGETHER}/ur")
-    assert (made.proxy, models_beside(made)) == ("tiny", {"other": False})
-    assert set(made.beside) == {"other", "word"}
+    assert (made.proxy, auxiliary_models(made)) == ("tiny", {"other": False})
+    assert set(made.auxiliary) == {"other", "word"}
     assert set(made.facts["hashes_beside"]) == {"other"}
     with pytest.raises(AtlasError, match="other"):
         Models(lambda name: Models.on("cpu").load("tiny")).attributor(made)
@@ -136,7 +135,7 @@ def test_what_reads_beside_has_to_be_there(measured: tuple[Path, Release], tmp_p
     known = Ecosystems(root / "data").all()
     assert known[0].live and not known[-1].live, "what answers soon comes before what reads more"
     encoded = enrolled(root, release, "dna/bert/r")
-    assert (encoded.proxy, encoded.view, models_beside(encoded)) == ("tiny", "ur", {"bert:r": True})
+    assert (encoded.proxy, encoded.view, auxiliary_models(encoded)) == ("tiny", "ur", {"bert:r": True})
     (artifact_folder("dna", "bert", "r", "165-way", PROMPTS) / "model.2.npz").unlink()
     with pytest.raises(AssertionError):
         enrolled(root, release, "dna/bert/r")

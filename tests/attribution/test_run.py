@@ -32,7 +32,7 @@ from backend.enrolment.statistics import attached
 from backend.errors import AtlasError
 from backend.inference.domain_shift import fit_domain
 from backend.inference.sequential_stop import StopRule
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash

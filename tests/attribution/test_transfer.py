@@ -24,7 +24,7 @@ from backend.enrolment.validation_lookup import matched_validation
 from backend.errors import AtlasError
 from backend.inference.unknown_source import fit_unknown
 from backend.inference.validation import validation_arrays
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 from backend.proxies.reader import StoredReader
 from backend.traces import Trace

@@ -44,7 +44,7 @@ from backend.inference.domain_shift import Traffic
 from backend.inference.sequential_stop import StopRule
 from backend.inference.validation import validation_arrays
 from backend.intake import COMMAND_LINE, Columns, Limits, inspect
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 from backend.traces import Trace
 

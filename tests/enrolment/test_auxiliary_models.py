@@ -14,20 +14,17 @@ import transformers
 
 from backend.attribution.scoring import Attributor, Models
 from backend.attribution.token_evidence import token_evidence
-from backend.enrolment.auxiliary_models import models_beside, read_auxiliary_models
-from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.enrolment import Enrolment, auxiliary_models, read_auxiliary_models
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.methods.ensemble import Ensemble, Member, model_arrays, model_of
-from backend.methods.fine_tuning import ENCODER, TrainedClassifier, fine_tune
-from backend.methods.head import Head
+from backend.methods.ensemble import Ensemble, Head, Member, model_arrays, model_of
+from backend.methods.fine_tuning import ENCODER, Texts, TrainedClassifier, TunedEncoder, fine_tune
 from backend.methods.ngram_readouts import fit_grams
 from backend.methods.ngrams import GRAMS, SoftmaxSettings
 from backend.methods.probe import fit_probe
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS
-from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.proxies.reader import Reader
 from backend.traces import Trace, whole_text
 from tests.methods.test_ngram_storage import HOSTILE, labelled
@@ -103,7 +100,7 @@ def test_a_file_gives_the_same_enrolment_again(enrolment: Enrolment, bert: Sente
     kept = save_enrolment(enrolment, tmp_path / "tuned.npz")
     again = load_enrolment(tmp_path / "tuned.npz")
     assert again.sha256 == kept.sha256 == enrolment.sha256
-    assert (again.layers, again.beside, models_beside(again)) == ([2], {READS: (), "word": ()}, {READS: True})
+    assert (again.layers, again.auxiliary, auxiliary_models(again)) == ([2], {READS: (), "word": ()}, {READS: True})
     read = Texts(bert, ["One answer.", "def value():"])
     assert np.array_equal(tuned_of(again, 3).log_posterior(read), tuned_of(enrolment, 3).log_posterior(read))
 

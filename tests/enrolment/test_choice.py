@@ -12,11 +12,21 @@ from hypothesis import strategies as st
 
 from backend.attribution.scoring import Attributor
 from backend.attribution.token_evidence import token_evidence
-from backend.enrolment.choice import AUTO, STEPS, choose, fit_chosen, inner_scores, passes_of
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces, reading_of
-from backend.enrolment.head_fits import AS_ROSTERS, METHODS, Fits, heads_of
+from backend.enrolment.head_fits import (
+    AS_ROSTERS,
+    AUTO,
+    METHODS,
+    STEPS,
+    Fits,
+    choose,
+    fit_chosen,
+    heads_of,
+    inner_scores,
+    passes_of,
+)
 from backend.enrolment.validation_lookup import validation_of
 from backend.evaluations.corpus import Corpus, read_corpus
 from backend.evaluations.readouts import scores_shape

@@ -13,7 +13,7 @@ from backend.attribution.drift_report import standardised
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import write_release_sources
-from backend.enrolment import heads as _heads
+from backend.enrolment import held_out_answers as _heads
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of
 from backend.enrolment.held_out_answers import answered, cases, grouping, load_answers

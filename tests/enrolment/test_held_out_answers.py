@@ -25,7 +25,7 @@ from backend.enrolment.held_out_answers import (
 )
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 from backend.protocol import GROUPING_SEEDS, fold_of_prompts
 from backend.traces import Trace

@@ -27,8 +27,8 @@ from backend.evaluations.stages.readout_live import evaluate_live, live_blocks, 
 from backend.evaluations.stages.readout_members import Plan, scorer_of
 from backend.evaluations.stages.readouts import plan_of, stacks_of
 from backend.fingerprints import cache_folder
+from backend.methods.ensemble import HEAD_KINDS
 from backend.methods.fine_tuning import FinetuneSettings
-from backend.methods.head import KINDS
 from backend.methods.network import NetworkSettings, fit_network
 from backend.methods.ngrams import GRAMS
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE
@@ -146,7 +146,7 @@ def test_a_corpus_is_fitted_as_a_roster_is(world, method):
     folder = artifact_folder(method, "invented", "ur", "165-way", len(rows.prompt_ids))
     heads = {LDA_LIVE: load_banks, FUSED_LIVE: load_ngram_banks}[method](folder, "again")[0]
     fitted = heads_of(Fits(corpus, "invented", blocks, place), method)
-    _, parts = KINDS["bank" if method == LDA_LIVE else "worded"]
+    _, parts = HEAD_KINDS["bank" if method == LDA_LIVE else "worded"]
     for head in fitted.heads:
         for part in parts:
             own, roster = attrgetter(part)(head.probe), attrgetter(part)(heads[head.fold])

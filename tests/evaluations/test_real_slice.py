@@ -49,7 +49,7 @@ from backend.evaluations.stress import (
     transfer_frames,
     transferred_posteriors,
 )
-from backend.geometry.domains import cross_domain
+from backend.geometry.maps import TextSettings, TextSpace
 from backend.geometry.neighborhoods import (
     directed_ranks,
     neighbor_frame,
@@ -59,18 +59,25 @@ from backend.geometry.neighborhoods import (
     reader_agreement,
 )
 from backend.geometry.neighborhoods import prompt_stability as stability_of_prompts
-from backend.geometry.projections import map_distances, neighborhood_overlap, project, trustworthiness
+from backend.geometry.projections import (
+    bandwidth,
+    density_grid,
+    level_of_mass,
+    map_distances,
+    neighborhood_overlap,
+    project,
+    trustworthiness,
+)
 from backend.geometry.purity import PuritySettings, family_purity, permuted_hits
-from backend.geometry.regions import bandwidth, density_grid, level_of_mass
 from backend.geometry.signatures import (
     cosine_similarity,
+    cross_domain,
     dendrogram,
     dendrogram_frame,
     signatures,
     source_means,
     unit_rows,
 )
-from backend.geometry.text import TextSettings, TextSpace
 from backend.inference.calibration import fit_calibration, fit_scale, held_out_groups
 from backend.inference.domain_shift import fit_domain
 from backend.inference.drift import drift_frame, drift_test

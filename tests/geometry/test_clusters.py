@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.geometry.regions import cluster_frame, density_clusters
+from backend.geometry.projections import cluster_frame, density_clusters
 
 
 def groups(dimensions: int, sizes: tuple[int, ...] = (6, 12, 9)) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from backend.corpus.release import Release
-from backend.geometry.domains import centre, cross_domain, joint_signatures, retrieval_ranks, retrieval_summary
-from backend.geometry.signatures import cosine_similarity, signatures
+from backend.geometry.signatures import (
+    centre,
+    cosine_similarity,
+    cross_domain,
+    joint_signatures,
+    retrieval_ranks,
+    retrieval_summary,
+    signatures,
+)
 
 
 def two_domains(n: int = 20, offset: float = 3.0) -> tuple[np.ndarray, np.ndarray]:

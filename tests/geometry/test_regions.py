@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.geometry.regions import bandwidth, density_grid, family_regions, level_of_mass
+from backend.geometry.projections import bandwidth, density_grid, family_regions, level_of_mass
 
 
 def area(row: pd.Series) -> float:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from backend.errors import AtlasError
+from backend.geometry.maps import CHARACTERS, TextSettings, TextSpace
 from backend.geometry.signatures import cosine_similarity
-from backend.geometry.text import CHARACTERS, TextSettings, TextSpace
 from tests.twins import tf_idf
 
 HABITS = ("Certainly! the {a} and the {b}.", "- {a}\n- {b}\n", "{a};{b};{a};", "WELL, {a} {b}?")

@@ -31,7 +31,7 @@ from backend.inference.likelihood_ratios import (
     running_scores,
 )
 from backend.inference.verdict import Rule
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 
 PRIOR = np.log(np.array([0.5, 0.2, 0.2, 0.1]))

@@ -34,7 +34,7 @@ from backend.inference.verdict import (
     reconcile,
 )
 from backend.intake.traces import Columns, Layout, trace_hash
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 
 SOURCES, FAMILIES = ("a-one", "a-two", "b-one", "c-one"), ("A", "A", "B", "C")

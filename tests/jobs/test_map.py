@@ -17,9 +17,8 @@ from backend.corpus.roster_rows import release_records, slice_of
 from backend.fingerprints import StoreIdentity
 from backend.geometry import maps as views
 from backend.geometry import projections
-from backend.geometry.domains import cross_domain
-from backend.geometry.signatures import signatures
-from backend.geometry.text import TextSpace
+from backend.geometry.maps import TextSpace
+from backend.geometry.signatures import cross_domain, signatures
 from backend.statistics import holm
 from backend.store import queries
 from backend.store.builds import recorded

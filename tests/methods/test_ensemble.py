@@ -16,9 +16,8 @@ from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.methods.discriminant import LinearReadout
-from backend.methods.ensemble import Ensemble, Member
+from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.estimators import ShrinkageDiscriminant
-from backend.methods.head import Head
 from backend.methods.llmmap import LLMmapSettings, fit_llmmap
 from backend.methods.network import LIMIT, NetworkReadout, NetworkSettings, fit_network
 from backend.methods.ngram_readouts import fit_grams
@@ -85,7 +84,7 @@ def test_a_file_gives_the_same_enrolment_again(enrolment: Enrolment, tmp_path: P
     again = load_enrolment(tmp_path / "several.npz")
     assert again.sha256 == kept.sha256 == enrolment.sha256
     assert (again.block, again.layers, again.hidden_size, again.place) == ("several", [1, 2], 32, 2)
-    assert again.beside == {"other": (3,), "word": (), "char": ()}
+    assert again.auxiliary == {"other": (3,), "word": (), "char": ()}
     for head in again.heads:
         assert isinstance(head.probe, Ensemble)
         assert [type(member.model).__name__ for member in head.probe.members] == [

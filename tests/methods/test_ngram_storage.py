@@ -21,7 +21,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample, enrolment_of_traces
 from backend.errors import AtlasError
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.ngram_readouts import (
     CodedNgrams,
     NgramModel,

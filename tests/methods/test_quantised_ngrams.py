@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.methods.discriminant import fit_discriminant, moments_of
-from backend.methods.discriminant_bank import NgramBank, make_bank
+from backend.methods.discriminant import NgramBank, fit_discriminant, make_bank, moments_of
 from backend.methods.ngram_readouts import coded, fit_grams
 from backend.methods.ngrams import BITS, KIND, LENGTHS, SoftmaxSettings, count_grams, counts_of, gram_spans
 from backend.methods.stack import CELLS, Stack

@@ -16,10 +16,10 @@ from scipy.special import log_softmax
 import backend.attribution.scoring
 import jobs.enroll
 from backend.enrolment.files import load_enrolment
-from backend.methods.discriminant import LinearReadout
-from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
+from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
 from backend.methods.ensemble import KINDS, Ensemble, Member, kind_of_model, model_of
 from backend.methods.family_experts import FamilyReadout
+from backend.methods.fine_tuning import TunedEncoder
 from backend.methods.llmmap import LLMmapModel, fit_llmmap
 from backend.methods.network import NetworkReadout
 from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
@@ -28,7 +28,6 @@ from backend.methods.readout import Arrays, Attributable, Model, Readout
 from backend.methods.registry import CONTROLS, ENROLLABLE, METHODS, OF_TRACES, READOUTS, Method, register
 from backend.methods.representations import FORMS
 from backend.methods.stack import CELLS
-from backend.methods.tuned_encoder import TunedEncoder
 from backend.proxies.reader import Reader
 from backend.store.database import open_work
 from jobs.__main__ import main

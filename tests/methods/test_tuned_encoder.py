@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.enrolment.heads import stacked_heads
+from backend.enrolment.fit import stacked_heads
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import KeptMember, keep_stacks, load_models, model_file
 from backend.evaluations.readouts import validation
 from backend.evaluations.stages import readout_fits
 from backend.evaluations.stages.readout_fits import TUNED, complete_tuned
+from backend.methods.fine_tuning import Texts, TunedEncoder
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS, Stack
-from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.protocol import FOLDS
 from tests.tiny_models import tiny_encoder, tiny_tokenizer
 

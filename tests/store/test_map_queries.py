@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from backend.geometry.regions import density_clusters
+from backend.geometry.projections import density_clusters
 from backend.store import map_queries, queries
 from tests.invented_atlas import publish_invented
 

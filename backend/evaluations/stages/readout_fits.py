@@ -16,9 +16,8 @@ from tqdm import tqdm
 from backend.evaluations.artifacts import keep_arrays, keep_model, model_file
 from backend.evaluations.readouts import LEAST, MODELS, Fitted, Load, chunks, models_of, score_alone, training_folds
 from backend.evaluations.stages.baseline_methods import step_bar
-from backend.methods.fine_tuning import ENCODER, FinetuneSettings, affordable, fine_tune
+from backend.methods.fine_tuning import ENCODER, FinetuneSettings, Texts, TunedEncoder, affordable, fine_tune
 from backend.methods.sentence_encoder import SentenceEncoder
-from backend.methods.tuned_encoder import Texts, TunedEncoder
 from backend.protocol import FOLDS
 
 Ints = npt.NDArray[np.intp]

@@ -35,8 +35,8 @@ from backend.evaluations.readouts import LENGTHS, MODELS, loader
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
-from backend.methods.discriminant_bank import DiscriminantBank, NgramBank
-from backend.methods.head import BANK_PARTS, WORD_PARTS
+from backend.methods.discriminant import DiscriminantBank, NgramBank
+from backend.methods.ensemble import BANK_PARTS, WORD_PARTS
 from backend.methods.ngram_readouts import CodedGrams
 from backend.methods.ngrams import counts_of
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, title_of

@@ -40,12 +40,12 @@ from backend.evaluations.stages.readout_members import (
     scorer_of,
 )
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
-from backend.methods.discriminant_bank import blocks_at
+from backend.methods.discriminant import blocks_at
+from backend.methods.fine_tuning import TUNED
 from backend.methods.network import NetworkSettings
 from backend.methods.ngrams import GRAMS
 from backend.methods.registry import ENCODER, FUSED_LIVE, FUSED_TUNED, LDA_LIVE, LINEAR, READOUTS, TEXT_TUNED
 from backend.methods.stack import CELLS
-from backend.methods.tuned_encoder import TUNED
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED

@@ -29,7 +29,7 @@ from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, Traffic
 from backend.inference.drift import drift_test
 from backend.intake.traces import Columns, Layout, Problem, trace_hash
-from backend.methods.head import Head
+from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 
 SOURCES = ("a-one", "<b>two</b>", "c=three", "d four")
