@@ -147,7 +147,7 @@ class Enrolment:
         counts: Counts = None,
         auxiliary: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What a head reads: stored rows (n, V d) of its blocks, counts of the texts, or both; an ensemble all of it."""
+        """What a head reads: stored rows (n, V d) of blocks, counts of the texts, or both; an ensemble all of it."""
         if isinstance(head.probe, CodedNgrams):
             return counts
         if isinstance(head.probe, Ensemble):
