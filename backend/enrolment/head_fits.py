@@ -49,8 +49,7 @@ from backend.methods.registry import METHODS as METHODS_BY_ID
 from backend.methods.stack import CELLS, fit_stack
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, balance_rows
 
-METHODS = OF_TRACES
-"""Methods that any corpus can be enrolled by, the simplest first."""
+METHODS = OF_TRACES  # methods that any corpus can be enrolled by, the simplest first
 T = TypeVar("T")
 AUTO = "auto"  # stands for the choice where a method is named
 SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)  # candidates for the share of the diagonal in the covariance of discriminants

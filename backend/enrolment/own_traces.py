@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from backend.corpus.labelled import Labelled
@@ -38,6 +37,7 @@ from backend.fingerprints import FingerprintStore, StoreKey
 from backend.geometry.maps import Chart, make
 from backend.geometry.projections import MIN_SOURCES
 from backend.inference.validation import validation_arrays
+from backend.methods.readout import Floats, Ints
 from backend.methods.registry import LDA_LIVE, OF_TRACES, reader_id, title_of
 from backend.progress import ReadingBar, stage_bar
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
@@ -48,8 +48,6 @@ from backend.store.builds import command_line, recorded
 from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader, write_sources
 from backend.traces import VIEWS, View
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
 LONGEST_NAME = 120
 
 
@@ -72,25 +70,22 @@ class EnrolOptions:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything that labelled traces gave; ``scores`` of the layer selection is empty where a block was given."""
+    """An enrolment of labelled traces, and all that is measured with it."""
 
-    scores: pd.DataFrame
+    scores: pd.DataFrame  # of the layer selection; empty where a block was given
     chosen: pd.DataFrame
-    log_posteriors: dict[str, Floats]  # dict of condition to (C * P, C); on the balanced grid, by the enrolled heads
-    paper: dict[str, Floats]  # dict of condition to (C * P, C); the same by the paper's probe
+    log_posteriors: dict[str, Floats]  # by condition (C * P, C), on the balanced grid, by the enrolled heads
+    paper: dict[str, Floats]  # the same by the paper's probe
     folds: Ints  # (P,)
-    fingerprints: Floats  # (C * P, 2 d); at the modal block
+    fingerprints: Floats  # (C * P, 2 d), at the modal block
+    modal: int
     validation: pd.DataFrame
     enrolment: Enrolment
     choice: Choice | None = None
 
-    @property
-    def modal(self) -> int:
-        return int(self.chosen.loc[self.chosen["outer_fold"].isna(), "layer"].iloc[0])
-
 
 def check_name(name: str) -> None:
-    """Refuse a name that is empty, too long, or that of a built-in roster or benchmark."""
+    """Refuse a name that is empty, too long, or that of a built-in roster or benchmark (AtlasError)."""
     if not name.strip() or len(name) > LONGEST_NAME:
         raise AtlasError(f"A name of {len(name)} characters cannot be shown", f"Give 1 to {LONGEST_NAME} characters")
     if name.strip().casefold() in {*RELEASE_ROSTERS, *BENCHMARKS}:
@@ -139,8 +134,7 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     scores, chosen = _selection(load, candidates, found)
     of_fold = {int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
     modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
-    texts = cut_texts(found.traces, reader, cuts)
-    corpus = Corpus(load, texts, tokens, found.labels, found.folds, len(found.sources))
+    corpus = Corpus(load, cut_texts(found.traces, reader, cuts), tokens, found.labels, found.folds, len(found.sources))
     fits = Fits(corpus, options.proxy, live or (modal,), of_fold)
     with stage_bar("Fitting the probes", FOLDS, "fold") as bar:
         paper = fits.paper()
@@ -152,7 +146,9 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     heads = fit_chosen(fits, choice) if choice else heads_of(fits, options.method)
     rows, folds = found.grid()
     at = rows.ravel()
-    log_posteriors = {condition: said[at] for condition, said in heads.log_posteriors.items()}
+    log_posteriors, of_paper = (
+        {condition: scores[at] for condition, scores in fitted.log_posteriors.items()} for fitted in (heads, paper)
+    )
     fingerprints = load(modal)[at]
     whole = [load(block)[at] for block in fits.blocks] if heads.method == LDA_LIVE else []
     validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
@@ -171,8 +167,7 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
         reader, heads.method, heads.heads, options.stem, (options.proxy, options.weights_hash), options.view, modal,
         found.sources, found.families, fold_of, facts | {"benchmark": options.name}, attachments,
     )  # fmt: skip
-    of_paper = {condition: said[at] for condition, said in paper.log_posteriors.items()}
-    return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, validation, enrolment, choice)
+    return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, modal, validation, enrolment, choice)
 
 
 def write(
@@ -196,9 +191,9 @@ def write(
             for condition, scores in by_condition.items():
                 key = {"reader": reader, "roster": options.name, "benchmark": options.name, "condition": condition}
                 write_attribution(connection, key, attribution_frames(scores, sources, families, fitted.folds), build)
-        of_paper = {"reader": paper, "roster": options.name}
-        replace_rows(connection, "layer_scores", fitted.scores, of_paper, build)
-        replace_rows(connection, "layer_selection", fitted.chosen, of_paper, build)
+        tables = {"layer_scores": fitted.scores, "layer_selection": fitted.chosen}
+        for table, rows in tables.items():
+            replace_rows(connection, table, rows, {"reader": paper, "roster": options.name}, build)
         of_enrolled = {"reader": enrolment.reader, "roster": options.name}
         replace_rows(connection, "audit_validation", fitted.validation, of_enrolled, build)
     if len(sources) < MIN_SOURCES:
@@ -206,11 +201,11 @@ def write(
         return
     # Of rows and data a map needs these names alone.
     prompt_ids = [str(i) for i in range(len(fitted.folds))]
-    rows = SimpleNamespace(sources=sources, families=families, prompt_ids=prompt_ids, prompt_folds=fitted.folds)
+    grid = SimpleNamespace(sources=sources, families=families, prompt_ids=prompt_ids, prompt_folds=fitted.folds)
     origin = "asked" if options.layer is not None else reader_id(READER_PAPER, options.proxy, options.view)
     chart = Chart(
         READER_PAPER, options.proxy, options.view, options.name, cast(Any, options.name), fitted.modal, origin,
-        cast(Any, rows), lambda: fitted.fingerprints, 2, options.weights_hash,
+        cast(Any, grid), lambda: fitted.fingerprints, 2, options.weights_hash,
     )  # fmt: skip
     make(connection, cast(Any, SimpleNamespace(manifest_hash=found.sha256)), chart)
 
@@ -238,9 +233,8 @@ def _write_reader(connection: duckdb.DuckDBPyConnection, enrolment: Enrolment) -
 def _tokens(found: Labelled, reader: Reader, view: View) -> tuple[Ints, dict[str, float]]:
     """Response tokens of every trace, (n,), and the tokens that reading every shard takes, by its name."""
     tokens, work = [], {}
-    shards = list_shards(len(found.traces))
     with stage_bar("Counting tokens", len(found.traces), "traces") as bar:
-        for shard in shards:
+        for shard in list_shards(len(found.traces)):
             encoded = reader.encode([found.traces[i] for i in shard.rows], view)
             tokens += [one.response_tokens for one in encoded]
             work[shard.name] = float(reader.tokens_run(encoded))
@@ -249,12 +243,7 @@ def _tokens(found: Labelled, reader: Reader, view: View) -> tuple[Ints, dict[str
 
 
 def _fingerprints(
-    found: Labelled,
-    reader: Reader,
-    options: EnrolOptions,
-    layers: list[int],
-    cuts: list[str],
-    work: Mapping[str, float],
+    found: Labelled, reader: Reader, options: EnrolOptions, layers: list[int], cuts: list[str], work: dict[str, float]
 ) -> FingerprintStore:
     """Read what is not in the cache yet; traces that change get a store of their own."""
     keys = [f"{found.sources[label]}/{i}" for i, label in enumerate(found.labels)]
@@ -276,12 +265,9 @@ def _selection(
     """Inner accuracies and the chosen blocks; a block that was asked for is taken everywhere."""
     if len(candidates) > 1:
         with stage_bar("Selecting the block", len(candidates), "blocks") as bar:
-
-            def scanned(_: int) -> None:
-                bar.update()
-
-            classes = len(found.sources)
-            scores = scan_layers(load, candidates, found.labels, found.folds, classes, progress=scanned)
+            scores = scan_layers(
+                load, candidates, found.labels, found.folds, len(found.sources), progress=lambda _: bar.update()
+            )
         return scores, select_layers(scores)
     outer = pd.array([*range(FOLDS), pd.NA], dtype="Int64")
     chosen = pd.DataFrame({"outer_fold": outer, "layer": [candidates[0]] * (FOLDS + 1)})
@@ -316,10 +302,12 @@ def _roster(
     connection: duckdb.DuckDBPyConnection, found: Labelled, options: EnrolOptions
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Rows and counts for ``write_sources``; a label that another roster has is that source, and stays as it is."""
-    others = [roster for roster in queries.rosters(connection)["roster"] if roster != options.name]
-    present = {
-        row["source"]: row for roster in others for row in queries.sources(connection, roster).to_dict("records")
-    }
+    others = [
+        queries.sources(connection, roster)
+        for roster in queries.rosters(connection)["roster"]
+        if roster != options.name
+    ]
+    present = {row["source"]: row for members in others for row in members.to_dict("records")}
     counts = dict(zip(found.sources, np.bincount(found.labels).tolist(), strict=True))
     rows = []
     for source, family in zip(found.sources, found.families, strict=True):

@@ -21,19 +21,19 @@ from backend.inference.calibration import (
     budgets_of,
     fit_calibration,
     held_out_groups,
-)
+)  # fmt: skip
 from backend.inference.domain_shift import PART as PROMPTS
 from backend.inference.domain_shift import fit_domain, fit_prompt_reference
 from backend.inference.sequential_stop import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
 from backend.inference.unknown_source import UnknownReference, fit_unknown, group_means
 from backend.inference.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
+from backend.methods.readout import Ints
+from backend.methods.readout import Rows as Floating
 from backend.protocol import CLEAN, SPLIT_SEED, budget_groups, grid_rows
 
-Floating = npt.NDArray[np.floating]
-Ints = npt.NDArray[np.intp]
 UNKNOWN_DRAWS = 200  # a source and budget: p values down to 1/201, and 165 sources below 8 MB
 DOMAIN_DRAWS = 499
-MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is looked at, and what is kept of them
+MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is computed, and the quantiles that are saved
 
 
 def calibration_of(log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str] | None = None) -> Calibration:
@@ -119,18 +119,15 @@ def measured_attachments(
         some = np.linspace(0, len(groups_of_rows) - 1, min(len(groups_of_rows), MOST_REALISED)).astype(np.intp)
         p_values = unknown.p_none(group_means(log_posteriors, groups_of_rows[some]), budget)
         realised.append(np.quantile(p_values, np.linspace(0, 1, QUANTILES)))
-    bounds = np.array(pairs)
-    return {
-        "calibration.bounds": bounds[:, 0],
-        "calibration.family_bounds": bounds[:, 1],
-        "unknown.realised": np.array(realised, dtype=np.float32),
-    }
+    bounds, family_bounds = np.array(pairs).swapaxes(0, 1)
+    found = {"calibration.bounds": bounds, "calibration.family_bounds": family_bounds}
+    return found | {"unknown.realised": np.array(realised, dtype=np.float32)}
 
 
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
-    """Part ``prompts`` of an enrolment from its prompts and their folds (P,); empty where these are too few.
+    """Part ``prompts`` of an enrolment from prompts, which may repeat, and folds (P,); empty where these are too few.
 
-    Prompts may repeat. No text is kept (:class:`backend.inference.domain_shift.PromptReference`).
+    No text is saved (:class:`backend.inference.domain_shift.PromptReference`).
     """
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
     reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))

@@ -63,8 +63,7 @@ def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str]
 
 COMPONENTS = 128
 SEED = 42
-BLOCK_VALUES = 1 << 22
-"""Numbers of the Gaussian matrix that are in memory at a time (32 MiB)."""
+BLOCK_VALUES = 1 << 22  # numbers of the Gaussian matrix that are in memory at a time (32 MiB)
 
 
 def dna_vectors(

@@ -188,7 +188,6 @@ class DiscriminantBank(Arrays):
 
     @property
     def n_parameters(self) -> int:
-        """Numbers that a response is multiplied with or shifted by."""
         return sum(head.size for head in self.heads) + self.bias.size + self.shares.size
 
     @cached_property
@@ -284,7 +283,6 @@ class NgramBank:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NgramBank:
-        """What :meth:`to_arrays` gave."""
         bank, words = (
             {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
             for start in ("bank.", "words.")
@@ -293,7 +291,6 @@ class NgramBank:
 
     @property
     def n_parameters(self) -> int:
-        """Numbers that a response is multiplied with or shifted by."""
         return self.bank.n_parameters + self.words.n_parameters + self.word_shares.size
 
     def log_posterior(self, rows: Rows, counts: Counts, cells: Ints) -> Floats:

@@ -22,10 +22,8 @@ from backend.methods.readout import Doubles, Floats, Ints, Rows
 
 STEPS = 200
 TOLERANCE = 1e-3
-LEAST = -600.0
-"""Log-odds below which a posterior counts as this."""
-FARTHEST = 50.0
-"""Size of the first guess of a bias at most."""
+LEAST = -600.0  # log-odds below which a posterior counts as this
+FARTHEST = 50.0  # size of the first guess of a bias at most
 
 
 def balancing_bias(pool: Rows) -> Doubles:
@@ -62,8 +60,7 @@ def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
     return out
 
 
-SHRINKAGE = 0.1
-"""Share of the identity in both correlation matrices, as in the covariance of the discriminants."""
+SHRINKAGE = 0.1  # share of the identity in both correlation matrices, as in the covariance of the discriminants
 VARIANCE_FLOOR = 1e-12
 
 

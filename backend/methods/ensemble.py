@@ -104,7 +104,6 @@ class Ensemble:
 
     @property
     def n_parameters(self) -> int:
-        """Numbers that a response is multiplied with or shifted by."""
         return sum(int(member.model.n_parameters) for member in self.members) + self.shares.size
 
     def described(self) -> list[dict[str, Any]]:
@@ -115,7 +114,6 @@ class Ensemble:
         ]
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Every number, by name."""
         out: dict[str, npt.NDArray[Any]] = {"shares": self.shares}
         for number, member in enumerate(self.members):
             out |= {f"member{number}.{name}": array for name, array in model_arrays(member.model).items()}
@@ -139,7 +137,6 @@ class Ensemble:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Ensemble:
-        """What :meth:`to_arrays` gave."""
         return cls.of(json.loads(arrays["described"].tobytes()), arrays)
 
 

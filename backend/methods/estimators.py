@@ -1,7 +1,7 @@
 """The readouts as estimators in scikit-learn's manner, for rows and texts that fit into memory.
 
-Every one has ``fit``, ``predict_log_proba`` and ``predict``; sources are integers from 0. What the stage ``readouts``
-fits fold by fold from files is the same, fitted by the same functions.
+Every one has ``fit`` of rows (n, D) and labels (n,), ``predict_log_proba`` (n, C) and ``predict`` (n,); sources are
+integers from 0. The stage ``readouts`` fits the same fold by fold from files, by the same functions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from backend.methods.stack import fit_stack
 
 
 class _Classifier:
-    """Predictions of a fitted readout."""
+    """An estimator whose ``fitted`` gives a readout for some number of classes."""
 
     readout_: Any
+
+    def fitted(self, rows: Any, labels: Ints, classes: int, shorter: Sequence[Any] = ()) -> Any:
+        raise NotImplementedError
+
+    def fit(self, rows: Any, labels: Ints, shorter: Sequence[Any] = ()) -> Self:
+        """Fit on rows or responses and labels (n,); ``shorter`` are the same responses, cut, where these count."""
+        self.readout_ = self.fitted(rows, labels, int(labels.max()) + 1, shorter)
+        return self
 
     def predict_log_proba(self, rows: Any) -> Floats:
         """Log-posteriors (n, C), float32, of what ``fit`` takes of n responses."""
@@ -44,11 +52,8 @@ class ShrinkageDiscriminant(_Classifier):
 
     shrinkage: float = 0.1
 
-    def fit(self, rows: Floats, labels: Ints) -> Self:
-        """Fit on rows (n, D) and labels (n,)."""
-        moments = moments_of([(rows, labels)], int(labels.max()) + 1, rows.shape[1])
-        self.readout_ = fit_discriminant(moments, self.shrinkage)
-        return self
+    def fitted(self, rows: Floats, labels: Ints, classes: int, shorter: Sequence[Any] = ()) -> Any:
+        return fit_discriminant(moments_of([(rows, labels)], classes, rows.shape[1]), self.shrinkage)
 
 
 @dataclass
@@ -57,10 +62,8 @@ class RegressionClassifier(_Classifier):
 
     penalty: float = 0.01
 
-    def fit(self, rows: Floats, labels: Ints) -> Self:
-        """Fit on rows (n, D) and labels (n,)."""
-        self.readout_ = fit_regression(rows, labels, int(labels.max()) + 1, self.penalty)
-        return self
+    def fitted(self, rows: Floats, labels: Ints, classes: int, shorter: Sequence[Any] = ()) -> Any:
+        return fit_regression(rows, labels, classes, self.penalty)
 
 
 @dataclass
@@ -71,11 +74,9 @@ class FamilyExperts(_Classifier):
     shrinkage: float = 0.1  # of the discriminants
     penalty: float = 0.01  # on what the experts add
 
-    def fit(self, rows: Floats, labels: Ints) -> Self:
-        """Fit on rows (n, D) and labels (n,)."""
-        base = ShrinkageDiscriminant(self.shrinkage).fit(rows, labels).readout_
-        self.readout_ = fit_experts(rows, labels, self.families, base, self.penalty)
-        return self
+    def fitted(self, rows: Floats, labels: Ints, classes: int, shorter: Sequence[Any] = ()) -> Any:
+        base = fit_discriminant(moments_of([(rows, labels)], classes, rows.shape[1]), self.shrinkage)
+        return fit_experts(rows, labels, self.families, base, self.penalty)
 
 
 @dataclass
@@ -85,46 +86,36 @@ class NetworkClassifier(_Classifier):
     settings: NetworkSettings = field(default_factory=NetworkSettings)
     seed: int = 0
 
-    def fit(self, rows: Floats, labels: Ints, shorter: Sequence[Floats] = ()) -> Self:
-        """Fit on rows (n, D) and labels (n,); ``shorter`` are the same responses, cut."""
+    def fitted(self, rows: Floats, labels: Ints, classes: int, shorter: Sequence[Floats] = ()) -> Any:
         copies = [part.astype(np.float16) for part in (rows, *shorter)]
-        classes = int(labels.max()) + 1
-        self.readout_ = fit_network(copies, np.arange(len(labels)), labels, classes, self.settings, self.seed)
-        return self
+        return fit_network(copies, np.arange(len(labels)), labels, classes, self.settings, self.seed)
 
 
 @dataclass
 class GramClassifier(_Classifier):
-    """Softmax regression on hashed n-grams."""
+    """Softmax regression on hashed n-grams of responses."""
 
     kind: str = "word"  # or 'char'
     seed: int = 0  # of the order of the rows
 
-    def fit(self, texts: Sequence[str], labels: Ints, shorter: Sequence[Sequence[str]] = ()) -> Self:
-        """Fit on responses, length n, and labels (n,); ``shorter`` are the same responses, cut."""
-        grams, copies = GRAMS[self.kind], (texts, *shorter)
+    def fitted(self, rows: Sequence[str], labels: Ints, classes: int, shorter: Sequence[Sequence[str]] = ()) -> Any:
+        grams, copies = GRAMS[self.kind], (rows, *shorter)
         counts = sparse.vstack([grams.counts(copy) for copy in copies], format="csr")
-        repeated, classes = np.tile(labels, len(copies)), int(labels.max()) + 1
-        self.readout_ = fit_grams(counts, repeated, classes, grams.settings, self.seed)
-        return self
+        return fit_grams(counts, np.tile(labels, len(copies)), classes, grams.settings, self.seed)
 
     def predict_log_proba(self, rows: Sequence[str]) -> Floats:
-        """Log-posteriors (n, C) of responses."""
         return super().predict_log_proba(GRAMS[self.kind].counts(rows))
 
 
 @dataclass
 class StackClassifier(_Classifier):
-    """Weighted sum of members' log-posteriors, for all rows alike."""
+    """Weighted sum of log-posteriors (n, C) of members on rows that they were not trained on, for all rows alike."""
 
     pull: float = 200.0  # strength of the prior around equal weights, in rows
 
-    def fit(self, rows: Sequence[Floats], labels: Ints) -> Self:
-        """Fit on what the members, (n, C) each, say of rows that they were not trained on."""
-        self.readout_ = fit_stack(rows, labels, np.zeros(len(labels), dtype=np.intp), 1, self.pull)
-        return self
+    def fitted(self, rows: Sequence[Floats], labels: Ints, classes: int, shorter: Sequence[Any] = ()) -> Any:
+        return fit_stack(rows, labels, np.zeros(len(labels), dtype=np.intp), 1, self.pull)
 
     def predict_log_proba(self, rows: Sequence[Floats]) -> Floats:
-        """Log-posteriors (n, C) out of those of the members."""
         out: Floats = self.readout_.log_posterior(rows, np.zeros(len(rows[0]), dtype=np.intp))
         return out

@@ -20,10 +20,8 @@ from backend.methods.probe import standardiser
 from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 
 STEPS = 500
-FLAT = 1e-5
-"""Largest entry of the gradient at which the search ends."""
-STILL = 1e-6
-"""Change of the loss in a step at which it ends; what is left then is some 1e-4 of a loss of 2."""
+FLAT = 1e-5  # largest entry of the gradient at which the search ends
+STILL = 1e-6  # change of the loss in a step at which it ends; what is left then is some 1e-4 of a loss of 2
 
 
 def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:

@@ -154,7 +154,6 @@ class TrainedClassifier:
 
     @property
     def parameters(self) -> int:
-        """Number of trained weights."""
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def log_posterior(self, texts: Sequence[str], batch: int = 64) -> Floats:
@@ -394,7 +393,6 @@ class TunedEncoder:
         return cls.from_arrays(arrays | {_CUT: np.array(trained.settings.max_tokens)})
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Every number, by name."""
         inner = {f"{_INNER}{name}": array for name, array in self.weights.items()}
         return {**inner, _WEIGHT: self.weight, _BIAS: self.bias, _CUT: np.array(self.max_tokens)}
 

@@ -20,8 +20,7 @@ from torch import nn
 from backend.methods.probe import standardiser
 from backend.methods.readout import Floats, Labels, check_shapes, settings_text
 
-RESPONSE_CHARACTERS = 650
-"""How much of a response LLMmap reads."""
+RESPONSE_CHARACTERS = 650  # how much of a response LLMmap reads
 _SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"}
 
 
@@ -89,18 +88,15 @@ class LLMmapModel:
 
     @property
     def parameters(self) -> int:
-        """Number of trained weights."""
         return sum(p.numel() for p in self.head.parameters())
 
     n_parameters = parameters
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of coordinates and of sources."""
         return self.head.enter.in_features, self.head.leave.out_features
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Every number, by name."""
         weights = {f"head.{name}": value.cpu().numpy() for name, value in self.head.state_dict().items()}
         return {"mean": self.mean, "scale": self.scale, **weights}
 

@@ -20,10 +20,8 @@ from backend.methods.probe import standardiser
 from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, settings_text
 from backend.proxies.reader import best_dtype
 
-LIMIT = 6.0
-"""Standardised coordinates are held within so many deviations."""
-SAMPLED = 8
-"""Every so manieth training row makes the standardiser."""
+LIMIT = 6.0  # standardised coordinates are held within so many deviations
+SAMPLED = 8  # every so manieth training row makes the standardiser
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,9 @@ from backend.methods.ngrams import (
 )
 from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels
 
-FEWEST_ROWS = 3
-"""A bucket of a member must occur in so many training rows."""
+FEWEST_ROWS = 3  # a bucket of a member must occur in so many training rows
 MOST = 127
-STEPS = 8
-"""Steps of a baseline's code within the standard deviation of its weights."""
+STEPS = 8  # steps of a baseline's code within the standard deviation of its weights
 _LARGEST = 2**15 - 1
 
 
@@ -127,12 +125,10 @@ class CodedNgrams(NgramReadout):
     method: str  # whose counts it reads, of SETTINGS
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Every number by name, and the method."""
         return super().to_arrays() | {"method": np.array(self.method)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> CodedNgrams:
-        """The classifier of what :meth:`to_arrays` gave."""
         parts: dict[str, Any] = {**vars(super().from_arrays(arrays)), "method": str(arrays["method"])}
         return cls(**parts)
 

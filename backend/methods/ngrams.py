@@ -25,12 +25,10 @@ from backend.methods.readout import Doubles, Floats, Ints, settings_text
 Words = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 Kind = Literal["word", "char"]
-Counts = Any
-"""scipy.sparse.csr_matrix, which has no types that agree with arrays."""
+Counts = Any  # scipy.sparse.csr_matrix, which has no types that agree with arrays
 CHUNK = 2000
 _UNIT = re.compile(r"\w+|[^\w\s]|\n+")
-_BLANKS = re.compile(r"\s\s+")
-"""Runs that n-grams of characters take for one blank (scikit-learn's own rule)."""
+_BLANKS = re.compile(r"\s\s+")  # runs that n-grams of characters take for one blank (scikit-learn's own rule)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -220,10 +220,8 @@ STATES = Selection(lambda method: method.form)
 """Readers of a proxy's states at single blocks, some next to text; :func:`form_of` says of what."""
 ONE_BLOCK = Selection(lambda method: method.part in ("temporal", "positions"))
 """Probes on other forms of a trajectory, all at one block."""
-NETWORKS = Selection(lambda method: method.network)
-"""Stacks in which a network takes part."""
-ENCODED = Selection(lambda method: method.reads == EMBEDDING)
-"""Readers with a sentence encoder of their own."""
+NETWORKS = Selection(lambda method: method.network)  # stacks in which a network takes part
+ENCODED = Selection(lambda method: method.reads == EMBEDDING)  # readers with a sentence encoder of their own
 EMBEDDED = Selection(lambda method: method.reads == EMBEDDING and method.stage == "baselines")
 """Those of them whose encoder is frozen."""
 MAPPED = Selection(lambda method: "map" in method.also)

@@ -26,8 +26,7 @@ from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS, dct_w
 
 MODES = 8
 _MAXIMUM, _FINAL = MODES, MODES + 1
-VECTORS = MODES + 2
-"""d-sized vectors of a stored row: eight modes, maximum, final state."""
+VECTORS = MODES + 2  # d-sized vectors of a stored row: eight modes, maximum, final state
 REPRESENTATIONS: Mapping[str, tuple[int, ...]] = {
     "temporal-mean": (0,),
     "temporal-final": (_FINAL,),
@@ -40,8 +39,7 @@ REPRESENTATIONS: Mapping[str, tuple[int, ...]] = {
     "dct-q8": tuple(range(8)),
 }
 """Method id to vectors of a stored row."""
-MIXTURES: Mapping[str, int] = {"mixture-1": 1, "mixture-2": 2}
-"""Method id to heads."""
+MIXTURES: Mapping[str, int] = {"mixture-1": 1, "mixture-2": 2}  # method id to heads
 
 
 @dataclass(frozen=True)
@@ -165,8 +163,7 @@ STORED: Mapping[str, int] = {
     "positions": POSITIONS + len(POSITION_POOLS),
 }
 """Variants of a stored row, and how many d-sized vectors each holds."""
-MAXIMUM = ("temporal", MODES)
-"""Variant and vector of the coordinate-wise maximum."""
+MAXIMUM = ("temporal", MODES)  # variant and vector of the coordinate-wise maximum
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ class Recipe:
         return f"Recipe(pooling={self.pooling!r}, normalise={self.normalise!r}, max_tokens={self.max_tokens!r})"
 
 
-CARDS = {"minilm-l6": Recipe("mean", True, 256)}
-"""Encoders whose packaged files leave the recipe out."""
+CARDS = {"minilm-l6": Recipe("mean", True, 256)}  # encoders whose packaged files leave the recipe out
 
 
 def recipe_of(key: str, folder: Path) -> Recipe:
@@ -210,8 +209,7 @@ class EmbeddingCache:
         return out
 
 
-PAIR = "pair"
-"""Prompt and beginning of the response, one after the other."""
+PAIR = "pair"  # prompt and beginning of the response, one after the other
 
 
 def reads_of(encoder: str, what: str) -> str:

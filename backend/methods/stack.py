@@ -16,14 +16,11 @@ from scipy.special import expit, log_softmax
 
 from backend.methods.readout import Doubles, Floats, Ints, Labels, Rows
 
-EDGES = (24, 48, 96, 192)
-"""First numbers of response tokens of every length band but the first."""
+EDGES = (24, 48, 96, 192)  # first numbers of response tokens of every length band but the first
 ENDINGS = (".", "!", "?", "…", "。", "！", "？", ")", "]", "}", '"', "”", "'", "*", "`", "$", ":", "|", ">")
-CELLS = 2 * (len(EDGES) + 1)
-"""Length bands, each of finished and of unfinished texts."""
+CELLS = 2 * (len(EDGES) + 1)  # length bands, each of finished and of unfinished texts
 NEWTON_STEPS = 30
-ROWS = 40_000
-"""Rows that weights are fitted on at most, evenly drawn; a few numbers need no more."""
+ROWS = 40_000  # rows that weights are fitted on at most, evenly drawn; a few numbers need no more
 
 
 def cells_of(tokens: Labels, texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
@@ -108,8 +105,7 @@ def fit_weights(members: Sequence[Floats], truth: Ints, prior: Doubles, pull: fl
     return weights
 
 
-START = (0.0, -4.0)
-"""Logarithm of the factor, log-odds of the share."""
+START = (0.0, -4.0)  # logarithm of the factor, log-odds of the share
 BOUNDS = ((-9.0, 7.0), (-14.0, 0.0))
 
 
