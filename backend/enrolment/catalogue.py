@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backend.corpus.release import Records
     from backend.enrolment.enrolment import Enrolment
 
-LEFT_OUT = 10  # prompts of a sample where no enrolment says which ones it has not seen
+FRESH = 10  # prompts of a sample where no enrolment shows which ones it has not seen
 _SAME = ("name", "reader", "proxy", "view", "sources", "families", "sha256")
 
 
@@ -43,9 +43,9 @@ class Ecosystem:
     sources: tuple[str, ...]
     families: tuple[str, ...]
     sha256: str  # of the enrolment: names, probes, prior, attachments
-    facts: Mapping[str, Any]  # how it was made; JSON
+    facts: Mapping[str, Any]  # of its creation; JSON
     accuracy: float | None = None  # of one whole response to a held-out prompt; None where it was not validated
-    live: bool = True  # whether it was made to answer while somebody waits; an ensemble reads more than that allows
+    live: bool = True  # whether it answers while somebody waits; an ensemble reads more than that allows
 
     @property
     def roster(self) -> str | None:
@@ -60,12 +60,12 @@ class Ecosystem:
 
     @property
     def created(self) -> str:
-        """When it was made: UTC, ISO 8601, so that later ones sort behind; empty where it does not say."""
+        """Time of creation: UTC, ISO 8601, so that later ones sort behind; empty where it is not known."""
         return str(self.facts.get("created") or "")
 
     @property
     def rank(self) -> tuple[int, bool, float]:
-        """What an ecosystem is preferred by where none is named: how many sources it knows, how soon, then how well."""
+        """Order of preference where none is named: how many sources it knows, how soon, then how well."""
         return len(self.sources), self.live, self.accuracy or 0.0
 
 
@@ -93,8 +93,8 @@ class Ecosystems:
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
         """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
 
-        Raises AtlasError if there is none, or the name fits several ecosystems; DamagedError if it cannot be read, or
-        if none is named while one cannot be read, which may be the preferred one.
+        Raises AtlasError if there is none, or the name fits several ecosystems; DamagedError if it, or without a name
+        any that may be the preferred one, cannot be read.
         """
         known = self._ranked()
         names = [one.name for _, one in known]
@@ -123,7 +123,7 @@ class Ecosystems:
     def _read(self) -> dict[Path, tuple[tuple[int, int], Enrolment, Ecosystem]]:
         if self.empty():
             return {}
-        from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
+        from backend.enrolment.files import enrolments, load_enrolment  # imports torch, which takes seconds
         from backend.enrolment.validation_lookup import accuracy_of_one
 
         with self._lock:
@@ -136,7 +136,11 @@ class Ecosystems:
                         continue
                     if path not in self._known or self._known[path][0] != stamp:
                         enrolment = load_enrolment(path)
-                        self._known[path] = (stamp, enrolment, _described(enrolment, accuracy_of_one(enrolment)))
+                        ecosystem = Ecosystem(
+                            **{part: getattr(enrolment, part) for part in _SAME}, facts=dict(enrolment.facts),
+                            accuracy=accuracy_of_one(enrolment), live=enrolment.block != SEVERAL,
+                        )  # fmt: skip
+                        self._known[path] = stamp, enrolment, ecosystem
                         self._broken.pop(path, None)
                     found[path] = self._known[path]
                 except OSError:
@@ -149,10 +153,9 @@ class Ecosystems:
 
 
 def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
-    """The ecosystem that a name means.
+    """The ecosystem of a name: of an enrolment, of an ecosystem, or the beginning of the names of one ecosystem alone.
 
-    name : of an enrolment, of an ecosystem, or how the names of one ecosystem alone begin; capitals do not matter.
-    known : the preferred one first; it is taken where several readers were enrolled for the same ecosystem.
+    Capitals do not matter. Of several readers of one ecosystem the first of ``known``, the preferred one, is taken.
     """
     typed = name.strip().casefold()
     names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
@@ -177,7 +180,7 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
 
     A file of the data folder comes first, then any other file, then what :func:`named` finds.
     """
-    from backend.enrolment.files import enrolments, load_enrolment  # brings torch, which takes seconds
+    from backend.enrolment.files import enrolments, load_enrolment  # imports torch, which takes seconds
 
     data = data_folder or default_data_folder()
     if name is not None:
@@ -188,9 +191,7 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
 
 
 def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
-    """A sentence that offers the newest ecosystem of one's own that knows the claim, where another was taken by
-    default.
-    """
+    """A sentence that offers the newest own ecosystem that knows the claim, where another was taken by default."""
     known = Ecosystems(data_folder or default_data_folder()).all()
     fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]
     if not fitting:
@@ -201,11 +202,6 @@ def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None
     preferred = next(one for one in known if one.roster == newest.roster)
     word = newest.roster if preferred is newest else newest.name
     return f"Your newest ecosystem is {newest.roster}; use --enrolment {shlex.quote(word or newest.name)}"
-
-
-def _described(enrolment: Enrolment, accuracy: float | None) -> Ecosystem:
-    same = {part: getattr(enrolment, part) for part in _SAME}
-    return Ecosystem(**same, facts=dict(enrolment.facts), accuracy=accuracy, live=enrolment.block != SEVERAL)
 
 
 SHOWN = 8
@@ -225,9 +221,8 @@ WORDS: Mapping[str, str] = {  # words that people write for others: makers for t
 def alike(typed: str, labels: Iterable[str]) -> list[str]:
     """Labels that a person may have meant, the likeliest first, at most eight; for the words of an error.
 
-    Two and three letters or digits in a row are compared, and weigh the more the fewer labels have them: 'openai gpt
-    4o', 'GPT-4o' and 'gtp4o' all lead to 'gpt4o'. A label is never taken for another in silence, because a claim is
-    about one source.
+    Two and three letters or digits in a row are compared, rare ones weigh more: 'openai gpt 4o', 'GPT-4o' and 'gtp4o'
+    all lead to 'gpt4o'. A label never replaces another silently, because a claim is about one source.
     """
     spelled: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):
@@ -295,7 +290,7 @@ def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
         raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(labels) - 1}")
     at, count = records.sources.index(labels[number]), len(records.prompt_ids)
     traces = records.traces[at * count : (at + 1) * count]
-    fresh = traces[-LEFT_OUT:]
+    fresh = traces[-FRESH:]
     if enrolment is not None:
         folds = enrolment.folds_of([trace.prompt for trace in traces])
         fresh = [trace for trace, fold in zip(traces, folds, strict=True) if fold is None] or fresh

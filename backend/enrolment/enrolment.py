@@ -216,7 +216,7 @@ def auxiliary_models(enrolment: Enrolment) -> dict[str, bool]:
 
 
 def named(reads: str) -> str:
-    """The model that something is read with."""
+    """The model behind what is read."""
     return reads.partition(":")[0]
 
 

@@ -158,14 +158,9 @@ def enrolment_of(
 
 
 def _heads(
-    method: str,
-    rows: Slice,
-    selected: Mapping[int | None, int],
-    folder: Path,
-    rerun_command: str,
-    by: str,
+    method: str, rows: Slice, selected: Mapping[int | None, int], folder: Path, rerun_command: str, by: str,
     embedded: str,
-) -> tuple[Head, ...]:
+) -> tuple[Head, ...]:  # fmt: skip
     """Heads of a method, a fold each: saved by its evaluation, or fitted again where it saved none."""
     if method in methods.EMBEDDED:
         models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))

@@ -29,7 +29,7 @@ SUMMARY = {  # names in a report, and metrics of the part calibration
     "cllr": "cllr_claim_after", "cllr_before": "cllr_claim_before",
 }  # fmt: skip
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
-"""The statistic (or rule) of every part that an enrolment brings along; others are in the results only."""
+"""The statistic (or rule) of every part of an enrolment; others are in the results only."""
 VERDICTS = {  # the verdict's rule in a share of held-out groups (backend.inference.validation)
     "verdict_true_claim_supported": "supports the true source as the claim",
     "verdict_true_claim_refuted": "refutes the true source as the claim",
@@ -63,7 +63,7 @@ UNDECIDED = {  # error rates of the stop, their threshold, and what never happen
 
 
 def validation_of(enrolment: Enrolment) -> pd.DataFrame:
-    """The rows that :func:`validation_arrays` wrote, without any where none are attached."""
+    """The rows of :func:`validation_arrays`; none where none are attached."""
     return pd.DataFrame(_columns(enrolment))
 
 
@@ -82,7 +82,7 @@ def accuracy_of_one(enrolment: Enrolment) -> float | None:
 
 
 def conditions_of(enrolment: Enrolment) -> list[str]:
-    """Conditions that the enrolment brings a calibration for, ``clean`` first."""
+    """Conditions that the enrolment has a calibration for, ``clean`` first."""
     cut = {n.partition(".")[0].partition("-")[2] for n in enrolment.attachments if n.startswith("calibration-")}
     return [CLEAN, *sorted(cut, key=lambda name: -_limit(name))]
 
@@ -90,7 +90,7 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
     """The condition of traces by their length: 'clean', or the cut that they fit into.
 
-    whole : where whole responses of an enrolled source end (:func:`whole_tokens`): a limit there is no cut.
+    A limit where ``whole`` responses of an enrolled source end (:func:`whole_tokens`) is no cut.
     """
     if not len(tokens):
         return CLEAN
@@ -116,11 +116,9 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
 def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
     """Realised accuracy, calibration and error rates of the nearest validated condition, for a report, or None.
 
-    tokens : (n,) response tokens of the traces.
-    Returns JSON: ``condition``; ``traces`` (nearest validated K, in log K) and ``groups`` behind it; the names of
-    :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole responses, as their
-    ``condition`` says. An error rate of the stop that no session could have shown is a row ``undecided`` without a
-    value.
+    Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (nearest validated K, in log K) and ``groups``
+    behind it; the names of :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole
+    responses. An error rate of the stop that no session could have shown is a row ``undecided`` without a value.
     """
     columns = _columns(enrolment)
     if not len(columns["part"]):
@@ -141,7 +139,8 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
             near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
             places = np.flatnonzero(here & (columns["k"] == near))
             rows += [_report_row({name: column[i] for name, column in columns.items()}) for i in places]
-    rules = _stop_rules(enrolment)
+    table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
+    rules = {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
     rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
     rows += _missing_error_rates(rows, rules)
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
@@ -180,18 +179,13 @@ def _report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return out | {"sentence": sentence(out)}
 
 
-def _stop_rules(enrolment: Enrolment) -> dict[float, StopRule]:
-    table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
-    return {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
-
-
 def _fix_stop_error_rate(
     row: dict[str, Any], rows: Sequence[Mapping[str, Any]], rules: Mapping[float, StopRule]
 ) -> dict[str, Any]:
-    """A row, with a stop's error rate corrected where it says less than it seems.
+    """A row, with the error rate of a stop corrected.
 
-    Where nothing stops there is no error rate. An earlier validation took it for 0 in every fold where nothing stops,
-    and averaged: its mean over the share that stops is a bound of the rate among all that do.
+    Where nothing stops there is no error rate. An earlier validation counted 0 in every fold where nothing stops, and
+    averaged: its mean over the share that stops is a bound of the rate among all that do.
     """
     if row["part"] != "stop" or row["metric"] not in UNDECIDED:
         return row
@@ -224,7 +218,7 @@ def _missing_error_rates(rows: Sequence[Mapping[str, Any]], rules: Mapping[float
 
 
 def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
-    """In place of an error rate: why there is none."""
+    """In place of an error rate: the reason why there is none."""
     threshold, does = UNDECIDED[row["metric"]]
     why = "no held-out session stopped."
     if rule is not None and np.isinf(getattr(rule, threshold)):
@@ -234,7 +228,7 @@ def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
 
 
 def sentence(row: Mapping[str, Any]) -> str | None:
-    """What a row means, for those that a report prints; None for the others."""
+    """The meaning of a row that a report prints; None for the others."""
     k, value, level = row["k"], row["value"], row["level"]
     share = f"{100 * value:.1f} %"
     traces = f"{k:,} trace{'s' if k != 1 else ''}"
@@ -273,11 +267,11 @@ def sentence(row: Mapping[str, Any]) -> str | None:
 
 
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
-    """How often the drift test speaks on real pairs of windows, as JSON; None where no validation is attached.
+    """How often the drift test alarms on real pairs of windows, as JSON; None where no validation is attached.
 
-    window : traces of the smaller window; the nearest validated number in log, None below the smallest one.
-    Returns window, level, and the share of pairs that are called different: same (false alarms; None for paired
-    windows, of which the data hold none), sibling, family.
+    ``window`` counts the traces of the smaller window; below the smallest validated number there is nothing. Returns
+    the nearest window in log, level, and the share of pairs that are called different: same (false alarms; None for
+    paired windows, of which the data hold none), sibling, family.
     """
     rows = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")

@@ -31,7 +31,7 @@ PURITY_COLUMNS = ["reader", "k", "purity", "expectation", "p_value", "low", "hig
 RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
 ROLES = ("reader-r", "reader-ur")
 """Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
-KEPT = 50  # Passing pairs of different families that a build's details name
+NAMED = 50  # Passing pairs of different families that a build's details name
 Pair = tuple[str, str]
 JOINT_METHODS: tuple[Method, ...] = ("tsne", "umap")
 
@@ -39,11 +39,10 @@ JOINT_METHODS: tuple[Method, ...] = ("tsne", "umap")
 def compare(
     connection: duckdb.DuckDBPyConnection, release: Release, roster: str, domain: Benchmark, pairs: Sequence[Pair] = ()
 ) -> None:
-    """Compare all measured readers of a roster and domain, and write the results.
+    """Compare all measured readers of a roster and domain, with the release's published ranks, and write the results.
 
-    release : Its published ranks of the paper's candidates are added to ours.
-    pairs : Compared in addition to the paper's.
-    Raises AtlasError if a pair names a source that the roster does not have, or there is no map to compare.
+    ``pairs`` are compared in addition to the paper's. Raises AtlasError if a pair names a source that the roster does
+    not have, or there is no map to compare.
     """
     members = queries.sources(connection, roster)
     names, families = members["source"].tolist(), members["family"].tolist()
@@ -64,7 +63,9 @@ def compare(
         agreement = reader_agreement(cosines)
         for (reader, other), part in agreement.groupby(["reader", "other"]):
             build.replace("reader_agreement", part, reader=reader, other=other)
-        _report_agreement(agreement)
+            value = part.set_index("metric")["value"]
+            spearman, common = value.get("spearman", np.nan), value["jaccard_10"]
+            print(f"  {reader} and {other}: Spearman {spearman:.3f}, ten nearest {common:.3f} in common")
         purity = _correct(connection, roster, domain, sorted(cosines))
         details["hypotheses"] = int(purity["p_holm"].notna().sum())
         roles = roles_of(connection)
@@ -79,14 +80,14 @@ def compare(
             voters = {reader: cosine for reader, cosine in cosines.items() if roles[reader] == role}
             if len(voters) > 1:  # one reader agrees with itself
                 found = passing_pairs(voters, names, families)
-                passing[role] = {"count": len(found), "first": found.head(KEPT).to_dict("records")}
+                passing[role] = {"count": len(found), "first": found.head(NAMED).to_dict("records")}
                 print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
         details["passing_pairs"] = passing
         details["clustered"] = _cluster(build, roster, domain)
 
 
 def _cluster(build: StageRows, roster: str, domain: str) -> list[str]:
-    """Write the clusters of maps that have none, which no job of ours made, and name their readers."""
+    """Write the clusters of maps that have none, from other jobs, and name their readers."""
     points = build.connection.execute(
         """
         SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
@@ -132,41 +133,31 @@ def candidate_ranks(
     cosines: Mapping[str, Float], roles: Mapping[str, str], names: Sequence[str], pairs: Sequence[Pair]
 ) -> pd.DataFrame:
     """Ranks of pairs under measured readers (columns reader, role and those of ``pair_ranks``)."""
-    frames = [
-        pair_ranks(cosine, names, pairs).assign(reader=reader, role=roles[reader]) for reader, cosine in cosines.items()
-    ]
+    ranks = {reader: pair_ranks(cosine, names, pairs) for reader, cosine in cosines.items()}
+    frames = [part.assign(reader=reader, role=roles[reader]) for reader, part in ranks.items()]
     return pd.concat(frames, ignore_index=True)[RANK_COLUMNS]
 
 
 def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Ranks of the paper's pairs under its eight proxies; empty without result files.
+    """Ranks of the paper's pairs under its eight proxies in view r, as :func:`candidate_ranks`; empty without files.
 
-    Returns columns of :func:`candidate_ranks`; role is 'published-main' or 'published-full'. The paper's view is r.
+    The role is 'published-main' or 'published-full'.
     """
     path = root / PUBLISHED_RANKS
     if not path.is_file():
         return pd.DataFrame(columns=RANK_COLUMNS)
     table = pd.read_csv(path)
-    frame = pd.DataFrame(
-        {
-            "reader": table["proxy"],
-            "role": "published-" + table["role"],
-            "left": table["left_label"],
-            "right": table["right_label"],
-            "left_to_right": table["left_to_right_rank"],
-            "right_to_left": table["right_to_left_rank"],
-            "mutual_rank": table["mutual_rank"],
-            "cosine": 1.0 - table["cosine_distance"],
-        }
-    )
+    names = {"reader": "proxy", "left": "left_label", "right": "right_label", "mutual_rank": "mutual_rank"}
+    names |= {way: f"{way}_rank" for way in ("left_to_right", "right_to_left")}
+    frame = pd.DataFrame({column: table[name] for column, name in names.items()})
+    frame = frame.assign(role="published-" + table["role"], cosine=1.0 - table["cosine_distance"])[RANK_COLUMNS]
     needed = [pair in set(pairs) for pair in zip(frame["left"], frame["right"], strict=True)]
     return frame[needed].reset_index(drop=True)
 
 
 def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:
-    """The rule over sets of proxies; baselines have ranks, but no vote.
+    """The rule over sets of proxies, from :func:`candidate_ranks`; baselines have ranks, but no vote.
 
-    ranks : Columns of :func:`candidate_ranks`.
     Returns column over and those of ``rank_rule``. Sets are 'published-main' (the paper's four), 'published' (its
     eight), 'reader-r' and 'reader-ur' (measured proxies in a view), 'published and reader-r' (the same view); those
     without a reader are absent.
@@ -194,22 +185,11 @@ def _correct(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, re
     return purity
 
 
-def _report_agreement(agreement: pd.DataFrame) -> None:
-    for (reader, other), part in agreement.groupby(["reader", "other"]):
-        value = part.set_index("metric")["value"]
-        print(
-            f"  {reader} and {other}: Spearman {value.get('spearman', np.nan):.3f}, "
-            f"ten nearest {value['jaccard_10']:.3f} in common"
-        )
-
-
 def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
     tested = purity[purity["p_holm"].notna()]
     if len(tested):
-        print(
-            f"  purity at k = {', '.join(map(str, HOLM_KS))}: {len(tested)} tests, "
-            f"largest Holm p = {tested['p_holm'].max():.2g}"
-        )
+        sizes, largest = ", ".join(map(str, HOLM_KS)), tested["p_holm"].max()
+        print(f"  purity at k = {sizes}: {len(tested)} tests, largest Holm p = {largest:.2g}")
     for row in rules.itertuples():
         verdict = "passes" if row.passes else "does not pass"
         print(
@@ -221,18 +201,14 @@ def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
 def relate_domains(
     connection: duckdb.DuckDBPyConnection, release: Release, query: tuple[Chart, Float], gallery: tuple[Chart, Float]
 ) -> None:
-    """Write retrieval from one domain to the other and the maps that show both.
+    """Write retrieval between maps of one reader and roster in two domains, with their signatures, and joint maps.
 
-    query, gallery : maps of one reader and roster in two domains, with their signatures.
     Raises AtlasError if the two were read at different blocks.
     """
     (first, vectors), (second, others) = query, gallery
     if first.layer != second.layer:
-        raise AtlasError(
-            f"{first.reader} was read at block {first.layer} on {first.benchmark} and at block {second.layer} on "
-            f"{second.benchmark}",
-            "Name one block for both with --layer",
-        )
+        blocks = " and ".join(f"at block {one.layer} on {one.benchmark}" for one in (first, second))
+        raise AtlasError(f"{first.reader} was read {blocks}", "Name one block for both with --layer")
     settings = ProjectionSettings()
     seconds: dict[str, float] = {}
     details: dict[str, object] = {"layer": first.layer, "sources": len(vectors), "projections": asdict(settings)}
@@ -244,16 +220,14 @@ def relate_domains(
         with timed(seconds, "retrieval"):
             found = cross_domain(vectors, others, names, first.rows.families)
         with timed(seconds, "projections"):
-            points = pd.concat(
-                [
-                    joint_projection(
-                        vectors, others, names, domains, method=method, dimensions=dimensions, settings=settings
-                    )
-                    for method in JOINT_METHODS
-                    for dimensions in DIMENSIONS
-                ],
-                ignore_index=True,
-            )
+            frames = [
+                joint_projection(
+                    vectors, others, names, domains, method=method, dimensions=dimensions, settings=settings
+                )
+                for method in JOINT_METHODS
+                for dimensions in DIMENSIONS
+            ]
+            points = pd.concat(frames, ignore_index=True)
         build.replace("cross_domain", found, query_domain=domains[0], gallery_domain=domains[1])
         build.replace("joint_projections", points)
         details["seconds"] = {step: round(value, 2) for step, value in seconds.items()}

@@ -129,8 +129,7 @@ def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, rost
         return int(layer), "asked"
     for candidate in dict.fromkeys((view, "ur")):
         reader = f"{READER_PAPER}/{proxy}/{candidate}"
-        modal = modal_block(connection, reader, roster)
-        if modal is not None:
+        if (modal := modal_block(connection, reader, roster)) is not None:
             return modal, reader
     raise AtlasError(
         f"No block has been selected for {proxy} on {roster}",
@@ -236,7 +235,7 @@ def chart_of(
 
 
 def _embeddings(rows: Slice, block: int) -> npt.NDArray[np.float32]:
-    """The DC half of every fingerprint, which is the mean state over the response, scaled to length one."""
+    """The DC half of every fingerprint, the mean state over the response, scaled to length one."""
     prints = rows.load(block)
     means: npt.NDArray[np.float32] = prints[:, : prints.shape[1] // 2].astype(np.float32)
     norms = np.linalg.norm(means, axis=1, keepdims=True)
@@ -245,12 +244,11 @@ def _embeddings(rows: Slice, block: int) -> npt.NDArray[np.float32]:
 
 
 def _last_block(proxy: str, rows: Slice) -> int:
-    known = registered().get(proxy)
-    stored = rows.layers()
+    known, stored, benchmark = registered().get(proxy), rows.layers(), rows.store.key.benchmark
     if known is None and not stored:
         raise AtlasError(
-            f"There are no fingerprints of {rows.store.key.benchmark} by {proxy}",
-            f"Run: python -m jobs extract --proxy {proxy} --benchmark {rows.store.key.benchmark} with its last block",
+            f"There are no fingerprints of {benchmark} by {proxy}",
+            f"Run: python -m jobs extract --proxy {proxy} --benchmark {benchmark} with its last block",
         )
     return known.depth if known else max(stored)
 
@@ -286,7 +284,9 @@ def make(
             purity = family_purity(neighbor_order(cosine), rows.families, settings=purity_settings)
         with timed(seconds, "projections"):
             points, quality = project_all(cosine, rows.sources, projection_settings)
-            regions, clusters = _regions(points, rows.families), cluster_frame(points)
+            clusters, flat = cluster_frame(points), points[points["dimensions"] == 2].groupby("method", sort=False)
+            places = {method: part[["x", "y"]].to_numpy(dtype=np.float64) for method, part in flat}
+            regions = [family_regions(place, rows.families).assign(method=method) for method, place in places.items()]
         if with_sweep:
             with timed(seconds, "sweep"):
                 tried = sweep(cosine, rows.families, settings=projection_settings)
@@ -303,7 +303,7 @@ def make(
                 "family_purity": purity,
                 "projections": points,
                 "projection_quality": quality,
-                "density_regions": regions,
+                "density_regions": pd.concat(regions, ignore_index=True),
                 "clusters": clusters,
             }
             for table, frame in tables.items():
@@ -332,22 +332,11 @@ def _signatures(chart: Chart) -> list[Float]:
     return list(signatures(means) if chart.blocks == 2 else unit_rows(means))
 
 
-def _regions(points: pd.DataFrame, families: list[str]) -> pd.DataFrame:
-    """Outlines on every two-dimensional map."""
-    frames = [
-        family_regions(part[["x", "y"]].to_numpy(dtype=np.float64), families).assign(method=method)
-        for method, part in points[points["dimensions"] == 2].groupby("method", sort=False)
-    ]
-    return pd.concat(frames, ignore_index=True)
-
-
 def _report(
     chart: Chart, purity: pd.DataFrame, stability: pd.DataFrame, quality: pd.DataFrame, seconds: dict[str, float]
 ) -> None:
-    print(
-        f"{chart.reader} on {chart.benchmark}, {chart.roster}: block {chart.layer} "
-        f"({chart.layer_from}), {len(chart.rows.sources)} sources x {len(chart.rows.prompt_ids)} prompts"
-    )
+    size = f"{len(chart.rows.sources)} sources x {len(chart.rows.prompt_ids)} prompts"
+    print(f"{chart.reader} on {chart.benchmark}, {chart.roster}: block {chart.layer} ({chart.layer_from}), {size}")
     for row in purity.itertuples():
         print(
             f"  purity@{row.k}: {row.purity:.3f} [{row.low:.3f}, {row.high:.3f}], chance {row.expectation:.3f}, "
@@ -357,10 +346,9 @@ def _report(
         print("  purity: no family has five sources here")
     if len(stability):
         value = stability.set_index("metric")["value"]
-        print(
-            f"  five prompt subsets against all prompts: Spearman {value.loc['spearman'].min():.3f} to "
-            f"{value.loc['spearman'].max():.3f}, ten nearest {value.loc['jaccard_10'].mean():.3f} in common"
-        )
+        low, high, common = value.loc["spearman"].min(), value.loc["spearman"].max(), value.loc["jaccard_10"].mean()
+        correlation = f"Spearman {low:.3f} to {high:.3f}, ten nearest {common:.3f} in common"
+        print(f"  five prompt subsets against all prompts: {correlation}")
     shown = quality[(quality["metric"] == "trustworthiness_10") & quality["method"].isin(["tsne", "umap", "pca"])]
     print("  trustworthiness: " + ", ".join(f"{r.method} {r.dimensions}-D {r.value:.3f}" for r in shown.itertuples()))
     print("  seconds: " + ", ".join(f"{step} {value:.2f}" for step, value in seconds.items()))

@@ -19,9 +19,9 @@ from backend.methods.readout import Doubles, Floats, Labels, Rows
 
 
 def random_guess(rows: Labels, classes: int, panel: str, fold: int, seed: int = 42) -> Floats:
-    """Log-posteriors (n, C) that know nothing: drawn uniformly from the simplex for each of ``rows`` (n,).
+    """Log-posteriors (n, C) drawn uniformly from the simplex, so that no tie favours the first source.
 
-    No tie is broken in favour of the first source. The name of the panel, fold and seed fix the draw.
+    The name of the panel, fold and seed fix the draw.
     """
     rng = np.random.default_rng([seed, fold, zlib.crc32(panel.encode())])
     weights = rng.standard_exponential((len(rows), classes)) + np.finfo(np.float32).tiny
@@ -51,8 +51,8 @@ MATCHERS: Mapping[str, Callable[[str], str]] = {"mpt": first_word, "phylolm": fi
 def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str], str]) -> Doubles:
     """Share of prompts on which two models begin alike, (M, M), for every pair of models.
 
-    responses : length M * P, row = model * P + prompt; ValueError if they do not divide into the models.
-    beginning : what is compared of a response, e.g. :func:`first_word`; two empty beginnings are alike.
+    ``responses``, M * P long, row = model * P + prompt, ValueError if they do not divide; two empty beginnings are
+    alike.
     """
     if models < 1 or not responses or len(responses) % models:
         raise ValueError(f"{len(responses)} responses do not divide into {models} models")
@@ -71,9 +71,9 @@ def dna_vectors(
 ) -> Doubles:
     """Vectors (M, components): ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
 
-    ``G`` (P * d, components) is drawn a few rows at a time, ``block_values`` numbers at most, and serves all models
-    before it is forgotten: it is never whole in memory, and ``embeddings`` (M, P, d), prompts ascending, may be
-    memory-mapped. The random stream does not depend on the blocks. ValueError if the embeddings are not of that shape.
+    ``G`` (P * d, components) is drawn a few rows at a time, ``block_values`` numbers at most, and ``embeddings``
+    (M, P, d), prompts ascending, may be memory-mapped. The random stream does not depend on the blocks. ValueError if
+    the embeddings are not of that shape.
     """
     if embeddings.ndim != 3 or not embeddings.size:
         raise ValueError(f"embeddings must have the shape (models, prompts, d), got {embeddings.shape}")

@@ -1,11 +1,9 @@
 """Another domain, put right by unlabelled responses of it (paper, Cross-Domain Transfer).
 
 Other prompts move all fingerprints alike, which favours some sources whoever answers; summed over K responses this
-outweighs everything else. A pool of responses whose sources are not known, but known to be many and about equally
-frequent, shows the favour: the mean posterior over such a pool should be uniform. One number a source makes it so.
-
-The same pool shows how fingerprints are spread: an affine map gives them the mean and the covariance of the rows that
-readouts were trained on, block by block (correlation alignment; Sun, Feng and Saenko, 2016).
+outweighs everything else. Over a pool of responses of many unknown sources, about equally frequent, the mean posterior
+should be uniform; one number a source makes it so. An affine map gives the same pool the mean and the covariance of the
+rows that readouts were trained on, block by block (correlation alignment; Sun, Feng and Saenko, 2016).
 """
 
 from __future__ import annotations
@@ -48,10 +46,7 @@ def balancing_bias(pool: Rows) -> Doubles:
 
 
 def balanced(log_posteriors: Floats, pool_of: Ints) -> Floats:
-    """Log-posteriors (n, C) with the bias of a pool that holds no row of the same part.
-
-    ``pool_of`` (n,) is the part of every row, its prompt's fold say; the pool of a row are the rows of all other parts.
-    """
+    """Log-posteriors (n, C) with the bias of a pool of all rows of other parts, ``pool_of`` (n,), such as folds."""
     out = np.empty_like(log_posteriors, dtype=np.float32)
     for part in np.unique(pool_of):
         inside = pool_of == part
@@ -86,11 +81,10 @@ class Alignment:
 def fit_alignments(
     pools: Sequence[Sequence[Moments]], trained: Sequence[Moments], shrinkage: float = SHRINKAGE
 ) -> list[Alignment]:
-    """The map from each of several pools to the rows that were trained on, whose spread is found once.
+    """The map from each of several pools, moments of every block, to the rows that were trained on.
 
-    ``pools`` hold moments of every block, whose labels do not count. A shrinkage of 1 only moves and scales
-    coordinates. With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
-    R_trained^1/2 S_trained``.
+    With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
+    R_trained^1/2 S_trained``; a shrinkage of 1 only moves and scales coordinates.
     """
     targets = tuple(block.centre.astype(np.float32) for block in trained)
     maps: list[list[Floats]] = [[] for _ in pools]

@@ -1,9 +1,9 @@
 """Multinomial regression carried to its minimum, for all sources or among the siblings of a family.
 
 The paper's probe stops after 40 steps from zero (paper, READER Optimization); here a penalty on the weights says how
-far to go, and nothing is left to go. What discriminants give a family can be shared out among its siblings by weights
-of their own, fitted on that family's rows alone. The experts' scores say nothing of families: one whose siblings are
-pushed further apart would get more of it.
+far to go. The share of a family by discriminants can be divided among its siblings by weights of their own, fitted on
+that family's rows alone. The experts' scores do not weigh families: one whose siblings are pushed further apart would
+get more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backend.methods.readout import Arrays, Doubles, Floats, Ints, Rows
 
 STEPS = 500
 FLAT = 1e-5  # largest entry of the gradient at which the search ends
-STILL = 1e-6  # change of the loss in a step at which it ends; what is left then is some 1e-4 of a loss of 2
+STILL = 1e-6  # change of the loss in a step at which it ends; the rest is then some 1e-4 of a loss of 2
 
 
 def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:
@@ -39,8 +39,8 @@ def minimum(
 ) -> tuple[Floats, Floats]:
     """Weights (D, C) and bias (C,) where the penalised loss of a softmax is least, by L-BFGS from zero.
 
-    The weights of discriminants are a worse place to begin: they are large where the rows hardly vary. ``rows`` (n, D)
-    are standardised, ``offset`` (n, C) is added to the scores. ValueError if the penalty is not above 0.
+    ``rows`` (n, D) are standardised, ``offset`` (n, C) is added to the scores. The weights of discriminants are a worse
+    start: they are large where the rows hardly vary. ValueError if the penalty is not above 0.
     """
     if penalty <= 0:
         raise ValueError(f"the penalty must be above 0, got {penalty}")
@@ -74,8 +74,7 @@ class FamilyReadout(Arrays):
     """Linear scores that tell families apart, and linear scores that tell siblings apart."""
 
     SHAPES: ClassVar = {
-        "centre": "D", "weight": "DC", "bias": "C",
-        "expert_weight": "DC", "expert_bias": "C", "families": "C",
+        "centre": "D", "weight": "DC", "bias": "C", "expert_weight": "DC", "expert_bias": "C", "families": "C",
     }  # fmt: skip
     TYPES: ClassVar = {"families": np.intp}
     TRAINED: ClassVar = ("weight", "bias", "expert_weight", "expert_bias")
@@ -93,11 +92,10 @@ class FamilyReadout(Arrays):
         return within_families(log_softmax(between, axis=1), within, self.families)
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """A plane through the log-odds of two sources at a row (D,).
+        """Centre and direction, each (D,), and constant of a plane through the log-odds of two sources at a row (D,).
 
         Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
-        the row, which is what integrated gradients give. Returns centre and direction, each (D,), and the log-odds at
-        the centre: ``(row - centre) @ direction`` plus that constant is the log-odds at the row.
+        the row, which is what integrated gradients give.
         """
         centre = self.centre.astype(np.float64)
         moved = np.asarray(row, dtype=np.float64) - centre
@@ -124,8 +122,7 @@ class FamilyReadout(Arrays):
 def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> FamilyReadout:
     """Discriminants with weights of their own among the siblings of every family.
 
-    The experts begin at what ``base`` says of all sources; the penalty is on what they add, ValueError if it is not
-    above 0.
+    The experts begin at the scores of ``base``; the penalty is on what they add, ValueError if it is not above 0.
     """
     mean, scale = standardiser(rows)
     weight, bias = base.weight.copy(), base.bias.copy()

@@ -60,17 +60,15 @@ class FinetuneSettings:
 
     def as_text(self) -> str:
         """Words by which files on disk name these settings; they never change."""
-        return settings_text(
-            self,
-            "FinetuneSettings",
-            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint bucket "
-            "dropout",
+        names = (
+            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint bucket"
         )
+        return settings_text(self, "FinetuneSettings", f"{names} dropout")
 
 
 CLASSIFIER = FinetuneSettings()
+# The released settings of the fine-tuned MPNet.
 ENCODER = replace(CLASSIFIER, kind="encoder", batch=64, learning_rate=1e-5, head_rate=1e-3)
-"""The released settings of the fine-tuned MPNet."""
 
 
 def affordable(settings: FinetuneSettings) -> FinetuneSettings:
@@ -136,10 +134,8 @@ def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings,
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         why = str(error).strip().splitlines()[0].rstrip(".")
-        raise AtlasError(
-            f"The model '{name_or_path}' cannot be loaded as a classifier ({why})",
-            "Give a hub id that can be reached, or a folder with a safetensors model and its tokenizer, by --model",
-        ) from error
+        remedy = "Give a hub id that can be reached, or a folder with a safetensors model and its tokenizer, by --model"
+        raise AtlasError(f"The model '{name_or_path}' cannot be loaded as a classifier ({why})", remedy) from error
     return SequenceClassifier(inner), tokenizer
 
 
@@ -332,16 +328,14 @@ def _save(
 
 
 def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device) -> int:
-    """Load a checkpoint and give the number of steps that it holds; 0 without one."""
+    """Load a checkpoint and give its number of steps; 0 without one."""
     if not path.exists():
         return 0
     with safe_open(path, "pt", device="cpu") as file:
         described = file.metadata() or {}
         if described.get("identity") != identity:
-            raise AtlasError(
-                f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights",
-                "Remove it, or give what it was made with",
-            )
+            problem = f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights"
+            raise AtlasError(problem, "Remove it, or give what it was made with")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     model.load_state_dict({n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")})
     moments: dict[int, dict[str, torch.Tensor]] = {}

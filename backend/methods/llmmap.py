@@ -1,4 +1,4 @@
-"""LLMmap's closed-set classifier, asked about one interaction at a time (paper, LLMmap and LLM-DNA).
+"""LLMmap's closed-set classifier, on one interaction at a time (paper, LLMmap and LLM-DNA).
 
 LLMmap reads the answers to a fixed panel of queries as a set; here the set has one member (Q = 1), the embeddings of
 one prompt and of its response side by side. A learnt class token attends to it in three small Transformer blocks. With
@@ -36,12 +36,12 @@ class LLMmapSettings:
     learning_rate: float = 1e-4  # of Adam, LLMmap's own
 
     def as_text(self) -> str:
-        """Words by which kept files name these settings; they never change."""
+        """Words by which files on disk name these settings; they never change."""
         return settings_text(self, "LLMmapSettings", "width blocks heads epochs batch learning_rate")
 
 
 class _Block(nn.Module):
-    """Attention and one dense layer, each behind a batch normalisation and beside a shortcut."""
+    """Attention and one dense layer, each behind a batch normalisation and with a shortcut."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -105,9 +105,8 @@ class LLMmapModel:
         """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts."""
         sizes = check_shapes(_SHAPES, arrays)
         single = {name: array.astype(np.float32) for name, array in arrays.items()}
-        weights = {
-            name.removeprefix("head."): torch.tensor(arrays[name]) for name in arrays if name.startswith("head.")
-        }
+        start = "head."
+        weights = {name.removeprefix(start): torch.tensor(arrays[name]) for name in arrays if name.startswith(start)}
         blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
         try:
             head = LLMmapHead(sizes["D"], sizes["C"], LLMmapSettings(width=sizes["W"], blocks=len(blocks)))
@@ -129,14 +128,9 @@ class LLMmapModel:
 
 
 def fit_llmmap(
-    pairs: Floats,
-    labels: Labels,
-    classes: int,
-    *,
-    seed: int,
-    settings: LLMmapSettings | None = None,
+    pairs: Floats, labels: Labels, classes: int, *, seed: int, settings: LLMmapSettings | None = None,
     device: str | torch.device = "cpu",
-) -> LLMmapModel:
+) -> LLMmapModel:  # fmt: skip
     """Train the head on prompt and response embeddings side by side, (n, features), in evaluation mode afterwards.
 
     They are standardised here, because the embeddings of some encoders are of unit length and those that LLMmap was
@@ -156,7 +150,7 @@ def fit_llmmap(
     batches = max(1, math.ceil(len(x) / settings.batch))
     head.train()
     for _ in range(settings.epochs):
-        # Batches of nearly one size, so that none is left with a single row.
+        # Batches of nearly one size, so that none has a single row.
         for rows in torch.tensor_split(torch.randperm(len(x), generator=order), batches):
             optimiser.zero_grad()
             torch.autograd.backward(nn.functional.cross_entropy(head(x[rows]), y[rows]))

@@ -1,8 +1,8 @@
-"""A network of one hidden layer on the same fingerprints (beside the paper's linear probe, READER Optimization).
+"""A network of one hidden layer on the same fingerprints (next to the paper's linear probe, READER Optimization).
 
-What a habit looks like depends on what is asked; a linear map cannot follow that, a hidden layer can. Every batch takes
-one of the lengths of its responses at random, so that short texts are no surprise. It is as accurate as discriminants
-over the same blocks, but wrong in other places, which is what a stack lives on.
+What a habit looks like depends on the question; a linear map cannot follow that, a hidden layer can. Every batch takes
+one of the lengths of its responses at random. It is as accurate as discriminants over the same blocks, but wrong in
+other places, which a stack uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backend.methods.probe import standardiser
 from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, settings_text
 from backend.proxies.reader import best_dtype
 
-LIMIT = 6.0  # standardised coordinates are held within so many deviations
+LIMIT = 6.0  # standardised coordinates are clipped to so many deviations
 SAMPLED = 8  # every so manieth training row makes the standardiser
 
 
@@ -37,7 +37,7 @@ class NetworkSettings:
     smoothing: float = 0.05  # share of the label that is spread over all sources
 
     def as_text(self) -> str:
-        """Words by which kept files name these settings; they never change."""
+        """Words by which files on disk name these settings; they never change."""
         return settings_text(self, "NetworkSettings", "hidden epochs batch rate decay dropout smoothing")
 
 
@@ -46,8 +46,7 @@ class NetworkReadout(Arrays):
     """A fitted network."""
 
     SHAPES: ClassVar = {
-        "mean": "D", "scale": "D", "hidden_weight": "HD",
-        "hidden_bias": "H", "weight": "CH", "bias": "C",
+        "mean": "D", "scale": "D", "hidden_weight": "HD", "hidden_bias": "H", "weight": "CH", "bias": "C",
     }  # fmt: skip
     TRAINED: ClassVar = ("hidden_weight", "hidden_bias", "weight", "bias")
     mean: Floats
@@ -67,25 +66,23 @@ class NetworkReadout(Arrays):
         return out
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """The plane through the log-odds of two sources at a row and at the mean of the training rows.
+        """Centre, direction and log-odds of two sources at the mean; the plane also meets the log-odds at the row (D,).
 
         Every hidden unit and every clipped coordinate is replaced by the straight line between its values at the mean
         and at the row, which is what integrated gradients along the line between them give for one hidden layer.
-        Returns centre and direction, each (D,), and the log-odds at the mean: ``(row - centre) @ direction`` plus that
-        constant is the log-odds at the row.
         """
         parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
         mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)
         standard = (np.asarray(row, dtype=np.float64) - mean) / scale
-        held = np.clip(standard, -LIMIT, LIMIT)
-        moved = first @ held
+        clipped = np.clip(standard, -LIMIT, LIMIT)
+        moved = first @ clipped
         at_mean = _gelu(inner)
         near = np.abs(moved) < 1e-6
         steep = np.where(near, ndtr(inner) + inner * np.exp(-(inner**2) / 2) / np.sqrt(2 * np.pi), 0.0)
         slope = np.where(near, steep, (_gelu(inner + moved) - at_mean) / np.where(near, 1.0, moved))
         apart = last[source] - last[rival]
-        kept = np.where(np.abs(standard) > LIMIT, held / np.where(standard == 0, 1.0, standard), 1.0)
-        direction = ((apart * slope) @ first) * kept / scale
+        share = np.where(np.abs(standard) > LIMIT, clipped / np.where(standard == 0, 1.0, standard), 1.0)
+        direction = ((apart * slope) @ first) * share / scale
         return mean, direction, float(apart @ at_mean + outer[source] - outer[rival])
 
 

@@ -1,10 +1,10 @@
-"""Classifiers of hashed n-grams (beside the paper's Dynamic Baselines, which lack them).
+"""Classifiers of hashed n-grams (next to the paper's Dynamic Baselines, which lack them).
 
-They show what surface wording alone tells, without any model: TF-IDF weights from the training rows, then multinomial
-logistic regression. The prompt is left out, because it is the same for all sources. The baselines are fitted until they
-have converged, which takes some two hundred passes; for members of stacks, Adam on shuffled batches with a decaying
-rate comes as far on other prompts within ten, and stops early enough to need hardly any penalty. What is kept and
-served is rounded to few bits.
+They show how far surface wording alone goes, without any model: TF-IDF weights from the training rows, then multinomial
+logistic regression. The prompt, the same for all sources, is not read. The baselines are fitted until they have
+converged, which takes some two hundred passes; for members of stacks, Adam on shuffled batches with a decaying rate
+comes as far on other prompts within ten, and stops early enough to need hardly any penalty. Weights are stored and
+served in few bits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from backend.methods.ngrams import (
     occurrences,
     over_characters,
     weigh,
-)
+)  # fmt: skip
 from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels
 
 FEWEST_ROWS = 3  # a bucket of a member must occur in so many training rows
@@ -110,9 +110,8 @@ class CodedGrams(NgramReadout):
 class CodedNgrams(NgramReadout):
     """A baseline in few bits.
 
-    Five fold models of 30,000 n-grams and 100 sources are 60 MB in single precision. Weights are therefore whole
-    numbers of steps of an eighth of their spread, which pack to 5 bits a number. It costs less than 0.001 nats a
-    response, and nothing where the same codes are measured and served.
+    Five fold models of 30,000 n-grams and 100 sources are 60 MB in single precision; in whole numbers of steps of an
+    eighth of their spread, weights pack to 5 bits a number, for less than 0.001 nats a response.
     """
 
     SHAPES: ClassVar = {"columns": "F", "idf": "F", "codes": "BFC", "step": "", "bias": "C", "method": ""}
@@ -134,12 +133,11 @@ class CodedNgrams(NgramReadout):
 
     @property
     def settings(self) -> NgramSettings:
-        """What is counted."""
         return SETTINGS[self.method]
 
     @cached_property
     def weight(self) -> Floats:
-        """Weights (F, C), float32."""
+        """Weights (F, C)."""
         low, high = self.codes.astype(np.int32)
         number = low + 256 * high
         steps = np.where(number % 2, -(number + 1) // 2, number // 2)
@@ -147,10 +145,7 @@ class CodedNgrams(NgramReadout):
         return out
 
     def odds(self, counts: Counts, source: int, rival: int) -> tuple[Doubles, float]:
-        """Log-odds of two sources by the counts (1, buckets) of a text.
-
-        Values (F,) of the buckets in use, for all occurrences of each, zero for those that the text lacks; constant.
-        """
+        """Log-odds of two sources by counts (1, buckets): values (F,), zero for what the text lacks, and constant."""
         row = weigh(counts[:, self.columns], self.idf)
         values = np.zeros(len(self.columns))
         present = row.indices
@@ -163,9 +158,9 @@ def spread(
 ) -> tuple[Doubles, float]:
     """Log-odds of two candidates over the characters of a text without lone surrogates, by a member of a stack.
 
-    Values (len(text),) in nats, where what an n-gram says is shared evenly by its characters, and a constant; together
-    they are the log-odds, because rows are linear in the weights once a text is given. An n-gram that occurs more than
-    once counts less each time, and its occurrences share alike.
+    Values (len(text),) in nats, where the characters of an n-gram share evenly, and a constant; together they are the
+    log-odds, because rows are linear in the weights once a text is given. An n-gram that occurs more than once counts
+    less each time, and its occurrences share alike.
     """
     starts, stops, buckets = gram_spans(text, kind, lengths, bits)
     place = np.minimum(np.searchsorted(model.columns, buckets), len(model.columns) - 1)
@@ -219,8 +214,7 @@ def ngram_file(fold: int) -> str:
 def keep_ngrams(path: Path, model: CodedNgrams) -> None:
     """Write a baseline in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".partial.npz")
-    arrays: dict[str, Any] = model.to_arrays()
+    scratch, arrays = path.with_suffix(".partial.npz"), dict[str, Any](model.to_arrays())
     np.savez_compressed(scratch, **arrays)
     scratch.replace(path)
 
@@ -235,15 +229,11 @@ def fit_ngrams(counts: Counts, labels: Labels, classes: int, settings: NgramSett
     """Choose columns and weights on training rows (n, buckets) of labels (n,), and fit until it has converged."""
     # An n-gram of a single training row says nothing about other rows.
     columns, idf = choose_columns(counts, settings.features, 2)
-    weight, bias, steps = fit_softmax(
-        weigh(counts[:, columns], idf),
-        labels,
-        classes,
-        c=settings.c,
-        iterations=settings.iterations,
-        tolerance=settings.tolerance,
-    )
-    return NgramModel(columns, idf, weight, bias, steps)
+    fitted = fit_softmax(
+        weigh(counts[:, columns], idf), labels, classes,
+        c=settings.c, iterations=settings.iterations, tolerance=settings.tolerance,
+    )  # fmt: skip
+    return NgramModel(columns, idf, *fitted)
 
 
 def fit_softmax(
@@ -272,13 +262,8 @@ def fit_softmax(
         slope[: width * classes] += pull * weight
         return loss + 0.5 * pull * float(np.vdot(weight, weight)), slope
 
-    found = minimize(
-        objective,
-        np.zeros((width + 1) * classes),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": iterations, "maxcor": 10, "gtol": tolerance, "ftol": 1e-7, "maxls": 30},
-    )
+    options = {"maxiter": iterations, "maxcor": 10, "gtol": tolerance, "ftol": 1e-7, "maxls": 30}
+    found = minimize(objective, np.zeros((width + 1) * classes), jac=True, method="L-BFGS-B", options=options)
     best = found.x.reshape(width + 1, classes).astype(np.float32)
     return best[:width].copy(), best[width].copy(), int(found.nit)
 
@@ -286,7 +271,7 @@ def fit_softmax(
 def multiplier(rows: Counts) -> Callable[[torch.Tensor], torch.Tensor]:
     """Multiplies sparse rows by a dense matrix: every row is a weighted bag of the matrix's rows.
 
-    Bags are summed by vector instructions on all threads; benchmarks/fit_ngrams.py compares it with sparse products.
+    Bags use vector instructions on all threads; benchmarks/fit_ngrams.py compares them with sparse products.
     """
     edges, columns = (torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices))
     values = torch.from_numpy(rows.data)

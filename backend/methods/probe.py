@@ -29,7 +29,7 @@ class ProbeSettings:
     c: float = 1.0
 
     def as_text(self) -> str:
-        """Words by which kept files name these settings; they never change."""
+        """Words by which files on disk name these settings; they never change."""
         return settings_text(self, "ProbeSettings", "steps horizon learning_rate final_share c")
 
     def rate(self, step: int) -> float:

@@ -27,7 +27,7 @@ from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS, dct_w
 MODES = 8
 _MAXIMUM, _FINAL = MODES, MODES + 1
 VECTORS = MODES + 2  # d-sized vectors of a stored row: eight modes, maximum, final state
-REPRESENTATIONS: Mapping[str, tuple[int, ...]] = {
+REPRESENTATIONS: Mapping[str, tuple[int, ...]] = {  # method id to vectors of a stored row
     "temporal-mean": (0,),
     "temporal-final": (_FINAL,),
     "temporal-max": (_MAXIMUM,),
@@ -38,7 +38,6 @@ REPRESENTATIONS: Mapping[str, tuple[int, ...]] = {
     "dct-q4": tuple(range(4)),
     "dct-q8": tuple(range(8)),
 }
-"""Method id to vectors of a stored row."""
 MIXTURES: Mapping[str, int] = {"mixture-1": 1, "mixture-2": 2}  # method id to heads
 
 
@@ -62,8 +61,7 @@ def temporal_evidence(
 ) -> TemporalEvidence:
     """Fit every control in every outer fold; rows are standardised once a fold for all of them.
 
-    ``rows`` (n, 10 * d) hold eight modes, maximum and final state of one block; ``progress`` is called with every
-    method.
+    rows : (n, 10 * d) eight modes, maximum and final state of one block.
     """
     settings = settings or ProbeSettings()
     d = rows.shape[1] // VECTORS
@@ -75,17 +73,15 @@ def temporal_evidence(
         seen, unseen = _standardised(rows, ~test, test, d)
         for method in methods:
             if method in MIXTURES:
-                width = MODES * d
-                mixture, weight, bias = descend_mixture(
-                    seen[:, :width], y[~test], classes, MIXTURES[method], MODES, settings
-                )
+                vectors = tuple(range(MODES))
+                modes = _columns(seen, vectors, d)
+                mixture, weight, bias = descend_mixture(modes, y[~test], classes, MIXTURES[method], MODES, settings)
                 weight = spread(mixture, weight)
-                logits = torch.addmm(bias, unseen[:, :width], weight)
                 weights[method].append(_tidy(mixture, int(fold)))
             else:
                 vectors = REPRESENTATIONS[method]
                 weight, bias = descend(_columns(seen, vectors, d), y[~test], classes, settings)
-                logits = torch.addmm(bias, _columns(unseen, vectors, d), weight)
+            logits = torch.addmm(bias, _columns(unseen, vectors, d), weight)
             out[method][test] = torch.log_softmax(logits, -1).numpy()
             if progress:
                 progress(method)
@@ -97,8 +93,7 @@ def descend_mixture(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Adam on mixture weights and probe together, over standardised mode blocks ``x`` (n, modes * d).
 
-    Returns mixture (heads, modes), rows of unit length, weight (heads * d, classes), which the penalty falls on, and
-    bias.
+    Returns mixture (heads, modes), rows of unit length, the penalised weight (heads * d, classes), and bias.
     """
     n = len(x)
     d = x.shape[1] // modes
@@ -157,11 +152,7 @@ def _tidy(mixture: torch.Tensor, fold: int) -> pd.DataFrame:
     return pd.DataFrame({"fold": fold, "head": head, "mode": mode, "weight": mixture.double().numpy().ravel()})
 
 
-STORED: Mapping[str, int] = {
-    "full": FINGERPRINT_MODES,
-    "temporal": VECTORS,
-    "positions": POSITIONS + len(POSITION_POOLS),
-}
+STORED = {"full": FINGERPRINT_MODES, "temporal": VECTORS, "positions": POSITIONS + len(POSITION_POOLS)}
 """Variants of a stored row, and how many d-sized vectors each holds."""
 MAXIMUM = ("temporal", MODES)  # variant and vector of the coordinate-wise maximum
 
@@ -211,12 +202,8 @@ FORMS: Mapping[str, Form] = {
     "dc": Form("full", (0,)),
     "ac": Form("full", (1,)),
     "dc-ac": Form("full", (0, 1)),
-    **{
-        name: Form("temporal", vectors)
-        for name, vectors in REPRESENTATIONS.items()
-        if not set(vectors) <= set(range(FINGERPRINT_MODES))
-    },
+    **{name: Form("temporal", own) for name, own in REPRESENTATIONS.items() if max(own) >= FINGERPRINT_MODES},
     f"positions-{POSITIONS}": Form("positions", tuple(range(POSITIONS))),
     **{f"positions-{name}": Form("positions", (POSITIONS + i,)) for i, name in enumerate(POSITION_POOLS)},
 }
-"""Blocks of coordinates by name; what two modes say stands in every fingerprint, whatever method asks for it."""
+"""Blocks of coordinates by name; two modes stand in every fingerprint, whatever method reads it."""

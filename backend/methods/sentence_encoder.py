@@ -1,8 +1,8 @@
 """Sentence embeddings by a frozen encoder: the representation of LLM-DNA and LLMmap (paper, LLMmap and LLM-DNA).
 
 Pooling, normalisation and the longest input are those of the encoder's own sentence-transformers files; where an
-encoder has none, those of its card, kept in :data:`CARDS`, and mean pooling else. Embeddings are kept on disk row
-by row, so that an interrupted run goes on where it stopped and a longer roster continues a shorter one.
+encoder has none, those of its card, in :data:`CARDS`, and mean pooling else. Embeddings are saved row by row, so that
+an interrupted run goes on where it stopped and a longer roster continues a shorter one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recipe:
     max_tokens: int = MAX_TOKENS  # where texts are cut, special tokens counted
 
     def as_text(self) -> str:
-        """Words by which kept files name this recipe; they never change."""
+        """Words by which files on disk name this recipe; they never change."""
         return f"Recipe(pooling={self.pooling!r}, normalise={self.normalise!r}, max_tokens={self.max_tokens!r})"
 
 
@@ -63,9 +63,8 @@ def recipe_of(key: str, folder: Path) -> Recipe:
 
 def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
     names: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
-    needed = [
-        name.removeprefix("pooling_mode_") for name, on in config.items() if name.startswith("pooling_mode_") and on
-    ]
+    start = "pooling_mode_"
+    needed = [name.removeprefix(start) for name, on in config.items() if name.startswith(start) and on]
     # Newer files name the mode in one field.
     if isinstance(config.get("pooling_mode"), str):
         needed = [{"mean": "mean_tokens", "cls": "cls_token"}.get(config["pooling_mode"], config["pooling_mode"])]
@@ -119,9 +118,8 @@ class SentenceEncoder:
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> Floats:
         """Embeddings (n, d), float32, of texts."""
-        ids = self.tokenizer([whole_text(text) for text in texts], truncation=True, max_length=self.recipe.max_tokens)[
-            "input_ids"
-        ]
+        clean = [whole_text(text) for text in texts]
+        ids = self.tokenizer(clean, truncation=True, max_length=self.recipe.max_tokens)["input_ids"]
         out = np.empty((len(texts), self.width), dtype=np.float32)
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         mixed = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
@@ -142,7 +140,7 @@ class SentenceEncoder:
 
 @dataclass(frozen=True)
 class EmbeddingKey:
-    """What a kept array holds."""
+    """What a saved array holds."""
 
     benchmark: str
     panel: str  # which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'
@@ -184,9 +182,9 @@ class EmbeddingCache:
     def complete(
         self, texts: Sequence[str], rows: Ints, progress: Callable[[int], object] | None = None, chunk: int = 512
     ) -> None:
-        """Compute and keep the rows (n,) that are not there yet; an interruption loses ``chunk`` of them at most.
+        """Compute and save the rows (n,) that are not there yet; an interruption loses ``chunk`` of them at most.
 
-        ``progress`` is called with a number of rows that are at hand.
+        ``progress`` is called with a number of rows that are there.
         """
         array, done = np.load(self._array, mmap_mode="r+"), np.load(self._done, mmap_mode="r+")
         todo = np.flatnonzero(done[rows] == 0)
@@ -213,7 +211,7 @@ PAIR = "pair"  # prompt and beginning of the response, one after the other
 
 
 def reads_of(encoder: str, what: str) -> str:
-    """Name under which a reader asks for embeddings: the encoder, and an input view or :data:`PAIR`."""
+    """Name of embeddings that a reader reads: the encoder, and an input view or :data:`PAIR`."""
     return f"{encoder}:{what}"
 
 
@@ -227,8 +225,8 @@ def embed(encoder: SentenceEncoder, what: str, traces: Sequence[Trace]) -> Float
     if what == PAIR:
         prompts = list(dict.fromkeys(trace.prompt for trace in traces))
         place = {prompt: i for i, prompt in enumerate(prompts)}
-        asked = encoder.embed(prompts)[[place[trace.prompt] for trace in traces]]
-        return np.concatenate([asked, _rounded(encoder.embed([beginning(trace) for trace in traces]))], axis=1)
+        first = encoder.embed(prompts)[[place[trace.prompt] for trace in traces]]
+        return np.concatenate([first, _rounded(encoder.embed([beginning(trace) for trace in traces]))], axis=1)
     view = next((view for view in VIEWS if view == what), None)
     if view is None:
         raise ValueError(f"'{what}' of a trace is not embedded")

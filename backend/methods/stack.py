@@ -1,8 +1,8 @@
 """One posterior from several members: a weight a member, by how long the text is (paper, Limitations: one readout).
 
-Members are wrong in different places, and some of them only serve short texts. The fused score is a weighted sum of
-their log-posteriors; the weights are those with the highest likelihood on held-out rows. Rows are sorted into cells by
-what can be seen of them (length, and whether they end like a finished sentence), and a cell has weights of its own.
+Members are wrong in different places, and some only serve short texts. The fused score is a weighted sum of their
+log-posteriors, by the weights with the highest likelihood on held-out rows. Rows are sorted into cells by their length
+and by whether they end like a finished sentence, and a cell has weights of its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ ROWS = 40_000  # rows that weights are fitted on at most, evenly drawn; a few nu
 
 
 def cells_of(tokens: Labels, texts: Sequence[str], edges: Sequence[int] = EDGES) -> Ints:
-    """Cell (n,) of every response by the tokens (n,) that the proxy read.
-
-    It is the length band, plus the number of bands where the text does not end as a finished one does.
-    """
+    """Cell (n,) of every response by the tokens (n,) that the proxy read: its length band, shifted if unfinished."""
     band = np.searchsorted(np.asarray(edges), tokens, side="right")
     unfinished = np.fromiter((not text.rstrip().endswith(ENDINGS) for text in texts), dtype=bool, count=len(texts))
     cells: Ints = (band + (len(edges) + 1) * unfinished).astype(np.intp)
@@ -53,8 +50,7 @@ def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: i
     """Weights of all cells by maximum likelihood; a cell without rows has those of all rows together.
 
     members : (n, C) each, log-posteriors of rows that the members were not trained on.
-    pull : strength of the normal prior around the weights of all rows together, in rows; keeps a small cell from
-        chance.
+    pull : strength of the normal prior around the weights of all rows together, in rows, against chance in small cells.
     """
     some = np.arange(len(truth)) if len(truth) <= ROWS else np.linspace(0, len(truth) - 1, ROWS).astype(np.intp)
     start = np.full(len(members), 1.0 / len(members))
@@ -126,8 +122,8 @@ class Confidence:
 def fit_confidence(scores: Rows, truth: Ints) -> Confidence:
     """Factor and share with the highest likelihood on held-out groups, by L-BFGS.
 
-    A factor alone is not enough where a few sources are misread altogether: whatever is certain and wrong makes it so
-    timid that it suits nobody. ``scores`` (G, C) are sums of log-posteriors, up to a constant a row.
+    A factor alone is not enough where a few sources are misread altogether: certain errors make it too small for the
+    others. ``scores`` (G, C) are sums of log-posteriors, up to a constant a row.
     """
     classes = scores.shape[1]
     relative = np.asarray(scores, dtype=np.float64) - scores[np.arange(len(truth)), truth][:, None]
@@ -139,10 +135,10 @@ def fit_confidence(scores: Rows, truth: Ints) -> Confidence:
         share = np.exp(logits - top)
         total = share.sum(1, keepdims=True)
         right = np.exp(-(np.log(total) + top)[:, 0])
-        held = (1 - misread) * right + misread / classes
-        by_scale = (1 - misread) * right * scale * (share / total * relative).sum(1) / held
-        by_share = misread * (1 - misread) * (right - 1 / classes) / held
-        return float(-np.log(held).mean()), np.array([by_scale.mean(), by_share.mean()])
+        mixed = (1 - misread) * right + misread / classes
+        by_scale = (1 - misread) * right * scale * (share / total * relative).sum(1) / mixed
+        by_share = misread * (1 - misread) * (right - 1 / classes) / mixed
+        return float(-np.log(mixed).mean()), np.array([by_scale.mean(), by_share.mean()])
 
     found = minimize(loss, np.array(START), jac=True, method="L-BFGS-B", bounds=BOUNDS)
     return Confidence(float(np.exp(found.x[0])), float(expit(found.x[1])))
