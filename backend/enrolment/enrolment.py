@@ -1,9 +1,8 @@
 """Enrolments: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
 
-Without any text of the responses. Where there is a head for every prompt fold, a trace whose prompt was enrolled is
-scored by the head that never saw that prompt, and any other trace by the mean of their log-posteriors. Where no head
-reads its states, the proxy only says where traces lie among the sources. Members of ensembles also read with auxiliary
-models: other proxies, n-grams, embeddings, texts by an encoder.
+Without any text of the responses. A trace whose prompt was enrolled is scored by the head that never saw that prompt,
+any other by the mean of all log-posteriors. Where no head reads its states, the proxy only places traces among the
+sources. Members of ensembles also read with auxiliary models: other proxies, n-grams, encoders.
 """
 
 from __future__ import annotations

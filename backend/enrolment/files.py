@@ -21,6 +21,7 @@ from backend.methods.fine_tuning import TUNED, TunedEncoder
 from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
 from backend.methods.ngrams import BITS, GRAMS, SETTINGS, counted
 from backend.methods.probe import LinearProbe
+from backend.methods.readout import Arrays
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.stack import CELLS
 from backend.spectral import FINGERPRINT_MODES
@@ -29,17 +30,6 @@ from backend.traces import VIEWS
 
 SIZE_LIMIT = 2_000_000  # bytes of a published file; beyond, weights of probes are stored in half precision
 _REMEDY = "Make it again, or take another one from the data folder"
-_BANK_KINDS: Mapping[str, type[np.generic]] = {
-    "mean": np.float32, "scale": np.float32, "codes": np.int8, "steps": np.float32, "weight": np.float16,
-    "bias": np.float32, "shares": np.float64,
-}  # fmt: skip
-_WORD_KINDS: Mapping[str, type[np.generic]] = {
-    "columns": np.int32, "idf": np.float32, "codes": np.int8, "steps": np.float32, "bias": np.float32,
-}  # fmt: skip
-_SHARE_KINDS: Mapping[str, type[np.generic]] = {"word_shares": np.float64}
-_NGRAM_KINDS: Mapping[str, type[np.generic]] = {
-    "columns": np.int32, "idf": np.float32, "codes": np.uint8, "step": np.float32, "bias": np.float32,
-}  # fmt: skip
 
 
 def rounded(enrolment: Enrolment) -> Enrolment:
@@ -82,10 +72,7 @@ def save_enrolment(enrolment: Enrolment, path: Path) -> Enrolment:
 
 
 def load_enrolment(path: Path) -> Enrolment:
-    """Read an enrolment of any known format; nothing in it is executed or unpickled.
-
-    Raises AtlasError if there is no such file, its format is not known, or it is not a whole enrolment.
-    """
+    """Read an enrolment of any known format; AtlasError if it is missing, of another format or damaged."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -138,11 +125,12 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, entry: Mapping[st
         single = (arrays[f"{start}{part}"].astype(np.float32) for part in PROBE_PARTS)
         return Head(LinearProbe(*single), layers, fold)
     if kind == "bank":
-        return Head(DiscriminantBank(**_parts(arrays, start, _BANK_KINDS)), layers, fold)
+        return Head(DiscriminantBank(**_parts(arrays, start, DiscriminantBank)), layers, fold)
     if kind == "worded":
-        bank = DiscriminantBank(**_parts(arrays, f"{start}bank.", _BANK_KINDS))
-        words = CodedGrams(**_parts(arrays, f"{start}words.", _WORD_KINDS))
-        return Head(NgramBank(bank, words, **_parts(arrays, start, _SHARE_KINDS)), layers, fold)
+        bank = DiscriminantBank(**_parts(arrays, f"{start}bank.", DiscriminantBank))
+        words = CodedGrams(**_parts(arrays, f"{start}words.", CodedGrams))
+        shares = _typed(arrays, f"{start}word_shares", np.float64)
+        return Head(NgramBank(bank, words, shares), layers, fold)
     if kind == "ensemble":
         own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
         return Head(Ensemble.of(entry["members"], own), layers, fold)
@@ -151,18 +139,19 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, entry: Mapping[st
     known = [method for method in SETTINGS if counted(method) == entry["counts"]]
     if not known or layers:
         raise ValueError("a head counts n-grams in a way that is not known")
-    return Head(CodedNgrams(**_parts(arrays, start, _NGRAM_KINDS), method=known[0]), layers, fold)
+    return Head(CodedNgrams(**_parts(arrays, start, CodedNgrams), method=known[0]), layers, fold)
 
 
-def _parts(
-    arrays: Mapping[str, npt.NDArray[Any]], prefix: str, kinds: Mapping[str, type[np.generic]]
-) -> dict[str, Any]:
-    parts = {}
-    for part, kind in kinds.items():
-        parts[part] = arrays[f"{prefix}{part}"]
-        if parts[part].dtype != kind:
-            raise ValueError(f"the {part} of a head have the wrong type")
-    return parts
+def _parts(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, readout: type[Arrays]) -> dict[str, Any]:
+    """Arrays of a readout; a name of what n-grams count is none."""
+    kinds = {part: readout.TYPES.get(part, np.float32) for part in readout.SHAPES}
+    return {part: _typed(arrays, f"{prefix}{part}", kind) for part, kind in kinds.items() if kind is not np.str_}
+
+
+def _typed(arrays: Mapping[str, npt.NDArray[Any]], name: str, kind: type[np.generic]) -> npt.NDArray[Any]:
+    if arrays[name].dtype != kind:
+        raise ValueError(f"the {name.rpartition('.')[2]} of a head have the wrong type")
+    return arrays[name]
 
 
 def _check(enrolment: Enrolment) -> None:

@@ -1,9 +1,8 @@
 """Heads of a method, a prompt fold each, fitted to any corpus, and the choice of a method (paper, Stage 1).
 
-Blocks, weights, n-grams and shares of members come from the other folds alone. The out-of-fold log-posteriors are those
-of the heads as they are served. A choice compares candidates for every outer fold on two other folds, by models that
-saw neither; the weights of members come from one of them where the other is scored. Sources weigh alike, however many
-traces each has.
+Blocks, weights, n-grams and shares of members come from the other folds alone. A choice compares candidates for every
+outer fold on two other folds, by models that saw neither; the weights of members come from one of them where the other
+is scored. Sources weigh alike, however many traces each has.
 """
 
 from __future__ import annotations

@@ -36,13 +36,6 @@ DOMAIN_DRAWS = 499
 MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is computed, and the quantiles that are saved
 
 
-def calibration_of(log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str] | None = None) -> Calibration:
-    """Calibration on all folds; see :func:`fit_attachments` for the arguments."""
-    groups = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets_of(prompt_folds)}
-    family = None if families is None else np.unique(families, return_inverse=True)[1]
-    return fit_calibration(groups, WITH_BIAS, family)
-
-
 def fit_attachments(
     log_posteriors: Mapping[str, Floating],
     prompt_folds: Ints,
@@ -59,11 +52,14 @@ def fit_attachments(
     families : length C, for the bounds of a family's likelihood ratio.
     """
     out: dict[str, npt.NDArray[Any]] = {}
+    budgets = budgets_of(prompt_folds)
+    family = None if families is None else np.unique(families, return_inverse=True)[1]
     for condition, scores in log_posteriors.items():
         tail = "" if condition == CLEAN else f"-{condition}"
-        classes, budgets = scores.shape[1], budgets_of(prompt_folds)
+        classes = scores.shape[1]
         labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
-        calibration = calibration_of(scores, prompt_folds, families)
+        groups = {k: held_out_groups(scores, prompt_folds, k) for k in budgets}
+        calibration = fit_calibration(groups, WITH_BIAS, family)
         unknown = fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
         out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
@@ -74,7 +70,7 @@ def fit_attachments(
     for condition, rows in (fingerprints or {}).items():
         tail = "" if condition == CLEAN else f"-{condition}"
         labels = np.repeat(np.arange(len(rows) // len(prompt_folds)), len(prompt_folds))
-        reference = fit_domain(rows, labels, budgets_of(prompt_folds), draws=DOMAIN_DRAWS)
+        reference = fit_domain(rows, labels, budgets, draws=DOMAIN_DRAWS)
         out |= attached({f"domain-{domain}{tail}": reference})
         if condition == CLEAN:
             prompts = len(prompt_folds)
@@ -86,11 +82,10 @@ def fit_attachments(
 def measured_attachments(
     attachments: Mapping[str, npt.NDArray[Any]], log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Bounds of ratios, and realised p values, of statistics that were fitted without them.
+    """Bounds of ratios, and realised p values, of statistics that were fitted without them; as :func:`fit_attachments`.
 
-    For an enrolment whose evaluation is not at hand any more; arguments as of :func:`fit_attachments`. A budget that
-    does not fit into a fold has the bounds of the largest that does, and groups from all folds for the p values.
-    Returns ``calibration.bounds``, ``calibration.family_bounds`` and ``unknown.realised``.
+    For an enrolment whose evaluation is gone. A budget that does not fit into a fold has the bounds of the largest that
+    does, and groups from all folds for the p values.
     """
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
     for name, array in attachments.items():

@@ -1,9 +1,8 @@
 """Neighbourhoods: nearest sources, agreement of readers and panels, and cross-provider candidates.
 
 Sections "Construction and Original-Space Enrichment", "Prompt and Projection Stability" and "Candidate Cross-Provider
-Neighborhoods" of the paper. Ranks start at 1 for the nearest; ties go to the source that comes first in the roster. The
-mutual rank of a pair is the worse of its two directed ranks; a candidate passes when it is at most 10 for at least
-three of four readers and in the median.
+Neighborhoods" of the paper. Ranks start at 1; ties go to the source that comes first in the roster. The mutual rank is
+the worse of the two ranks of a pair; a candidate passes at 10 or below for three of four readers and in the median.
 """
 
 from __future__ import annotations

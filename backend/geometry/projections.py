@@ -1,11 +1,9 @@
 """Projections: signatures as points of a map, how far these can be trusted, and where on it sources are dense.
 
 Sections "Interactive Three-Dimensional Atlas" and "Cross-Domain Model-Signature Geometry" of the paper. Every
-projection starts from the cosine matrix of the original space; neighbours are always looked up there, never among the
-points. Axes carry no unit, so coordinates are moved and scaled by one common factor into the box -1..1.
-
-Dense regions describe the drawing, not the original space: where a family's points lie, and clusters found without
-knowing a family, by HDBSCAN (Campello, Moulavi and Sander, 2013).
+projection starts from the cosine matrix of the original space, where neighbours are looked up; coordinates are moved
+and scaled by one common factor into the box -1..1. Dense regions describe the drawing: where a family's points lie, and
+clusters found without knowing a family, by HDBSCAN (Campello, Moulavi and Sander, 2013).
 """
 
 from __future__ import annotations

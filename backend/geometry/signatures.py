@@ -1,9 +1,8 @@
 """Signatures: one vector a source, compared by cosine in one domain and between two, and their tree.
 
-Section "Model-Signature Geometry" of the paper: the mean fingerprint over a source's prompts, its DC and first-AC
-blocks normalised separately and concatenated. Section "Cross-Domain Model-Signature Geometry": signatures of one
-benchmark retrieve among those of another, as they are (raw) and after removing each domain's mean signature (centred),
-which takes away the offset that all sources share.
+Sections "Model-Signature Geometry" of the paper (the mean fingerprint over a source's prompts, DC and first-AC blocks
+normalised separately and concatenated) and "Cross-Domain Model-Signature Geometry" (retrieval among the signatures of
+another benchmark, raw, and centred by removing each domain's mean, the offset that all sources share).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Baselines that fit nothing (paper, Dynamic and Static Baselines).
 
-Random guessing shows what chance is worth under the same folds, groups and accumulator. MPT compares the first word of
-the responses to the same prompt, PhyloLM the first four characters; the feature of a pair of models is the share of
-prompts on which they agree. Static LLM-DNA is one short vector a model: the embeddings of its responses to the common
-prompts, laid end to end in prompt order and multiplied by one Gaussian matrix; models are compared by the Euclidean
-distance of these vectors.
+Random guessing is chance. MPT compares the first word of responses to the same prompt, PhyloLM the first four
+characters. Static LLM-DNA projects the embeddings of a model's responses to the common prompts by one Gaussian
+matrix; models are compared by Euclidean distance.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """Shrinkage linear discriminants over any number of blocks, and banks of them (next to the paper's linear probe).
 
-Sources are told apart by their mean fingerprints, measured in the covariance of fingerprints within a source. Within a
-source it is the prompt that varies, so that directions which follow the prompt count little. The covariance is shrunk
-towards its diagonal; nothing is iterated, and scaling a coordinate changes nothing.
+Sources are told apart by their mean fingerprints in the covariance within a source, shrunk towards its diagonal; within
+a source the prompt varies, so that directions which follow the prompt count little. One pass gives the moments of every
+fold; those of any union follow by addition. A fold is centred at its own mean, which keeps float32 sums exact enough
+and lets no fold depend on another one.
 
-One pass over the fingerprints gives the moments of every fold; those of any union of folds follow by addition, so that
-the five outer fits and the ten inner ones read no fingerprint again. A fold is centred at its own mean, which keeps
-float32 sums exact enough and lets no fold depend on another one.
-
-A bank has one discriminant for whole and one for short responses; the cell of a text (:mod:`backend.methods.stack`)
-says what each counts, and in a cell the bank is linear in the fingerprint, so that evidence splits over tokens. The
-scores of C sources lie in C - 1 dimensions; a bank stores a basis of them in steps of a quarter of its spread, which
-makes it small and adds only the noise of the steps. What is calibrated is what is served.
+A bank has one discriminant for whole and one for short responses, weighed by the cell of a text
+(:mod:`backend.methods.stack`); in a cell it is linear in the fingerprint, so that evidence splits over tokens. The
+scores of C sources lie in C - 1 dimensions, whose basis is stored in steps of a quarter of its spread.
 """
 
 from __future__ import annotations

@@ -45,15 +45,13 @@ counts (n, buckets), of an encoder features (n, D), of one that was tuned the te
 
 @dataclass(frozen=True)
 class Member:
-    """One fitted model and what it reads.
+    """One fitted model and what it reads: a proxy, a kind of :data:`backend.methods.ngrams.GRAMS`, or an encoder.
 
-    reads : key of a proxy; a kind of n-grams, of :data:`backend.methods.ngrams.GRAMS`; or, with a colon, an
-        encoder and what is embedded, as in :mod:`backend.methods.sentence_encoder`, or that it was tuned.
-    layers : blocks of the proxy, in the order of the coordinates; none for anything else.
+    An encoder stands before a colon, as in :func:`backend.methods.sentence_encoder.reads_of`.
     """
 
     reads: str
-    layers: tuple[int, ...]
+    layers: tuple[int, ...]  # blocks of the proxy, in the order of the coordinates; none for anything else
     model: Model
 
     def rows(self, material: Material) -> Any:
@@ -64,10 +62,7 @@ class Member:
         return rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at a row (D,).
-
-        Of a model without a plane all of it is constant.
-        """
+        """Log-odds of two sources as :meth:`Attributable.plane`; of a model without a plane all is constant."""
         if not self.layers:
             raise ValueError("only what reads states is split over them")
         if isinstance(self.model, Attributable):

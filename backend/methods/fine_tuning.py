@@ -1,12 +1,9 @@
 """Fine-tuned text encoders as source classifiers (paper, Fine-tuned DeBERTa, and the fine-tuned rows of its table).
 
-Any transformers encoder is trained end to end: either as the sequence classifier of its architecture (DeBERTa), or as
-a sentence encoder whose pooled vector feeds a linear layer. Training is a fixed list of steps from a seed, and a
-checkpoint holds everything that the next step depends on, so that a fold which was killed ends with the same weights.
-
-As a member of a stack a small encoder is its weights, in half precision and under their names, read with the
-registered encoder that it started from, whose tokenizer and pooling it shares. Products are in single precision on
-every machine, so that live attribution gives the log-posteriors of the evaluation.
+An encoder is trained end to end, as the sequence classifier of its architecture (DeBERTa) or with a linear layer on its
+pooled states. A checkpoint holds everything that the next step depends on, so that a fold which was killed ends with
+the same weights. As a member of a stack a small encoder is its weights in half precision, read with the registered
+encoder that it started from, in single precision on every machine.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Classifiers of hashed n-grams (next to the paper's Dynamic Baselines, which lack them).
 
-They show how far surface wording alone goes, without any model: TF-IDF weights from the training rows, then multinomial
-logistic regression. The prompt, the same for all sources, is not read. The baselines are fitted until they have
-converged, which takes some two hundred passes; for members of stacks, Adam on shuffled batches with a decaying rate
-comes as far on other prompts within ten, and stops early enough to need hardly any penalty. Weights are stored and
-served in few bits.
+TF-IDF weights from the training rows, then multinomial logistic regression; the prompt, the same for all sources, is
+not read. Baselines are fitted until they have converged, in some two hundred passes; members of stacks by Adam with a
+decaying rate, which comes as far on other prompts within ten. Weights are stored and served in few bits.
 """
 
 from __future__ import annotations
@@ -262,8 +260,10 @@ def fit_softmax(
         slope[: width * classes] += pull * weight
         return loss + 0.5 * pull * float(np.vdot(weight, weight)), slope
 
-    options = {"maxiter": iterations, "maxcor": 10, "gtol": tolerance, "ftol": 1e-7, "maxls": 30}
-    found = minimize(objective, np.zeros((width + 1) * classes), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(
+        objective, np.zeros((width + 1) * classes), jac=True, method="L-BFGS-B",
+        options={"maxiter": iterations, "maxcor": 10, "gtol": tolerance, "ftol": 1e-7, "maxls": 30},
+    )  # fmt: skip
     best = found.x.reshape(width + 1, classes).astype(np.float32)
     return best[:width].copy(), best[width].copy(), int(found.nit)
 

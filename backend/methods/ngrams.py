@@ -1,9 +1,8 @@
 """Hashed n-grams of words and characters: what is counted, how it weighs, and where in a text it lies.
 
-Nothing is learnt here, so that a text is counted once for all folds. Two hashes are in use: the baselines
-``ngram-word`` and ``ngram-char`` count as scikit-learn does; members of stacks count by arithmetic on whole arrays,
-where every unit (a word, a mark, a run of line ends; or a character) becomes a number, every n-gram a mixture of its
-numbers, and a bucket is the leading bits of that.
+Nothing is learnt here, so that a text is counted once for all folds. The baselines count as scikit-learn does; members
+of stacks count by arithmetic on whole arrays: every unit (a word, a mark, a run of line ends; or a character) becomes a
+number, every n-gram a mixture of its numbers, and a bucket is the leading bits of that.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Method:
     reads: str = ""  # a name of backend.methods.representations.FORMS, TEXT, SEVERAL or EMBEDDING
     readout: str = ""  # "module:class" of what its heads hold, a backend.methods.readout.Readout
     fit: str = ""  # "module:function" of (rows (n, D), labels (n,), classes) to that readout
-    members: tuple[str, ...] = ()  # methods that its readout is made of on any labelled traces; itself by default
+    members: tuple[str, ...] = ()  # methods in its readout on any labelled traces; itself by default
     simplicity: int = 0  # among those that any labelled traces can be enrolled by, from 1
     part: str = ""  # of the stage ``controls``
     place: int = 0  # there, from 1
@@ -63,7 +63,7 @@ class Method:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Methods that its readout is made of on any labelled traces."""
+        """Methods in its readout on any labelled traces."""
         return self.members or (self.id,)
 
     @property
@@ -178,9 +178,7 @@ GROUPS: Mapping[str, str] = {
         "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|experts|network|states"
     ),
     "Temporal forms": "dct-|mean|final|max|mix|pool|temporal|head",
-    "Baselines": (
-        "published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline"
-    ),
+    "Baselines": "published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline",
 }  # fmt: skip
 """What readers are called in lists, and how the ids of their methods begin; the first that fits holds."""
 
@@ -205,21 +203,16 @@ class Selection(Sequence[str]):
         return len(self._ids())
 
 
-ENROLLABLE = Selection(lambda method: method.enrollable)
-"""Methods that ``python -m jobs enroll --roster ... --readout METHOD`` makes heads of."""
+ENROLLABLE = Selection(lambda method: method.enrollable)  # ``enroll --roster ... --readout METHOD`` makes heads of it
 OF_TRACES = Selection(lambda method: method.simplicity, lambda method: method.simplicity)
 """Those that any labelled traces can be enrolled by, the simplest first."""
 CONTROLS = Selection(lambda method: method.place, lambda method: method.place)
 """Parts and forms of a fingerprint that the paper's probe is compared on."""
 BASELINES = Selection(lambda method: method.stage == "baselines")
-QUICK = Selection(lambda method: method.stage == "baselines" and method.reason != _TUNED)
-"""Baselines without fine-tuning."""
-READOUTS = Selection(lambda method: method.stage == "readouts")
-"""Methods of the stage ``readouts``; they ask how long a text is."""
-STATES = Selection(lambda method: method.form)
-"""Readers of a proxy's states at single blocks, some next to text; :func:`form_of` says of what."""
-ONE_BLOCK = Selection(lambda method: method.part in ("temporal", "positions"))
-"""Probes on other forms of a trajectory, all at one block."""
+QUICK = Selection(lambda method: method.stage == "baselines" and method.reason != _TUNED)  # without fine-tuning
+READOUTS = Selection(lambda method: method.stage == "readouts")  # weigh members by the length of a text
+STATES = Selection(lambda method: method.form)  # read a proxy's states at single blocks, some next to text
+ONE_BLOCK = Selection(lambda method: method.part in ("temporal", "positions"))  # probes on other forms, at one block
 NETWORKS = Selection(lambda method: method.network)  # stacks in which a network takes part
 ENCODED = Selection(lambda method: method.reads == EMBEDDING)  # readers with a sentence encoder of their own
 EMBEDDED = Selection(lambda method: method.reads == EMBEDDING and method.stage == "baselines")

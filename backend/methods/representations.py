@@ -1,13 +1,10 @@
 """Representations of a trajectory: what a head reads of a block, and the paper's matched controls of it.
 
 All but the maximum are weighted sums of token states (paper, Spectral Trajectory Encoding, Matched
-Temporal-Representation Controls and Development-Stage Aggregation Alternatives): the mean (DCT mode 0), the final
-state, the coordinate-wise maximum, their pairs, two, four and eight DCT modes, and one or two learned mixtures of the
-eight modes. Coordinates are standardised one by one, so a representation is a choice of columns of one array.
-
-A mixture's head h puts weights ``a_h / |a_h|`` on the eight standardised mode blocks; they start one-hot at mode h and
-are trained with the probe by the same 40 steps. A mixed probe is a probe over all eight modes whose weight matrix is
-``V_m = sum_h w_hm W_h``, so that no mixed row is ever made.
+Temporal-Representation Controls and Development-Stage Aggregation Alternatives). Coordinates are standardised one by
+one, so a representation is a choice of columns of one array. A mixture's head h puts weights ``a_h / |a_h|`` on the
+eight standardised mode blocks; they start one-hot at mode h and are trained with the probe by the same 40 steps. A
+mixed probe is a probe over all eight modes with the weights ``V_m = sum_h w_hm W_h``, so that no mixed row is made.
 """
 
 from __future__ import annotations
@@ -77,7 +74,9 @@ def temporal_evidence(
                 modes = _columns(seen, vectors, d)
                 mixture, weight, bias = descend_mixture(modes, y[~test], classes, MIXTURES[method], MODES, settings)
                 weight = spread(mixture, weight)
-                weights[method].append(_tidy(mixture, int(fold)))
+                head, mode = np.divmod(np.arange(mixture.numel()), MODES)
+                columns = {"fold": int(fold), "head": head, "mode": mode, "weight": mixture.double().numpy().ravel()}
+                weights[method].append(pd.DataFrame(columns))
             else:
                 vectors = REPRESENTATIONS[method]
                 weight, bias = descend(_columns(seen, vectors, d), y[~test], classes, settings)
@@ -144,12 +143,6 @@ def _columns(x: torch.Tensor, vectors: Sequence[int], d: int) -> torch.Tensor:
     if list(vectors) == list(range(vectors[0], vectors[-1] + 1)):
         return x[:, vectors[0] * d : (vectors[-1] + 1) * d]
     return torch.cat([x[:, v * d : (v + 1) * d] for v in vectors], 1)
-
-
-def _tidy(mixture: torch.Tensor, fold: int) -> pd.DataFrame:
-    heads, modes = mixture.shape
-    head, mode = np.divmod(np.arange(heads * modes), modes)
-    return pd.DataFrame({"fold": fold, "head": head, "mode": mode, "weight": mixture.double().numpy().ravel()})
 
 
 STORED = {"full": FINGERPRINT_MODES, "temporal": VECTORS, "positions": POSITIONS + len(POSITION_POOLS)}

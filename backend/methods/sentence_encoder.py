@@ -90,10 +90,9 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
 
 
 class SentenceEncoder:
-    """A frozen encoder, ready to embed.
+    """A frozen encoder, ready to embed; device 'auto' takes CUDA where there is one.
 
-    device : 'auto' takes CUDA where there is one.
-    dtype : of the matrix products, by default what the processor is best at; weights stay in float32.
+    ``dtype`` is that of the matrix products, by default the best of the processor; weights stay in float32.
     """
 
     def __init__(
@@ -154,6 +153,7 @@ class EmbeddingCache:
     def __init__(self, encoder: SentenceEncoder, key: EmbeddingKey, root: Path) -> None:
         self.encoder, self.key = encoder, key
         self.path = root / "embeddings" / encoder.proxy.key / key.benchmark / key.panel
+        self._array, self._done = self.path / "embeddings.npy", self.path / "done.npy"
         identity = {
             **{name: getattr(key, name) for name in ("benchmark", "panel", "texts", "rows")},
             **{name: getattr(encoder.recipe, name) for name in ("pooling", "normalise", "max_tokens")},
@@ -170,14 +170,6 @@ class EmbeddingCache:
             scratch = manifest.with_suffix(".partial")
             scratch.write_text(json.dumps(identity), "utf-8")
             scratch.replace(manifest)  # last, so that a torn beginning begins again
-
-    @property
-    def _array(self) -> Path:
-        return self.path / "embeddings.npy"
-
-    @property
-    def _done(self) -> Path:
-        return self.path / "done.npy"
 
     def complete(
         self, texts: Sequence[str], rows: Ints, progress: Callable[[int], object] | None = None, chunk: int = 512
