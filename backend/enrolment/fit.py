@@ -30,15 +30,7 @@ from backend.enrolment.held_out_answers import check_heads, of_members, of_state
 from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import (
-    artifact_folder,
-    enrolled_folder,
-    evaluation,
-    holds_models,
-    load_models,
-    load_probes,
-    load_stacks,
-)
+from backend.evaluations import artifacts
 from backend.evaluations.attribution import select_layers
 from backend.evaluations.controls import control_heads
 from backend.evaluations.corpus import Corpus, read_corpus
@@ -68,17 +60,9 @@ LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 
 def enrolment_of(
-    release: Release,
-    proxy: str,
-    view: View,
-    roster: str,
-    *,
-    refit: bool = False,
-    layer: int | None = None,
-    limit: int | None = None,
-    name: str | None = None,
-    method: str = methods.LDA_LIVE,
-) -> Enrolment:
+    release: Release, proxy: str, view: View, roster: str, *, refit: bool = False, layer: int | None = None, limit: int
+    | None = None, name: str | None = None, method: str = methods.LDA_LIVE,
+) -> Enrolment:  # fmt: skip
     """Enrolment of a roster of the release.
 
     proxy : that of the reader; several are joined by '+', and an encoder stands in its place.
@@ -93,8 +77,8 @@ def enrolment_of(
     by, read = PLACED if method in methods.ENCODED else (proxy.partition("+")[0], view)
     rows = slice_of(release, "agent500", by, read, roster, limit)
     identity = rows.store.identity()
-    rerun_command = evaluation(READER_PAPER, by, read, roster, limit)
-    folder = artifact_folder(READER_PAPER, by, read, roster, len(rows.prompt_ids))
+    rerun_command = artifacts.evaluation(READER_PAPER, by, read, roster, limit)
+    folder = artifacts.artifact_folder(READER_PAPER, by, read, roster, len(rows.prompt_ids))
     if identity is None:
         raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {rerun_command}")
     rows.check()
@@ -109,8 +93,8 @@ def enrolment_of(
         fitted = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
         heads: tuple[Head, ...] = (Head(fitted, (selected[None],)),)
     else:
-        folder = enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
-        rerun_command = evaluation(method, proxy, view, roster, limit)
+        folder = artifacts.enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
+        rerun_command = artifacts.evaluation(method, proxy, view, roster, limit)
         scores = load_conditions(folder, rerun_command)
         if method in methods.ONE_BLOCK:
             selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
@@ -163,7 +147,7 @@ def _heads(
 ) -> tuple[Head, ...]:  # fmt: skip
     """Heads of a method, a fold each: saved by its evaluation, or fitted again where it saved none."""
     if method in methods.EMBEDDED:
-        models, alone = load_models(folder, rerun_command), np.ones((CELLS, 1))
+        models, alone = artifacts.load_models(folder, rerun_command), np.ones((CELLS, 1))
         return tuple(Head(Ensemble((Member(embedded, (), models[fold]),), alone), (), fold) for fold in range(FOLDS))
     if methods.block_of(method) == methods.SEVERAL:
         return stacked_heads(folder, by, rerun_command)
@@ -171,7 +155,7 @@ def _heads(
         banks, blocks = (load_banks if method == methods.LDA_LIVE else load_ngram_banks)(folder, rerun_command)
         return tuple(Head(banks[fold], blocks, fold) for fold in range(FOLDS))
     if method == READER_PAPER:
-        probes = load_probes(folder, rerun_command)
+        probes = artifacts.load_probes(folder, rerun_command)
         return tuple(Head(probes[fold], (selected[fold],), fold) for fold in range(FOLDS))
     if methods.block_of(method) != methods.TEXT:
         return control_heads(method, rows, {fold: selected[fold] for fold in range(FOLDS)})
@@ -186,14 +170,14 @@ def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, .
 
     proxy : the one that traces are placed by; of the others the heads read as well.
     """
-    members, shares = load_stacks(folder, rerun_command)
+    members, shares = artifacts.load_stacks(folder, rerun_command)
     for member in members:
-        if member.reads.endswith(f":{TUNED}") and not holds_models(member.folder):
+        if member.reads.endswith(f":{TUNED}") and not artifacts.holds_models(member.folder):
             raise AtlasError(
                 f"Of {member.reads} only scores are kept in {member.folder.parent}, which is enough to stack them",
                 f"To train it again, which takes hours, remove that folder and run: {rerun_command}",
             )
-    models = [load_models(member.folder, rerun_command) for member in members]
+    models = [artifacts.load_models(member.folder, rerun_command) for member in members]
     own = tuple(sorted({layer for member in members if member.reads == proxy for layer in member.layers}))
     heads = []
     for fold in range(FOLDS):
@@ -249,22 +233,10 @@ def _lengths(release: Release, rows: Slice) -> dict[str, float]:
 
 
 def enrolment_of_traces(
-    traces: Sequence[Trace],
-    labels: Sequence[str],
-    reader: Reader,
-    *,
-    name: str,
-    proxy: str,
-    weights_hash: str,
-    view: View,
-    layer: int,
-    families: Mapping[str, str] | None = None,
-    data_hash: str | None = None,
-    blocks: tuple[int, ...] | None = None,
-    validated: bool = True,
-    method: str | None = None,
-    corpus: Corpus | None = None,
-) -> Enrolment:
+    traces: Sequence[Trace], labels: Sequence[str], reader: Reader, *, name: str, proxy: str, weights_hash: str, view:
+    View, layer: int, families: Mapping[str, str] | None = None, data_hash: str | None = None, blocks: tuple[int, ...] |
+    None = None, validated: bool = True, method: str | None = None, corpus: Corpus | None = None,
+) -> Enrolment:  # fmt: skip
     """Enrolment of labelled traces at given blocks: a head a prompt fold, calibrated on held-out prompts.
 
     With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.

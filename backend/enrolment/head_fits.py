@@ -15,30 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from backend.evaluations import readout_bank, readouts
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_bank import (
-    SETTINGS,
-    SHRINKAGE,
-    BankMembers,
-    fit_bank_members,
-    fit_words,
-    member_moments,
-    score_words,
-    serve_banks,
-)
-from backend.evaluations.readout_bank import WORDS as MEMBER
-from backend.evaluations.readouts import (
-    MODELS,
-    TRAINED,
-    Fused,
-    Load,
-    fit_discriminants,
-    fuse,
-    models_of,
-    score_alone,
-    scores_shape,
-    validation,
-)
+from backend.evaluations.readout_bank import SETTINGS, BankMembers
+from backend.evaluations.readouts import MODELS, TRAINED, Fused, Load, models_of, scores_shape
 from backend.methods.discriminant import DiscriminantBank, Moments, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.ngram_readouts import CodedGrams, GramReadout
@@ -59,7 +39,7 @@ STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer trac
 class Tuning:
     """What inner folds may choose of a fit; as rosters are fitted by default."""
 
-    shrinkage: float = SHRINKAGE  # of the discriminants
+    shrinkage: float = readout_bank.SHRINKAGE  # of the discriminants
     epochs: int = SETTINGS.epochs  # passes of the n-grams over their rows
 
 
@@ -101,7 +81,7 @@ class Fits:
     @cached_property
     def moments(self) -> dict[str, list[Moments]]:
         """Moments that discriminants are fitted to."""
-        return member_moments(*self._loads(), *self._labels)
+        return readout_bank.member_moments(*self._loads(), *self._labels)
 
     def fitted(self, method: str) -> dict[int, Any]:
         """Readout of every outer fold of a method that reads one block."""
@@ -129,18 +109,24 @@ class Fits:
     def banks(self, shrinkage: float) -> BankMembers:
         """Discriminants of all models with some shrinkage."""
         return self._once(
-            "banks", shrinkage, lambda: fit_bank_members(*self._loads(), *self._labels, shrinkage, self.moments)
+            "banks",
+            shrinkage,
+            lambda: readout_bank.fit_bank_members(*self._loads(), *self._labels, shrinkage, self.moments),
         )
 
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""
         counts, settings = self.corpus.counts(), replace(SETTINGS, epochs=epochs)
-        return self._once("words", epochs, lambda: dict(fit_words(counts, *self._labels, settings=settings)))
+        return self._once(
+            "words", epochs, lambda: dict(readout_bank.fit_words(counts, *self._labels, settings=settings))
+        )
 
     def word_scores(self, epochs: int) -> dict[str, Half]:
         """Their scores (SLOTS, n, C) under every condition."""
         counts, (_, folds, classes) = self.corpus.counts(), self._labels
-        return self._once("word scores", epochs, lambda: score_words(counts, folds, classes, self.words(epochs)))
+        return self._once(
+            "word scores", epochs, lambda: readout_bank.score_words(counts, folds, classes, self.words(epochs))
+        )
 
     def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
         """Scores (SLOTS, n, C) of a method's members under every condition."""
@@ -150,7 +136,7 @@ class Fits:
                 if part == LDA_LIVE:
                     scores.update(self.banks(tuning.shrinkage).scores[condition])
                 elif part == WORDS:
-                    scores[MEMBER] = self.word_scores(tuning.epochs)[condition]
+                    scores[readout_bank.WORDS] = self.word_scores(tuning.epochs)[condition]
                 else:
                     scores[part] = self.fitted_scores(part)[condition]
         return out
@@ -170,7 +156,7 @@ class Fits:
         """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
         with_words, (loads, width) = method == FUSED_LIVE, self._loads()
         served = {
-            tuning: serve_banks(
+            tuning: readout_bank.serve_banks(
                 loads, width, *self._labels, self.cells,
                 words=self.word_scores(tuning.epochs) if with_words else None,
                 bank_members=self.banks(tuning.shrinkage),
@@ -201,7 +187,7 @@ class Fits:
     def fused(self, method: str, tuning: Tuning) -> Fused:
         """A method's members weighed on validation rows of every outer fold."""
         scores = self.scores(method, tuning)
-        return fuse(scores, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(scores[CLEAN]))
+        return readouts.fuse(scores, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(scores[CLEAN]))
 
     def _heads(
         self, method: str, heads: Mapping[int, Head], score: Callable[[int, str, npt.NDArray[np.bool_]], Floats]
@@ -330,7 +316,7 @@ def inner_scores(
     members: Sequence[npt.NDArray[np.floating]], corpus: Corpus, cells: Ints, outer: int
 ) -> tuple[float, float]:
     """Accuracy and mean log score of a weighted sum of members (SLOTS, n, C) on the inner folds of an outer one."""
-    parts = [(slot, np.flatnonzero(corpus.folds == fold)) for slot, fold in validation(outer)]
+    parts = [(slot, np.flatnonzero(corpus.folds == fold)) for slot, fold in readouts.validation(outer)]
     labels, log_posteriors = [], []
     for (slot, rows), (other, fitted) in (parts, parts[::-1]):
         weighed = [np.asarray(member[other, fitted], dtype=np.float32) for member in members]
@@ -353,8 +339,8 @@ def _choose_shrinkage(fits: Fits, shrinkages: Sequence[float]) -> tuple[float, .
     found = {}
     for value in shrinkages:
         scores = np.full(scores_shape(len(corpus.labels), corpus.classes), np.nan, dtype=np.float16)
-        for model, readout in fit_discriminants(moments, value, range(FOLDS, len(MODELS))).items():
-            for slot, part in score_alone(load, corpus.folds, model, readout).items():
+        for model, readout in readouts.fit_discriminants(moments, value, range(FOLDS, len(MODELS))).items():
+            for slot, part in readouts.score_alone(load, corpus.folds, model, readout).items():
                 (fold,) = (fold for fold in MODELS[model] if models_of(fold)[slot] == model)
                 scores[slot, corpus.folds == fold] = part
         found[value] = _log_scores(scores, corpus)

@@ -275,13 +275,9 @@ def _selection(
 
 
 def _validation(
-    log_posteriors: dict[str, Floats],
-    folds: Ints,
-    families: list[str],
-    fingerprints: Floats,
-    method: str,
-    whole: Sequence[Floats],
-) -> pd.DataFrame:
+    log_posteriors: dict[str, Floats], folds: Ints, families: list[str], fingerprints: Floats, method: str, whole:
+    Sequence[Floats],
+) -> pd.DataFrame:  # fmt: skip
     """Validation of the audit on the balanced grid; see :func:`backend.evaluations.stages.audit.validate`."""
     frames: list[pd.DataFrame] = []
     refit, measured = refit_of(method, whole, folds)

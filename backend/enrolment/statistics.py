@@ -37,13 +37,9 @@ MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is computed, and t
 
 
 def fit_attachments(
-    log_posteriors: Mapping[str, Floating],
-    prompt_folds: Ints,
-    fingerprints: Mapping[str, Floating] | None = None,
-    domain: str = "enrolled",
-    *,
-    families: Sequence[str] | None = None,
-) -> dict[str, npt.NDArray[Any]]:
+    log_posteriors: Mapping[str, Floating], prompt_folds: Ints, fingerprints: Mapping[str, Floating] | None = None,
+    domain: str = "enrolled", *, families: Sequence[str] | None = None,
+) -> dict[str, npt.NDArray[Any]]:  # fmt: skip
     """Attachments of an enrolment: ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``.
 
     log_posteriors : by condition (C * P, C), out-of-fold, row = source * P + prompt; parts of a cut end in ``-CUT``.

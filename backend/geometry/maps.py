@@ -189,16 +189,9 @@ class Texts:
 
 
 def chart_of(
-    connection: duckdb.DuckDBPyConnection,
-    texts: Texts,
-    method: str,
-    proxy: str | None,
-    view: View,
-    roster: str,
-    benchmark: Benchmark,
-    layer: str = MODAL,
-    limit: int | None = None,
-) -> Chart:
+    connection: duckdb.DuckDBPyConnection, texts: Texts, method: str, proxy: str | None, view: View, roster: str,
+    benchmark: Benchmark, layer: str = MODAL, limit: int | None = None,
+) -> Chart:  # fmt: skip
     """Decide what a map is made of and check that it is there.
 
     ``proxy`` is a name, hub id or folder, by default the method's own; ``layer`` a block number or 'modal' (an encoder
@@ -254,13 +247,9 @@ def _last_block(proxy: str, rows: Slice) -> int:
 
 
 def make(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    chart: Chart,
-    *,
-    with_sweep: bool = False,
-    purity_settings: PuritySettings | None = None,
-) -> Float:
+    connection: duckdb.DuckDBPyConnection, release: Release, chart: Chart, *, with_sweep: bool = False, purity_settings:
+    PuritySettings | None = None,
+) -> Float:  # fmt: skip
     """Make one map and write its rows; its signatures (S, w) serve comparisons between domains."""
     rows = chart.rows
     if queries.sources(connection, chart.roster).empty:

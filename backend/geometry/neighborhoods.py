@@ -115,14 +115,9 @@ def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame
 
 
 def prompt_stability(
-    cosine: Float,
-    panels: Sequence[Float],
-    families: Sequence[str],
-    *,
-    k: int = TOP,
-    purity_k: int = 5,
-    min_members: int = MIN_MEMBERS,
-) -> pd.DataFrame:
+    cosine: Float, panels: Sequence[Float], families: Sequence[str], *, k: int = TOP, purity_k: int = 5, min_members:
+    int = MIN_MEMBERS,
+) -> pd.DataFrame:  # fmt: skip
     """How far disjoint panels of prompts reproduce the geometry (n, n) of all prompts.
 
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
@@ -176,13 +171,9 @@ def rank_rule(ranks: pd.DataFrame, *, within: int = TOP, share: float = SHARE) -
 
 
 def passing_pairs(
-    cosines: Mapping[str, Float],
-    sources: Sequence[str],
-    families: Sequence[str],
-    *,
-    within: int = TOP,
-    share: float = SHARE,
-) -> pd.DataFrame:
+    cosines: Mapping[str, Float], sources: Sequence[str], families: Sequence[str], *, within: int = TOP, share: float =
+    SHARE,
+) -> pd.DataFrame:  # fmt: skip
     """All pairs of different families that pass the rule, from cosines (n, n) by reader.
 
     Returns columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.

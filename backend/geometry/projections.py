@@ -106,15 +106,9 @@ def projection_frame(projection: Projection, sources: Sequence[str]) -> pd.DataF
 
 
 def joint_projection(
-    first: Float,
-    second: Float,
-    sources: Sequence[str],
-    domains: tuple[str, str],
-    *,
-    method: Method = "tsne",
-    dimensions: int = 3,
-    settings: ProjectionSettings | None = None,
-) -> pd.DataFrame:
+    first: Float, second: Float, sources: Sequence[str], domains: tuple[str, str], *, method: Method = "tsne",
+    dimensions: int = 3, settings: ProjectionSettings | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Two domains on one map, as they are and with each domain's mean removed, from signatures (n, w) in each.
 
     Returns 4 n rows of the table ``joint_projections``: variant, domain and those of :func:`projection_frame`.
@@ -228,15 +222,9 @@ def project_all(
 
 
 def sweep(
-    cosine: Float,
-    families: Sequence[str],
-    *,
-    seeds: Sequence[int] = SWEEP_SEEDS,
-    perplexities: Sequence[float] = SWEEP_PERPLEXITIES,
-    dimensions: int = 2,
-    settings: ProjectionSettings | None = None,
-    min_members: int = MIN_MEMBERS,
-) -> pd.DataFrame:
+    cosine: Float, families: Sequence[str], *, seeds: Sequence[int] = SWEEP_SEEDS, perplexities: Sequence[float] =
+    SWEEP_PERPLEXITIES, dimensions: int = 2, settings: ProjectionSettings | None = None, min_members: int = MIN_MEMBERS,
+) -> pd.DataFrame:  # fmt: skip
     """Does the map depend on its seed and perplexity? Every combination of the two is run.
 
     Returns rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in
@@ -326,13 +314,9 @@ def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def family_regions(
-    points: Float,
-    families: Sequence[str],
-    masses: Sequence[float] = MASSES,
-    *,
-    min_members: int = MIN_MEMBERS,
-    cells: int = CELLS,
-) -> pd.DataFrame:
+    points: Float, families: Sequence[str], masses: Sequence[float] = MASSES, *, min_members: int = MIN_MEMBERS, cells:
+    int = CELLS,
+) -> pd.DataFrame:  # fmt: skip
     """Outlines of where every large enough family is dense on a map (n, 2), from a grid of ``cells`` by ``cells``.
 
     Returns rows of the table ``density_regions``: family, mass, ring, x, y. Rings are closed; a family of several

@@ -157,13 +157,9 @@ class TrainedClassifier:
 
 @torch.inference_mode()
 def log_posteriors(
-    logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    tokenizer: Any,
-    texts: Sequence[str],
-    max_tokens: int,
-    device: torch.device,
-    batch: int = 64,
-) -> Floats:
+    logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], tokenizer: Any, texts: Sequence[str], max_tokens: int,
+    device: torch.device, batch: int = 64,
+) -> Floats:  # fmt: skip
     """Log-posteriors (n, C), float32, of texts; what is the same to the model is read once.
 
     ``logits`` takes token ids and mask, each (B, T), to logits (B, C); texts are cut at ``max_tokens``, special ones
@@ -191,18 +187,10 @@ def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list
 
 
 def fine_tune(
-    name_or_path: str,
-    texts: Sequence[str],
-    labels: Labels,
-    classes: int,
-    *,
-    settings: FinetuneSettings,
-    seed: int,
-    copies: Sequence[Sequence[str]] = (),
-    checkpoint: Path | None = None,
-    device: str | torch.device = "cpu",
-    progress: Callable[[int, int], None] | None = None,
-) -> TrainedClassifier:
+    name_or_path: str, texts: Sequence[str], labels: Labels, classes: int, *, settings: FinetuneSettings, seed: int,
+    copies: Sequence[Sequence[str]] = (), checkpoint: Path | None = None, device: str | torch.device = "cpu", progress:
+    Callable[[int, int], None] | None = None,
+) -> TrainedClassifier:  # fmt: skip
     """Train an encoder on texts, from its checkpoint where there is one.
 
     ``seed`` is that of the new layers, the order of texts and the dropout; a batch takes one of ``copies``, the same

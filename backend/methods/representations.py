@@ -47,15 +47,9 @@ class TemporalEvidence:
 
 
 def temporal_evidence(
-    rows: Rows,
-    labels: Labels,
-    folds: Labels,
-    classes: int,
-    methods: Collection[str] = (*REPRESENTATIONS, *MIXTURES),
-    *,
-    settings: ProbeSettings | None = None,
-    progress: Callable[[str], object] | None = None,
-) -> TemporalEvidence:
+    rows: Rows, labels: Labels, folds: Labels, classes: int, methods: Collection[str] = (*REPRESENTATIONS, *MIXTURES),
+    *, settings: ProbeSettings | None = None, progress: Callable[[str], object] | None = None,
+) -> TemporalEvidence:  # fmt: skip
     """Fit every control in every outer fold; rows are standardised once a fold for all of them.
 
     rows : (n, 10 * d) eight modes, maximum and final state of one block.
