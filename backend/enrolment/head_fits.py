@@ -81,7 +81,8 @@ class Fits:
     @cached_property
     def moments(self) -> dict[str, list[Moments]]:
         """Moments that discriminants are fitted to."""
-        return readout_bank.member_moments(*self._loads(), *self._labels)
+        loads, width = self._loads()
+        return readout_bank.member_moments(loads, width, *self._labels)
 
     def fitted(self, method: str) -> dict[int, Any]:
         """Readout of every outer fold of a method that reads one block."""
@@ -108,11 +109,9 @@ class Fits:
 
     def banks(self, shrinkage: float) -> BankMembers:
         """Discriminants of all models with some shrinkage."""
-        return self._once(
-            "banks",
-            shrinkage,
-            lambda: readout_bank.fit_bank_members(*self._loads(), *self._labels, shrinkage, self.moments),
-        )
+        loads, width = self._loads()
+        fit = readout_bank.fit_bank_members
+        return self._once("banks", shrinkage, lambda: fit(loads, width, *self._labels, shrinkage, self.moments))
 
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""

@@ -200,8 +200,8 @@ def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answe
         log_posteriors[unseen] = score_rows(head, unseen)[0]
     identity = rows.store.identity()
     source, score, lead = answered(log_posteriors, groups)
-    facts = {"benchmark": "agent500", "roster": roster, "reader": enrolment.reader, "data_hash": release.manifest_hash}
-    facts |= {"engine": identity.engine if identity else None, "host": host()}
+    facts: dict[str, Any] = {"benchmark": "agent500", "roster": roster, "reader": enrolment.reader}
+    facts |= {"data_hash": release.manifest_hash, "engine": identity.engine if identity else None, "host": host()}
     facts |= {"code_version": code_version(), "command": portable(command_line())}
     return Answers(enrolment.name, enrolment.sha256, k, GROUPING_SEEDS[0], groups.truth, source, score, lead, facts)
 

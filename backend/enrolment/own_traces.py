@@ -265,9 +265,12 @@ def _selection(
     """Inner accuracies and the chosen blocks; a block that was asked for is taken everywhere."""
     if len(candidates) > 1:
         with stage_bar("Selecting the block", len(candidates), "blocks") as bar:
-            scores = scan_layers(
-                load, candidates, found.labels, found.folds, len(found.sources), progress=lambda _: bar.update()
-            )
+
+            def scanned(_: int) -> None:
+                bar.update()
+
+            classes = len(found.sources)
+            scores = scan_layers(load, candidates, found.labels, found.folds, classes, progress=scanned)
         return scores, select_layers(scores)
     outer = pd.array([*range(FOLDS), pd.NA], dtype="Int64")
     chosen = pd.DataFrame({"outer_fold": outer, "layer": [candidates[0]] * (FOLDS + 1)})

@@ -128,8 +128,7 @@ def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -
 def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Numbers with 12 bits of mantissa: one part in 8,000 off at most, in the same order, and packed smaller."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    rounded: npt.NDArray[np.float32] = ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
-    return rounded
+    return ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
 
 
 def stop_rules(

@@ -245,8 +245,7 @@ def sweep(
 
 def map_distances(coordinates: Float) -> Float:
     """Euclidean distances between points, shape (n, n)."""
-    distances: Float = squareform(pdist(coordinates))
-    return distances
+    return squareform(pdist(coordinates))
 
 
 def _map_order(coordinates: Float) -> Index:

@@ -42,8 +42,7 @@ class PuritySettings:
 def eligible_sources(families: Sequence[str], min_members: int = MIN_MEMBERS) -> npt.NDArray[np.bool_]:
     """Mark the sources (n,) of families with at least ``min_members`` members."""
     _, codes, counts = np.unique(np.asarray(families), return_inverse=True, return_counts=True)
-    marked: npt.NDArray[np.bool_] = counts[codes] >= min_members
-    return marked
+    return counts[codes] >= min_members
 
 
 def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) -> float:

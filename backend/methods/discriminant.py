@@ -119,13 +119,11 @@ class LinearReadout(Arrays):
     def scores(self, rows: Rows) -> Floats:
         """Unnormalised scores (n, C) of rows (n, D)."""
         moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
-        out: Floats = moved @ self.weight + self.bias
-        return out
+        return moved @ self.weight + self.bias
 
     def log_posterior(self, rows: Rows) -> Floats:
         """Log-posteriors (n, C), float32, of rows (n, D)."""
-        out: Floats = log_softmax(self.scores(rows), axis=1)
-        return out
+        return log_softmax(self.scores(rows), axis=1)
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
@@ -199,8 +197,7 @@ class DiscriminantBank(Arrays):
         logits = np.zeros((len(standard), self.bias.shape[1]), dtype=wide.dtype)
         for member, (head, bias) in enumerate(zip(self.heads, self.bias, strict=True)):
             logits += self.shares[cells, member].astype(wide.dtype)[:, None] * (standard @ head + bias)
-        out: Floats = log_softmax(logits, axis=1)
-        return out
+        return log_softmax(logits, axis=1)
 
     def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
         """Direction (D,) in standardised coordinates, and constant, whose sum is the log-odds of two sources."""
@@ -293,8 +290,7 @@ class NgramBank:
         """Log-posteriors (n, C) of rows (n, D), and counts by :func:`backend.methods.ngrams.counts_of`."""
         states = self.bank.log_posterior(rows, cells)
         share = self.word_shares[cells].astype(states.dtype)
-        out: Floats = log_softmax(states + share[:, None] * self.words.log_posterior(counts), axis=1)
-        return out
+        return log_softmax(states + share[:, None] * self.words.log_posterior(counts), axis=1)
 
     def odds(self, cell: int, source: int, rival: int) -> tuple[Doubles, float]:
         """The bank's part of the log-odds: direction (D,) in standardised coordinates, and constant."""

@@ -172,8 +172,7 @@ class Head:
         """
         features = rows if isinstance(self.probe, NgramBank) else (rows,)
         by_cell = isinstance(self.probe, DiscriminantBank | NgramBank | Ensemble)
-        out: Floats = self.probe.log_posterior(*features, *((cells,) if by_cell else ()))
-        return out
+        return self.probe.log_posterior(*features, *((cells,) if by_cell else ()))
 
     @property
     def standardiser(self) -> tuple[Floats, Floats] | None:

@@ -147,13 +147,11 @@ def within_families(log_posteriors: Floats, experts: Floats, families: Ints) -> 
     place = np.empty_like(order)
     place[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     apart = _mass(log_posteriors[:, order], starts) - _mass(experts[:, order], starts)
-    out: Floats = (experts + apart[:, place]).astype(np.float32, copy=False)
-    return out
+    return (experts + apart[:, place]).astype(np.float32, copy=False)
 
 
 def _mass(scores: Floats, starts: Ints) -> Floats:
     """Logarithm of the summed exponentials of every run of columns, (n, runs)."""
     highest = np.maximum.reduceat(scores, starts, axis=1)
     runs = np.diff(starts, append=scores.shape[1])
-    out: Floats = highest + np.log(np.add.reduceat(np.exp(scores - np.repeat(highest, runs, axis=1)), starts, axis=1))
-    return out
+    return highest + np.log(np.add.reduceat(np.exp(scores - np.repeat(highest, runs, axis=1)), starts, axis=1))

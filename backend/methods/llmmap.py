@@ -123,8 +123,7 @@ class LLMmapModel:
         for low in range(0, len(pairs), chunk):
             x = torch.from_numpy((pairs[low : low + chunk] - self.mean) / self.scale).to(device)
             parts.append(torch.log_softmax(self.head(x), -1).cpu().numpy())
-        out: Floats = np.concatenate(parts)
-        return out
+        return np.concatenate(parts)
 
 
 def fit_llmmap(

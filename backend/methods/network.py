@@ -124,8 +124,7 @@ def fit_network(
 
 
 def _gelu(x: Doubles) -> Doubles:
-    out: Doubles = x * ndtr(x)
-    return out
+    return x * ndtr(x)
 
 
 def _standard(rows: Rows, mean: Floats, scale: Floats) -> torch.Tensor:

@@ -59,8 +59,7 @@ class NgramReadout(Arrays):
 
     def log_posterior(self, counts: Counts) -> Floats:
         """Log-posteriors (n, C), float32, of counts (n, buckets)."""
-        out: Floats = log_softmax(self.scores(counts), axis=1)
-        return out
+        return log_softmax(self.scores(counts), axis=1)
 
 
 @dataclass(frozen=True)

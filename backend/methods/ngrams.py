@@ -55,8 +55,7 @@ def over_characters(length: int, starts: npt.NDArray[Any], stops: npt.NDArray[An
     each = values / (stops - starts)
     np.add.at(edges, starts, each)
     np.add.at(edges, stops, -each)
-    out: Doubles = np.cumsum(edges)[:-1]
-    return out
+    return np.cumsum(edges)[:-1]
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ class LinearProbe(Arrays):
         """Log-posteriors (n, C), float32, of fingerprints (n, D)."""
         x = torch.from_numpy((fingerprints.astype(np.float32) - self.mean) / self.scale)
         logits = torch.addmm(torch.from_numpy(self.bias), x, torch.from_numpy(self.weight))
-        out: Floats = torch.log_softmax(logits, -1).numpy()
-        return out
+        return torch.log_softmax(logits, -1).numpy()
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""

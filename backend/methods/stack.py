@@ -42,8 +42,7 @@ class Stack:
         out = np.zeros(members[0].shape, dtype=np.float32)
         for number, member in enumerate(members):
             out += self.weights[cells, number].astype(np.float32)[:, None] * member
-        fused: Floats = log_softmax(out, axis=1)
-        return fused
+        return log_softmax(out, axis=1)
 
 
 def fit_stack(members: Sequence[Floats], truth: Ints, cells: Ints, cell_count: int, pull: float = 200.0) -> Stack:
