@@ -176,10 +176,7 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
 
 
 def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
-    """An enrolment by name or file; without a name the preferred one of those that know the claimed source.
-
-    A file of the data folder comes first, then any other file, then what :func:`named` finds.
-    """
+    """An enrolment by its file in the data folder, any other file, or a name; else as :meth:`Ecosystems.enrolment`."""
     from backend.enrolment.files import enrolments, load_enrolment  # imports torch, which takes seconds
 
     data = data_folder or default_data_folder()

@@ -21,7 +21,7 @@ from backend.methods.fine_tuning import TUNED, TunedEncoder
 from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
 from backend.methods.ngrams import BITS, GRAMS, SETTINGS, counted
 from backend.methods.probe import LinearProbe
-from backend.methods.readout import Arrays
+from backend.methods.readout import Arrays, inside
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.stack import CELLS
 from backend.spectral import FINGERPRINT_MODES
@@ -32,20 +32,17 @@ SIZE_LIMIT = 2_000_000  # bytes of a published file; beyond, weights of probes a
 _REMEDY = "Make it again, or take another one from the data folder"
 
 
-def rounded(enrolment: Enrolment) -> Enrolment:
-    """The same enrolment with weights that half precision holds exactly, so that file and memory agree."""
+def as_stored(enrolment: Enrolment) -> Enrolment:
+    """The content of a file: weights of probes in half precision where single precision would take more than 2 MB."""
+    if not _halved(enrolment):
+        return enrolment
 
-    def single(head: Head) -> Head:
+    def half(head: Head) -> Head:
         if not isinstance(head.probe, LinearProbe):
             return head
         return replace(head, probe=replace(head.probe, weight=head.probe.weight.astype(np.float16).astype(np.float32)))
 
-    return replace(enrolment, heads=tuple(map(single, enrolment.heads)))
-
-
-def as_stored(enrolment: Enrolment) -> Enrolment:
-    """What a file will hold: weights of probes in half precision where single precision would take more than 2 MB."""
-    return rounded(enrolment) if _halved(enrolment) else enrolment
+    return replace(enrolment, heads=tuple(map(half, enrolment.heads)))
 
 
 def _halved(enrolment: Enrolment) -> bool:
@@ -94,7 +91,7 @@ def load_enrolment(path: Path) -> Enrolment:
             prompts=arrays["prompts"].astype(np.uint64),
             folds=arrays["folds"].astype(np.int16),
             facts=dict(text["facts"]),
-            attachments={n.removeprefix("attached."): a for n, a in arrays.items() if n.startswith("attached.")},
+            attachments=inside(arrays, "attached."),
             landing=None if text.get("landing") is None else int(text["landing"]),
             width=None if text.get("width") is None else int(text["width"]),
         )
@@ -132,8 +129,7 @@ def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, entry: Mapping[st
         shares = _typed(arrays, f"{start}word_shares", np.float64)
         return Head(NgramBank(bank, words, shares), layers, fold)
     if kind == "ensemble":
-        own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-        return Head(Ensemble.of(entry["members"], own), layers, fold)
+        return Head(Ensemble.of(entry["members"], inside(arrays, start)), layers, fold)
     if kind != "ngrams":
         raise ValueError(f"a head is a {str(kind)[:20]}")
     known = [method for method in SETTINGS if counted(method) == entry["counts"]]
@@ -165,8 +161,8 @@ def _check(enrolment: Enrolment) -> None:
     numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
     for head in enrolment.heads:
         if isinstance(model := head.probe, CodedNgrams):
-            f, found = len(model.columns), [model.columns.shape, model.idf.shape, model.codes.shape, model.step.shape]
-            if [*found, model.bias.shape] != [(f,), (f,), (2, f, c), (), (c,)]:
+            f, parts = len(model.columns), (model.columns, model.idf, model.codes, model.step, model.bias)
+            if [part.shape for part in parts] != [(f,), (f,), (2, f, c), (), (c,)]:
                 raise ValueError("a classifier of n-grams has the wrong shape")
             _check_columns(model.columns, model.settings.buckets)
             numbers += [model.idf, model.step, model.bias]
@@ -196,22 +192,21 @@ def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[
         raise ValueError("a probe has the wrong shape")
     width = enrolment.hidden_size * len(enrolment.form.vectors) * len(head.layers)
     numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
+    needed: list[tuple[int, ...]] = [(width,), (width,)]
     if isinstance(probe, LinearProbe):
-        shapes: list[tuple[int, ...]] = [probe.weight.shape, probe.bias.shape]
-        needed: list[tuple[int, ...]] = [(width, c), (c,)]
+        needed += [(width, c), (c,)]
     else:
         members, rank = probe.steps.shape
-        shapes = [probe.codes.shape, probe.steps.shape, probe.weight.shape, probe.bias.shape, probe.shares.shape]
-        needed = [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
+        needed += [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
         numbers += [probe.steps, probe.shares]
-    if [probe.mean.shape, probe.scale.shape, *shapes] != [(width,), (width,), *needed]:
+    if [array.shape for array in probe.to_arrays().values()] != needed:
         raise ValueError("a probe has the wrong shape")
     if (probe.scale <= 0).any():
         raise ValueError("it holds numbers that are not finite")
     if isinstance(head.probe, NgramBank):
         words, f = head.probe.words, len(head.probe.words.columns)
-        shapes = [words.idf.shape, words.codes.shape, words.steps.shape, words.bias.shape, head.probe.word_shares.shape]
-        if shapes != [(f,), (f, c), (f,), (c,), (CELLS,)]:
+        arrays = (words.idf, words.codes, words.steps, words.bias, head.probe.word_shares)
+        if [array.shape for array in arrays] != [(f,), (f, c), (f,), (c,), (CELLS,)]:
             raise ValueError("a classifier of n-grams has the wrong shape")
         _check_columns(words.columns, 1 << BITS)
         numbers += [words.idf, words.steps, words.bias, head.probe.word_shares]

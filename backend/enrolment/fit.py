@@ -166,10 +166,7 @@ def _heads(
 
 
 def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, ...]:
-    """Heads of a stacked reader, a fold each, out of the members and weights of its evaluation.
-
-    proxy : the one that traces are placed by; of the others the heads read as well.
-    """
+    """Heads of a stacked reader, a fold each; of the ``proxy`` that traces are placed by, layers are the heads' own."""
     members, shares = artifacts.load_stacks(folder, rerun_command)
     for member in members:
         if member.reads.endswith(f":{TUNED}") and not artifacts.holds_models(member.folder):
@@ -333,10 +330,7 @@ def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int
 def refit_of(
     method: str, arrays: Sequence[npt.NDArray[np.floating]], folds: npt.NDArray[np.intp]
 ) -> tuple[Rediscriminated | None, tuple[str, ...]]:
-    """Refits a method without some sources, None for the paper's probe; and the parts of its validation.
-
-    arrays : each (C * P, 2 d), whole responses at the blocks that discriminants read.
-    """
+    """Refits a method by whole responses, (C * P, 2 d) a block, None for the paper's probe; parts of its validation."""
     if method == methods.LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS
     return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")

@@ -109,9 +109,12 @@ class Fits:
 
     def banks(self, shrinkage: float) -> BankMembers:
         """Discriminants of all models with some shrinkage."""
-        loads, width = self._loads()
-        fit = readout_bank.fit_bank_members
-        return self._once("banks", shrinkage, lambda: fit(loads, width, *self._labels, shrinkage, self.moments))
+
+        def fit() -> BankMembers:
+            loads, width = self._loads()
+            return readout_bank.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
+
+        return self._once("banks", shrinkage, fit)
 
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""

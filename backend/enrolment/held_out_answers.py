@@ -181,10 +181,7 @@ def fills_groups(enrolment: Enrolment, k: int = BUDGET) -> bool:
 
 
 def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answers:
-    """Answers of an enrolment of a roster to the groups of the first grouping seed, from stored fingerprints.
-
-    Raises AtlasError if fingerprints are missing, or a fold does not hold so many prompts.
-    """
+    """Answers of a roster's enrolment to the first grouping, from stored fingerprints; AtlasError where these miss."""
     roster = str(enrolment.facts["roster"])
     if not fills_groups(enrolment, k):
         raise AtlasError(f"The folds of '{enrolment.name}' do not all hold {k} prompts", "Give a smaller --k")
@@ -222,10 +219,7 @@ def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
 
 
 def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, seed: int = DRAW) -> list[Case]:
-    """Some groups with their traces, out of the records that were enrolled (Agent500).
-
-    Raises AtlasError if the answers are of another enrolment, or the heads have seen these records in other folds.
-    """
+    """Some groups with their traces, out of the records (Agent500) that were enrolled; AtlasError for any others."""
     folds, sources = fold_of_prompts(records.prompt_ids), enrolment.sources
     groups = grouping(len(sources), folds, answers.k, answers.seed)
     if answers.sha256 != enrolment.sha256 or not np.array_equal(answers.truth, groups.truth):

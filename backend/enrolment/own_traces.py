@@ -103,10 +103,7 @@ def slug(name: str) -> str:
 def options_for(
     name: str, proxy: str = DEFAULT_PROXY, view: str = "ur", *, layer: int | None = None, method: str = AUTO
 ) -> EnrolOptions:
-    """Options of an enrolment by a proxy of the registry.
-
-    Raises AtlasError for a name, view or method that cannot be, or a proxy without weights here.
-    """
+    """Options of an enrolment by a proxy of the registry; AtlasError for what cannot be, or missing weights."""
     check_name(name)
     if method not in (AUTO, *OF_TRACES):
         choices = ", ".join((AUTO, *OF_TRACES))

@@ -21,13 +21,13 @@ from backend.inference.calibration import (
     budgets_of,
     fit_calibration,
     held_out_groups,
-)  # fmt: skip
+)
 from backend.inference.domain_shift import PART as PROMPTS
 from backend.inference.domain_shift import fit_domain, fit_prompt_reference
 from backend.inference.sequential_stop import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
 from backend.inference.unknown_source import UnknownReference, fit_unknown, group_means
 from backend.inference.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions
-from backend.methods.readout import Ints
+from backend.methods.readout import Ints, inside
 from backend.methods.readout import Rows as Floating
 from backend.protocol import CLEAN, SPLIT_SEED, budget_groups, grid_rows
 
@@ -83,13 +83,8 @@ def measured_attachments(
     For an enrolment whose evaluation is gone. A budget that does not fit into a fold has the bounds of the largest that
     does, and groups from all folds for the p values.
     """
-    parts: dict[str, dict[str, npt.NDArray[Any]]] = {"calibration": {}, "unknown": {}}
-    for name, array in attachments.items():
-        part, _, key = name.partition(".")
-        if part in parts:
-            parts[part][key] = array
-    calibration = Calibration.from_arrays(parts["calibration"])
-    unknown = replace(UnknownReference.from_arrays(parts["unknown"]), realised=None)
+    calibration = Calibration.from_arrays(inside(attachments, "calibration."))
+    unknown = replace(UnknownReference.from_arrays(inside(attachments, "unknown.")), realised=None)
     family = np.unique(families, return_inverse=True)[1]
     pairs: list[list[tuple[float, float]]] = []
     realised: list[npt.NDArray[np.float64]] = []
@@ -116,10 +111,7 @@ def measured_attachments(
 
 
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
-    """Part ``prompts`` of an enrolment from prompts, which may repeat, and folds (P,); empty where these are too few.
-
-    No text is saved (:class:`backend.inference.domain_shift.PromptReference`).
-    """
+    """Part ``prompts`` from prompts, which may repeat, and folds (P,), without text; empty where these are too few."""
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
     reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
     return {} if reference is None else attached({PROMPTS: reference})
@@ -131,9 +123,7 @@ def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
 
 
-def stop_rules(
-    log_posteriors: Floating, prompt_folds: Ints, calibration: Calibration
-) -> dict[str, npt.NDArray[np.generic]]:
+def stop_rules(log_posteriors: Floating, prompt_folds: Ints, calibration: Calibration) -> dict[str, npt.NDArray[Any]]:
     """Stop rules of every level on sessions of all folds."""
     classes, folds = log_posteriors.shape[1], [int(fold) for fold in np.unique(prompt_folds)]
     sessions = fold_sessions(prompt_folds, folds, classes, SESSION_ORDERS, SPLIT_SEED)

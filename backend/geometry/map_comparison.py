@@ -139,10 +139,7 @@ def candidate_ranks(
 
 
 def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Ranks of the paper's pairs under its eight proxies in view r, as :func:`candidate_ranks`; empty without files.
-
-    The role is 'published-main' or 'published-full'.
-    """
+    """Ranks of the paper's pairs under its eight proxies in view r, as 'published-main' or 'published-full', if any."""
     path = root / PUBLISHED_RANKS
     if not path.is_file():
         return pd.DataFrame(columns=RANK_COLUMNS)

@@ -56,14 +56,11 @@ def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 
 
 def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
-    """Every ordered pair as a row of the table ``neighbors``: source, neighbor, rank, cosine, percentile.
-
-    percentile is the share of all pairs of sources that are less similar. Sources in roster order, neighbours by rank.
-    """
+    """Rows of ``neighbors``, by rank: source, neighbor, rank, cosine, percentile (share of pairs less similar)."""
     order = neighbor_order(cosine)
     names = np.asarray(sources, dtype=object)
     values = np.take_along_axis(cosine, order, axis=1).ravel()
-    pairs = np.sort(upper_triangle(cosine))
+    pairs = np.sort(cosine[np.triu_indices(len(cosine), 1)])
     return pd.DataFrame(
         {
             "source": np.repeat(names, len(names) - 1),
@@ -84,14 +81,9 @@ def top_k_jaccard(first: Index, second: Index, k: int = TOP) -> Float:
     return overlap
 
 
-def upper_triangle(matrix: Float) -> Float:
-    """Values of all pairs, without the diagonal: shape (n (n - 1) / 2,)."""
-    return matrix[np.triu_indices(len(matrix), 1)]
-
-
 def distance_spearman(first: Float, second: Float) -> float:
     """Spearman correlation of two geometries (n, n) over all pairs; NaN where one of them is constant."""
-    a, b = upper_triangle(first), upper_triangle(second)
+    a, b = (matrix[np.triu_indices(len(matrix), 1)] for matrix in (first, second))
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(spearmanr(a, b).statistic)
@@ -101,8 +93,7 @@ def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame
     """Agreement of every two readers on the same sources, from cosines (n, n) by reader.
 
     Returns rows of the table ``reader_agreement``: reader, other (a pair once, in alphabetical order), metric, value.
-    Metrics are spearman over all pairs of sources, absent where a geometry is constant, and jaccard_10, the mean
-    overlap of the k nearest (n - 1 on a smaller roster, under the same name).
+    Metrics are spearman, absent where a geometry is constant, and jaccard_10 of the k nearest (n - 1 at most).
     """
     orders = {reader: neighbor_order(cosine) for reader, cosine in cosines.items()}
     rows = []
@@ -121,9 +112,8 @@ def prompt_stability(
     """How far disjoint panels of prompts reproduce the geometry (n, n) of all prompts.
 
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
-    full panel, purity_5 of the panel itself), value. Neighbourhoods fall to n - 1 on a smaller roster, under the same
-    names. What is not defined is absent: purity where no family is large enough, the correlation of a constant
-    geometry.
+    full panel, purity_5 of the panel itself), value. Neighbourhoods fall to n - 1 on a smaller roster; what is not
+    defined is absent.
     """
     full = neighbor_order(cosine)
     size = full.shape[1]
@@ -174,10 +164,7 @@ def passing_pairs(
     cosines: Mapping[str, Float], sources: Sequence[str], families: Sequence[str], *, within: int = TOP, share: float =
     SHARE,
 ) -> pd.DataFrame:  # fmt: skip
-    """All pairs of different families that pass the rule, from cosines (n, n) by reader.
-
-    Returns columns of :func:`rank_rule`; most readers first, then the smallest median, then roster order.
-    """
+    """Pairs of different families that pass, as :func:`rank_rule`: by readers, median, then roster order."""
     first, second = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))
     stacked: npt.NDArray[np.int64] = np.stack([mutual_ranks(cosine)[first, second] for cosine in cosines.values()])
     near, median = (stacked <= within).sum(axis=0), np.median(stacked, axis=0)

@@ -72,26 +72,20 @@ def project(cosine: Float, method: Method, dimensions: int, settings: Projection
     """
     settings = settings or ProjectionSettings()
     if len(cosine) < MIN_SOURCES:
-        raise AtlasError(
-            f"A map needs at least {MIN_SOURCES} sources, got {len(cosine)}", "Enroll more sources or choose a roster"
-        )
+        problem = f"A map needs at least {MIN_SOURCES} sources, got {len(cosine)}"
+        raise AtlasError(problem, "Enroll more sources or choose a roster")
     if dimensions not in DIMENSIONS:
         raise ValueError(f"dimensions must be 2 or 3, got {dimensions}")
-    if method == "tsne":
-        raw, used = _tsne(cosine, dimensions, settings)
-    elif method == "umap":
-        raw, used = _umap(cosine, dimensions, settings)
-    else:
+    if method == "pca":
         raw, used = _pca(cosine, dimensions)
+    else:
+        raw, used = (_tsne if method == "tsne" else _umap)(cosine, dimensions, settings)
     coordinates, scale = unit_box(raw)
     return Projection(method, coordinates, {**used, "metric": "cosine", "scale": scale})
 
 
 def unit_box(points: Float) -> tuple[Float, float]:
-    """Move and scale points into -1..1 by one factor, so that shapes stay and methods can be compared.
-
-    Returns the coordinates and the length of one unit of the box, 0 when all points coincide.
-    """
+    """Move and scale points into -1..1 by one factor; also the length of one unit, 0 when all points coincide."""
     low, high = points.min(axis=0), points.max(axis=0)
     scale = float((high - low).max() / 2)
     centred = points - (low + high) / 2
@@ -109,10 +103,7 @@ def joint_projection(
     first: Float, second: Float, sources: Sequence[str], domains: tuple[str, str], *, method: Method = "tsne",
     dimensions: int = 3, settings: ProjectionSettings | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Two domains on one map, as they are and with each domain's mean removed, from signatures (n, w) in each.
-
-    Returns 4 n rows of the table ``joint_projections``: variant, domain and those of :func:`projection_frame`.
-    """
+    """Two domains (n, w) on one map, raw and centred: 4 n rows of the table ``joint_projections``."""
     frames = []
     for space in SPACES:
         cosine = cosine_similarity(joint_signatures(first, second, space))
@@ -136,16 +127,9 @@ def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple
         metric="precomputed", init="random", method="exact", random_state=settings.seed,
     )  # fmt: skip
     points = model.fit_transform(cosine_distance(cosine)).astype(np.float64)
-    used = {
-        "algorithm": "exact",
-        "init": "random",
-        "iterations": settings.iterations,
-        "kl_divergence": round(float(model.kl_divergence_), 6),
-        "learning_rate": round(rate, 6),
-        "perplexity": perplexity,
-        "seed": settings.seed,
-    }
-    return points, used
+    used = {"algorithm": "exact", "init": "random", "iterations": settings.iterations, "perplexity": perplexity}
+    used |= {"kl_divergence": round(float(model.kl_divergence_), 6), "learning_rate": round(rate, 6)}
+    return points, used | {"seed": settings.seed}
 
 
 def _umap(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:
@@ -182,10 +166,7 @@ def _pca(cosine: Float, dimensions: int) -> tuple[Float, dict[str, Any]]:
 
 
 def trustworthiness(cosine: Float, coordinates: Float, k: int) -> float:
-    """Are the neighbours on the map neighbours in the original space? 1 when all are.
-
-    Venna and Kaski's measure: points among the k nearest on the map, k < n / 2, are charged with their rank beyond k.
-    """
+    """Venna and Kaski's measure: 1 when all of the k < n / 2 nearest on the map are neighbours in the original."""
     n = len(cosine)
     if not 1 <= k < n / 2:
         raise ValueError(f"k must be at least 1 and below {n / 2}, got {k}")
@@ -200,11 +181,7 @@ def neighborhood_overlap(cosine: Float, coordinates: Float, k: int) -> float:
 
 
 def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
-    """Quality of a projection as rows of the table ``projection_quality``.
-
-    Metrics are trustworthiness_5, trustworthiness_10 and knn_jaccard_10; ``k`` in the JSON settings is the
-    neighbourhood in use, smaller than the name says on a small roster.
-    """
+    """Rows of ``projection_quality``; ``k`` in the JSON settings is the neighbourhood in use on a small roster."""
     return _quality_rows(projection, _qualities(cosine, projection.coordinates))
 
 
@@ -225,11 +202,7 @@ def sweep(
     cosine: Float, families: Sequence[str], *, seeds: Sequence[int] = SWEEP_SEEDS, perplexities: Sequence[float] =
     SWEEP_PERPLEXITIES, dimensions: int = 2, settings: ProjectionSettings | None = None, min_members: int = MIN_MEMBERS,
 ) -> pd.DataFrame:  # fmt: skip
-    """Does the map depend on its seed and perplexity? Every combination of the two is run.
-
-    Returns rows of the table ``projection_quality`` under the method 'tsne-sweep'; seed and perplexity stand in
-    settings. With the metrics of :func:`quality_frame` comes family_purity_5: purity@5 among the points.
-    """
+    """A map by every seed and perplexity: rows of ``projection_quality`` with purity@5 of the points."""
     base = settings or ProjectionSettings()
     frames = []
     for seed, perplexity in product(seeds, perplexities):
@@ -264,11 +237,10 @@ def _qualities(cosine: Float, coordinates: Float) -> list[tuple[str, float, int]
 
 
 def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]) -> pd.DataFrame:
-    kind = projection.method, projection.dimensions
-    frame = [
-        (*kind, name, value, json.dumps({**projection.settings, "k": k}, sort_keys=True)) for name, value, k in rows
-    ]
-    return pd.DataFrame(frame, columns=["method", "dimensions", "metric", "value", "settings"])
+    frame = pd.DataFrame(rows, columns=["metric", "value", "k"])
+    frame["settings"] = [json.dumps({**projection.settings, "k": k}, sort_keys=True) for _, _, k in rows]
+    frame = frame.assign(method=projection.method, dimensions=projection.dimensions)
+    return frame[["method", "dimensions", "metric", "value", "settings"]]
 
 
 NEAR = 3  # Third nearest: how far a point is dense, itself counted, and, itself apart, how wide a kernel is
@@ -281,10 +253,9 @@ DECIMALS = 4
 def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
     """Group the points of a map (n, 2) or (n, 3) by density.
 
-    Leaves of the cluster tree are taken, not its most lasting branches: two continents of nearly all points, which some
-    maps have, would show less than what lies on them. A cluster has at least as many points as a family whose purity is
-    averaged. Returns cluster (n,) from 0, the largest first (ties to the one whose first point comes first), -1 in
-    none; and strength (n,), how firmly a point belongs, 0 to 1.
+    Leaves of the cluster tree are taken: two continents of nearly all points would show less than what lies on them. A
+    cluster has at least as many points as a family whose purity is averaged. Returns cluster (n,) from 0, the largest
+    first (ties to the first point), -1 in none; and strength (n,), how firmly a point belongs, 0 to 1.
     """
     n = len(points)
     if n < MIN_MEMBERS:
@@ -298,10 +269,7 @@ def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
 
 
 def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
-    """Clusters on every map of a reader, from rows of the table ``projections``.
-
-    Returns rows of the table ``clusters``: method, dimensions, source, cluster (missing where it is in none), strength.
-    """
+    """Rows of ``clusters`` (cluster missing where it is in none) from rows of the table ``projections`` of a reader."""
     frames = []
     for _, part in points.groupby(["method", "dimensions"], sort=False):
         axes = list(AXES[: int(part["dimensions"].iloc[0])])
@@ -316,11 +284,10 @@ def family_regions(
     points: Float, families: Sequence[str], masses: Sequence[float] = MASSES, *, min_members: int = MIN_MEMBERS, cells:
     int = CELLS,
 ) -> pd.DataFrame:  # fmt: skip
-    """Outlines of where every large enough family is dense on a map (n, 2), from a grid of ``cells`` by ``cells``.
+    """Outlines of where every large enough family is dense on a map (n, 2): rows of ``density_regions``.
 
-    Returns rows of the table ``density_regions``: family, mass, ring, x, y. Rings are closed; a family of several
-    clusters has several. They run anticlockwise around a region and clockwise around a hole in it. Families most of
-    whose points coincide have no region and are absent.
+    Rings are closed; a family of several clusters has several, anticlockwise around a region and clockwise around a
+    hole in it. Families most of whose points coincide have none.
     """
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError(f"regions are drawn in two dimensions, got points of shape {points.shape}")
@@ -340,10 +307,7 @@ def family_regions(
 
 
 def density_grid(members: Float, width: float, cells: int = CELLS) -> tuple[Float, Float, Float]:
-    """Kernel density of points (m, 2) on a grid that reaches beyond them: x, y (cells,), and density, whose rows are y.
-
-    ``width`` is the standard deviation of a kernel, the same in every direction: the axes of a map mean nothing.
-    """
+    """x, y (cells,) beyond points (m, 2), and density, rows y, by round kernels of deviation ``width``."""
     low, high = members.min(axis=0) - REACH * width, members.max(axis=0) + REACH * width
     x, y = (np.linspace(low[axis], high[axis], cells) for axis in (0, 1))
     grid = np.stack([part.ravel() for part in np.meshgrid(x, y)], axis=1)

@@ -46,11 +46,7 @@ def eligible_sources(families: Sequence[str], min_members: int = MIN_MEMBERS) ->
 
 
 def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) -> float:
-    """Purity to expect when the order of neighbours has nothing to do with families (the same at every k).
-
-    A source of a family of m meets one of its m - 1 relatives with chance (m - 1) / (n - 1) at every rank. NaN without
-    an eligible source.
-    """
+    """Purity at every k when the order of neighbours is unrelated to families; NaN without an eligible source."""
     names = np.asarray(families)
     _, codes, counts = np.unique(names, return_inverse=True, return_counts=True)
     members = counts[codes][eligible_sources(families, min_members)]
@@ -58,10 +54,7 @@ def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) 
 
 
 def source_purity(order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS) -> Float:
-    """Share (n, len(ks)) of same-family sources among the k nearest, for every source and k.
-
-    order : (n, n - 1), nearest first, of :func:`backend.geometry.neighborhoods.neighbor_order`.
-    """
+    """Share (n, len(ks)) of same-family sources among the k nearest; ``order`` as of ``neighbor_order``."""
     _check_ks(order, ks)
     _, codes = np.unique(np.asarray(families), return_inverse=True)
     hits = (codes[order[:, : max(ks)]] == codes[:, None]).cumsum(axis=1)
@@ -78,11 +71,7 @@ def mean_purity(order: Index, families: Sequence[str], k: int, min_members: int 
 def permuted_hits(
     order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS, settings: PuritySettings | None = None
 ) -> npt.NDArray[np.int64]:
-    """Same-family neighbours (permutations, len(ks)) under permuted labels, summed over the eligible sources.
-
-    Whole numbers, so that comparing them with the observed count knows no rounding; divide by ``k * eligible sources``
-    to obtain a purity.
-    """
+    """Same-family neighbours (permutations, len(ks)) under permuted labels, whole numbers over eligible sources."""
     settings = settings or PuritySettings()
     _check_ks(order, ks)
     columns = np.asarray(ks) - 1
@@ -145,10 +134,7 @@ def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -
 
 
 def holm_over_readers(purity: pd.DataFrame, ks: Sequence[int] = HOLM_KS) -> pd.Series[float]:
-    """Purity p-values of several readers, columns k and p_value, corrected as one set of hypotheses (readers x ks).
-
-    NaN for other k and for rows without a p-value.
-    """
+    """Purity p-values of several readers, Holm-corrected over readers x ks; NaN for other k, or without a p-value."""
     tested = purity["k"].isin(list(ks)) & purity["p_value"].notna()
     corrected: pd.Series[float] = pd.Series(np.nan, index=purity.index, dtype=np.float64)
     corrected[tested] = holm(purity.loc[tested, "p_value"].to_numpy(dtype=np.float64))

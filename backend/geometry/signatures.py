@@ -72,10 +72,7 @@ def unit_rows(vectors: Float) -> Float:
 
 
 def cosine_similarity(first: Float, second: Float | None = None) -> Float:
-    """Cosines (n, m) between signatures (n, w) and (m, w), by default the same; rounded to 12 decimals.
-
-    Of the same it is symmetric with ones on the diagonal.
-    """
+    """Cosines (n, m), to 12 decimals, of signatures (n, w) and (m, w); by default the same, exactly symmetric."""
     rows = unit_rows(first)
     product = rows @ (rows if second is None else unit_rows(second)).T
     cosine: Float = np.clip(product.round(COSINE_DECIMALS), -1.0, 1.0)
@@ -117,8 +114,7 @@ def dendrogram_frame(tree: Dendrogram) -> pd.DataFrame:
     """Merges as rows of the table ``dendrogram``: step, left_node, right_node, height, size.
 
     A node below n is the source of that place in the roster, n + i the cluster of step i; height is the mean cosine
-    distance between the two, size counts the sources below. Drawing left before right puts the leaves in
-    ``tree.order``.
+    distance, size counts the sources below. Drawing left before right puts the leaves in ``tree.order``.
     """
     frame = pd.DataFrame(tree.merges, columns=["left_node", "right_node", "height", "size"])
     frame.insert(0, "step", np.arange(len(frame)))
@@ -136,10 +132,7 @@ def in_space(vectors: Float, space: Space) -> Float:
 
 
 def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
-    """Rank (n,) of every query's own source in the gallery: one plus the number that are strictly more similar.
-
-    similarity : (n, n), query by gallery, both in the same order of sources.
-    """
+    """Rank (n,) of every query's own source: one plus the number more similar, from (n, n), query by gallery."""
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
         raise ValueError(f"query and gallery must hold the same sources, got shape {similarity.shape}")
     own = np.diagonal(similarity)[:, None]

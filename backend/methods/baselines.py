@@ -17,10 +17,7 @@ from backend.methods.readout import Doubles, Floats, Labels, Rows
 
 
 def random_guess(rows: Labels, classes: int, panel: str, fold: int, seed: int = 42) -> Floats:
-    """Log-posteriors (n, C) drawn uniformly from the simplex, so that no tie favours the first source.
-
-    The name of the panel, fold and seed fix the draw.
-    """
+    """Log-posteriors (n, C) drawn uniformly from the simplex, by panel, fold and seed; no tie favours a source."""
     rng = np.random.default_rng([seed, fold, zlib.crc32(panel.encode())])
     weights = rng.standard_exponential((len(rows), classes)) + np.finfo(np.float32).tiny
     out: Floats = np.log(weights / weights.sum(1, keepdims=True)).astype(np.float32)
@@ -47,11 +44,7 @@ MATCHERS: Mapping[str, Callable[[str], str]] = {"mpt": first_word, "phylolm": fi
 
 
 def match_rates(responses: Sequence[str], models: int, beginning: Callable[[str], str]) -> Doubles:
-    """Share of prompts on which two models begin alike, (M, M), for every pair of models.
-
-    ``responses``, M * P long, row = model * P + prompt, ValueError if they do not divide; two empty beginnings are
-    alike.
-    """
+    """Share (M, M) of prompts on which two models begin alike, or both empty; responses M * P, models ascending."""
     if models < 1 or not responses or len(responses) % models:
         raise ValueError(f"{len(responses)} responses do not divide into {models} models")
     known: dict[str, int] = {}

@@ -26,7 +26,7 @@ from scipy.special import log_softmax
 from backend.methods.ngram_readouts import CodedGrams
 from backend.methods.ngrams import Counts
 from backend.methods.probe import linear_plane
-from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows
+from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, inside
 from backend.methods.stack import Stack
 
 
@@ -212,8 +212,7 @@ class DiscriminantBank(Arrays):
 def make_bank(members: Sequence[LinearReadout], moments: Sequence[Moments], stack: Stack) -> DiscriminantBank:
     """Bring members of the same coordinates and classes to their bases; the first moments give the standardiser.
 
-    A basis spans all scores of its member; its vectors are those in which they vary independently over the rows that it
-    was fitted on, so that the noise of the codes disturbs each as much as the next.
+    Its vectors vary independently over the rows of the fit, so that the noise of the codes disturbs each alike.
     """
     variance = np.diag(moments[0].scatter) / moments[0].counts.sum()
     scale = np.sqrt(np.maximum(variance, VARIANCE_FLOOR)).astype(np.float32)
@@ -276,11 +275,8 @@ class NgramBank:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NgramBank:
-        bank, words = (
-            {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-            for start in ("bank.", "words.")
-        )
-        return cls(DiscriminantBank.from_arrays(bank), CodedGrams.from_arrays(words), arrays["word_shares"])
+        bank = DiscriminantBank.from_arrays(inside(arrays, "bank."))
+        return cls(bank, CodedGrams.from_arrays(inside(arrays, "words.")), arrays["word_shares"])
 
     @property
     def n_parameters(self) -> int:

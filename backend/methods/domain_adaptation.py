@@ -25,10 +25,7 @@ FARTHEST = 50.0  # size of the first guess of a bias at most
 
 
 def balancing_bias(pool: Rows) -> Doubles:
-    """Bias (C,), with mean zero, that makes the mean posterior over a pool (n, C) of log-posteriors uniform.
-
-    Damped fixed-point steps stop when no source's share is off by more than a thousandth of itself, or after 200.
-    """
+    """Bias (C,) of mean zero that makes the mean posterior of a pool (n, C) uniform to a thousandth."""
     scores = np.asarray(pool, dtype=np.float64)
     classes = scores.shape[1]
     # A step is two products with these shares, and no exponential.

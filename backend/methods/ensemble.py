@@ -24,7 +24,7 @@ from backend.methods.network import NetworkReadout
 from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout, spread
 from backend.methods.ngrams import GRAMS
 from backend.methods.probe import LinearProbe
-from backend.methods.readout import Attributable, Doubles, Floats, Ints, Model, Rows
+from backend.methods.readout import Attributable, Doubles, Floats, Ints, Model, Rows, inside
 from backend.methods.registry import METHODS
 from backend.methods.stack import Stack
 
@@ -45,10 +45,7 @@ counts (n, buckets), of an encoder features (n, D), of one that was tuned the te
 
 @dataclass(frozen=True)
 class Member:
-    """One fitted model and what it reads: a proxy, a kind of :data:`backend.methods.ngrams.GRAMS`, or an encoder.
-
-    An encoder stands before a colon, as in :func:`backend.methods.sentence_encoder.reads_of`.
-    """
+    """One fitted model and what it reads: a proxy, a kind of GRAMS, or an encoder before a colon (``reads_of``)."""
 
     reads: str
     layers: tuple[int, ...]  # blocks of the proxy, in the order of the coordinates; none for anything else
@@ -119,9 +116,7 @@ class Ensemble:
         """What :meth:`described` and :meth:`arrays` gave; KeyError, TypeError or ValueError where they disagree."""
         members = []
         for number, one in enumerate(described):
-            start = f"member{number}."
-            own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-            layers = tuple(int(layer) for layer in one["layers"])
+            layers, own = tuple(int(layer) for layer in one["layers"]), inside(arrays, f"member{number}.")
             members.append(Member(str(one["reads"]), layers, model_of(str(one["kind"]), own)))
         return cls(tuple(members), arrays["shares"].astype(np.float64))
 

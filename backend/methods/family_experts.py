@@ -25,10 +25,7 @@ STILL = 1e-6  # change of the loss in a step at which it ends; the rest is then 
 
 
 def fit_regression(rows: Floats, labels: Ints, classes: int, penalty: float) -> LinearReadout:
-    """Weights of the smallest mean cross-entropy plus ``penalty / 2`` times their squared sum, by rows (n, D).
-
-    ValueError if the penalty is not above 0.
-    """
+    """Weights of the smallest mean cross-entropy plus ``penalty / 2``, above 0, times their squared sum."""
     mean, scale = standardiser(rows)
     weight, bias = minimum((rows - mean) / scale, labels, classes, penalty)
     return LinearReadout(mean, weight / scale[:, None], bias)
@@ -120,10 +117,7 @@ class FamilyReadout(Arrays):
 
 
 def fit_experts(rows: Floats, labels: Ints, families: Ints, base: LinearReadout, penalty: float) -> FamilyReadout:
-    """Discriminants with weights of their own among the siblings of every family.
-
-    The experts begin at the scores of ``base``; the penalty is on what they add, ValueError if it is not above 0.
-    """
+    """Discriminants ``base`` with weights added among the siblings of every family, under a penalty above 0."""
     mean, scale = standardiser(rows)
     weight, bias = base.weight.copy(), base.bias.copy()
     for family in np.unique(families):

@@ -23,8 +23,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from backend.errors import AtlasError
-from backend.methods.readout import Floats, Half, Labels, check_shapes, settings_text
-from backend.methods.sentence_encoder import Recipe, SentenceEncoder, pool, recipe_of
+from backend.methods.readout import Floats, Half, Labels, check_shapes, inside, settings_text
+from backend.methods.sentence_encoder import Recipe, SentenceEncoder, padded, pool, recipe_of
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
 from backend.traces import whole_text
@@ -104,11 +104,7 @@ class SequenceClassifier(nn.Module):
 
 
 def load_classifier(name_or_path: str, classes: int, settings: FinetuneSettings, seed: int) -> tuple[nn.Module, Any]:
-    """A model to train, whose new layers come from ``seed``, and its tokenizer.
-
-    ``model(input_ids, attention_mask)`` gives logits, float32, on the CPU. AtlasError if the model is unknown, not
-    here, or no encoder that can be trained so.
-    """
+    """A model on the CPU, new layers by ``seed``, and its tokenizer; AtlasError if there is no such encoder."""
     if settings.kind == "encoder":
         proxy = describe(name_or_path)
         encoder, tokenizer = load_model(proxy)
@@ -160,18 +156,14 @@ def log_posteriors(
     logits: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], tokenizer: Any, texts: Sequence[str], max_tokens: int,
     device: torch.device, batch: int = 64,
 ) -> Floats:  # fmt: skip
-    """Log-posteriors (n, C), float32, of texts; what is the same to the model is read once.
-
-    ``logits`` takes token ids and mask, each (B, T), to logits (B, C); texts are cut at ``max_tokens``, special ones
-    counted.
-    """
+    """Log-posteriors (n, C) of texts, cut at ``max_tokens``, by ``logits`` of ids and mask; equal ones read once."""
     places: dict[tuple[int, ...], int] = {}
     which = [places.setdefault(tuple(row), len(places)) for row in tokenise(tokenizer, texts, max_tokens)]
     different = [list(row) for row in places]
     order = sorted(range(len(different)), key=lambda i: -len(different[i]))
     parts = []
     for low in range(0, len(order), batch):
-        inputs = _batch([different[i] for i in order[low : low + batch]], tokenizer, device)
+        inputs = padded([different[i] for i in order[low : low + batch]], tokenizer, device)
         parts.append(torch.log_softmax(logits(*inputs).float(), -1).cpu().numpy())
     scattered = np.concatenate(parts)
     out = np.empty_like(scattered)
@@ -225,7 +217,7 @@ def fine_tune(
         for step, rows in enumerate(batches(lengths, settings, seed)):
             if step < start:
                 continue
-            inputs = _batch([forms[int(drawn[step])][i] for i in rows], tokenizer, where)
+            inputs = padded([forms[int(drawn[step])][i] for i in rows], tokenizer, where)
             optimiser.zero_grad()
             with _mixed(settings, where):
                 logits = model(*inputs)
@@ -283,15 +275,6 @@ def _groups(model: nn.Module, settings: FinetuneSettings) -> list[dict[str, Any]
     return [{"params": members, "lr": rate, "weight_decay": decay} for (rate, decay), members in groups.items()]
 
 
-def _batch(rows: Sequence[list[int]], tokenizer: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id or 0)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
-    return ids.to(device), mask.to(device)
-
-
 def _mixed(settings: FinetuneSettings, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=settings.autocast)
 
@@ -322,12 +305,11 @@ def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.
             problem = f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights"
             raise AtlasError(problem, "Remove it, or give what it was made with")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    model.load_state_dict({n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")})
+    model.load_state_dict(inside(tensors, "model/"))
     moments: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("moment/"):
-            _, index, moment = name.split("/")
-            moments.setdefault(int(index), {})[moment] = tensor
+    for name, tensor in inside(tensors, "moment/").items():
+        index, moment = name.split("/")
+        moments.setdefault(int(index), {})[moment] = tensor
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
     if "random/device" in tensors:
@@ -380,7 +362,7 @@ class TunedEncoder:
         """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts, or of other types."""
         check_shapes({_WEIGHT: "CD", _BIAS: "C", _CUT: ""}, arrays)
         weight, bias, cut = (arrays[name] for name in (_WEIGHT, _BIAS, _CUT))
-        inner = {name.removeprefix(_INNER): array for name, array in arrays.items() if name.startswith(_INNER)}
+        inner = inside(arrays, _INNER)
         if len(arrays) != len(inner) + 3:
             raise ValueError("a member of kind tuned has other parts")
         if any(array.dtype != np.float16 for array in (weight, bias, *inner.values())) or cut.dtype.kind != "i":

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from backend.methods.probe import standardiser
-from backend.methods.readout import Floats, Labels, check_shapes, settings_text
+from backend.methods.readout import Floats, Labels, check_shapes, inside, settings_text
 
 RESPONSE_CHARACTERS = 650  # how much of a response LLMmap reads
 _SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"}
@@ -105,8 +105,7 @@ class LLMmapModel:
         """What :meth:`to_arrays` gave; KeyError or ValueError where there are other parts."""
         sizes = check_shapes(_SHAPES, arrays)
         single = {name: array.astype(np.float32) for name, array in arrays.items()}
-        start = "head."
-        weights = {name.removeprefix(start): torch.tensor(arrays[name]) for name in arrays if name.startswith(start)}
+        weights = {name: torch.tensor(array) for name, array in inside(arrays, "head.").items()}
         blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
         try:
             head = LLMmapHead(sizes["D"], sizes["C"], LLMmapSettings(width=sizes["W"], blocks=len(blocks)))

@@ -236,10 +236,7 @@ def fit_ngrams(counts: Counts, labels: Labels, classes: int, settings: NgramSett
 def fit_softmax(
     rows: Counts, labels: Labels, classes: int, *, c: float, iterations: int = 300, tolerance: float = 3e-5
 ) -> tuple[Floats, Floats, int]:
-    """Minimise mean cross-entropy plus ``||W||^2 / (2 C N)`` over sparse rows (n, F) by L-BFGS.
-
-    Returns weights (F, C), bias (C,), which is not penalised, and the number of steps.
-    """
+    """Weights (F, C), bias (C,) and steps of least cross-entropy plus ``||W||^2 / (2 C N)``, by L-BFGS."""
     n, width = rows.shape
     rows = rows.astype(np.float32).tocsr()
     forth, back = multiplier(rows), multiplier(rows.T.tocsr())
@@ -268,10 +265,7 @@ def fit_softmax(
 
 
 def multiplier(rows: Counts) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Multiplies sparse rows by a dense matrix: every row is a weighted bag of the matrix's rows.
-
-    Bags use vector instructions on all threads; benchmarks/fit_ngrams.py compares them with sparse products.
-    """
+    """Multiplies sparse rows by a dense matrix, as weighted bags of its rows (benchmarks/fit_ngrams.py)."""
     edges, columns = (torch.from_numpy(part.astype(np.int32)) for part in (rows.indptr, rows.indices))
     values = torch.from_numpy(rows.data)
     return lambda dense: embedding_bag(

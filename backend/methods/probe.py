@@ -90,10 +90,7 @@ def fit_probe(fingerprints: Rows, labels: Labels, classes: int, settings: ProbeS
 def descend(
     x: torch.Tensor, y: torch.Tensor, classes: int, settings: ProbeSettings
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (D, C) and bias (C,), float32, after the 40 Adam steps on standardised rows ``x`` (n, D).
-
-    bfloat16 for ``x`` is faster and good enough to compare layers.
-    """
+    """Weights (D, C) and bias (C,) after 40 Adam steps on standardised ``x``; bfloat16 is enough to compare layers."""
     n, d = x.shape
     parameters = torch.zeros(d + 1, classes)
     moments = torch.zeros_like(parameters), torch.zeros_like(parameters)

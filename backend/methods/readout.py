@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+T = TypeVar("T")
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -99,6 +100,11 @@ def check_shapes(shapes: Mapping[str, str], arrays: Mapping[str, Array]) -> dict
     if "scale" in arrays and not (arrays["scale"] > 0).all():
         raise ValueError("the scale of a member is not positive")
     return sizes
+
+
+def inside(arrays: Mapping[str, T], start: str) -> dict[str, T]:
+    """Arrays whose names begin so, by the rest of the name."""
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
 def settings_text(settings: object, kind: str, names: str) -> str:

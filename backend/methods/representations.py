@@ -84,10 +84,7 @@ def temporal_evidence(
 def descend_mixture(
     x: torch.Tensor, y: torch.Tensor, classes: int, heads: int, modes: int, settings: ProbeSettings
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Adam on mixture weights and probe together, over standardised mode blocks ``x`` (n, modes * d).
-
-    Returns mixture (heads, modes), rows of unit length, the penalised weight (heads * d, classes), and bias.
-    """
+    """Mixture (heads, modes) of unit rows, penalised weight (heads * d, C) and bias, by Adam on ``x``."""
     n = len(x)
     d = x.shape[1] // modes
     mixture = torch.eye(modes)[:heads].clone()

@@ -89,6 +89,16 @@ def pool(states: torch.Tensor, mask: torch.Tensor, recipe: Recipe) -> torch.Tens
     return torch.nn.functional.normalize(vectors, dim=1) if recipe.normalise else vectors
 
 
+def padded(rows: Sequence[list[int]], tokenizer: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask (B, T) of rows; of an empty row one padding token is read."""
+    ids = torch.full((len(rows), max(1, *map(len, rows))), tokenizer.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        mask[i, : max(1, len(row))] = 1
+    return ids.to(device), mask.to(device)
+
+
 class SentenceEncoder:
     """A frozen encoder, ready to embed; device 'auto' takes CUDA where there is one.
 
@@ -123,16 +133,11 @@ class SentenceEncoder:
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         mixed = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         while order:
-            longest = max(1, len(ids[order[0]]))
-            size = max(1, self.batch_tokens // longest)
+            size = max(1, self.batch_tokens // max(1, len(ids[order[0]])))
             rows, order = order[:size], order[size:]
-            batch = torch.full((len(rows), longest), self.tokenizer.pad_token_id or 0)
-            lengths = torch.tensor([max(1, len(ids[i])) for i in rows])
-            for j, i in enumerate(rows):
-                batch[j, : len(ids[i])] = torch.tensor(ids[i], dtype=torch.int64)
-            mask = (torch.arange(longest) < lengths[:, None]).long().to(self.device)
+            batch, mask = padded([ids[i] for i in rows], self.tokenizer, self.device)
             with mixed:
-                states = self.model(input_ids=batch.to(self.device), attention_mask=mask).last_hidden_state
+                states = self.model(input_ids=batch, attention_mask=mask).last_hidden_state
             out[rows] = pool(states, mask, self.recipe).cpu().numpy()
         return out
 
@@ -174,10 +179,7 @@ class EmbeddingCache:
     def complete(
         self, texts: Sequence[str], rows: Ints, progress: Callable[[int], object] | None = None, chunk: int = 512
     ) -> None:
-        """Compute and save the rows (n,) that are not there yet; an interruption loses ``chunk`` of them at most.
-
-        ``progress`` is called with a number of rows that are there.
-        """
+        """Compute and save the missing rows (n,); ``progress`` is called with numbers of rows that are there."""
         array, done = np.load(self._array, mmap_mode="r+"), np.load(self._done, mmap_mode="r+")
         todo = np.flatnonzero(done[rows] == 0)
         if progress:
