@@ -55,7 +55,7 @@ class Ecosystem:
 
     @property
     def own(self) -> bool:
-        """Whether somebody enrolled labelled traces under a name of their own."""
+        """Whether it is of labelled traces under a name of their own."""
         return self.roster is not None and self.roster not in RELEASE_ROSTERS
 
     @property
@@ -159,8 +159,7 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
     """
     typed = name.strip().casefold()
     names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
-    exact = [one for one in known if one.name == name] or [one for one, own in names if typed in own]
-    if exact:
+    if exact := [one for one in known if one.name == name] or [one for one, own in names if typed in own]:
         return exact[0]
     begun = [one for one, own in names if typed and any(text.startswith(typed) for text in own)]
     if len({one.roster or one.name for one in begun}) == 1:
@@ -196,8 +195,7 @@ def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None
     newest = max(fitting, key=lambda one: one.created)
     if taken.facts.get("roster") == newest.roster:
         return None
-    preferred = next(one for one in known if one.roster == newest.roster)
-    word = newest.roster if preferred is newest else newest.name
+    word = newest.roster if next(one for one in known if one.roster == newest.roster) is newest else newest.name
     return f"Your newest ecosystem is {newest.roster}; use --enrolment {shlex.quote(word or newest.name)}"
 
 
@@ -265,7 +263,7 @@ def _unit(grams: Mapping[str, int], weights: Mapping[str, float]) -> dict[str, f
 
 
 def _samples() -> Records:
-    from backend.corpus.collection import sample_records  # brings the client of endpoints
+    from backend.corpus.collection import sample_records  # imports the client of endpoints
 
     return sample_records()
 

@@ -44,31 +44,22 @@ WHOLE = "dc-ac"  # block of a whole fingerprint
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Known sources, ready to be compared with.
-
-    reader : ``reader-paper/smollm2-135m/ur``; that of a reader of texts names no proxy, that of one with an encoder
-        names the encoder.
-    block : what the heads read of a block, of :data:`backend.methods.representations.FORMS`; 'text' where they read no
-        states, 'several' where members read different things.
-    facts : proxy_hash, data_hash, code_version, records, seed, created and other facts of how it was made; JSON.
-    attachments : calibration, unknown-source reference and the like, fitted on the same enrolment; not read here.
-    landing : block at which traces are placed among the sources, and windows compared; None for the heads' deepest.
-    """
+    """Known sources, ready to be compared with."""
 
     name: str
-    reader: str
+    reader: str  # ``reader-paper/smollm2-135m/ur``; of texts without a proxy, of an encoder with that
     proxy: str
     view: View
-    block: str
+    block: str  # of :data:`backend.methods.representations.FORMS`; 'text' without states, 'several' for members
     sources: tuple[str, ...]
     families: tuple[str, ...]
     heads: tuple[Head, ...]
     log_prior: Doubles  # (C,), float64; log of the sources' shares in training; the score divides by it
     prompts: npt.NDArray[np.uint64]  # (P,), uint64; first 8 bytes of the sha256 of every enrolled prompt, ascending
     folds: npt.NDArray[np.int16]  # (P,), int16; fold of each of them
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    landing: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)  # proxy_hash, data_hash, records, created and more; JSON
+    attachments: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # calibration and other statistics
+    landing: int | None = None  # block at which traces are placed, and windows compared; None for the heads' deepest
     width: int | None = None  # dimension d of the proxy where no linear head has it
 
     @property
@@ -140,12 +131,9 @@ class Enrolment:
         return count(responses, probe.settings) if isinstance(probe, CodedNgrams) else None
 
     def coordinates(
-        self,
-        head: Head,
-        by_layer: Mapping[int, npt.NDArray[np.floating]],
-        counts: Counts = None,
+        self, head: Head, by_layer: Mapping[int, npt.NDArray[np.floating]], counts: Counts = None,
         auxiliary: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """What a head reads: stored rows (n, V d) of blocks, counts of the texts, or both; an ensemble all of it."""
         if isinstance(head.probe, CodedNgrams):
             return counts

@@ -66,10 +66,8 @@ def enrolment_of(
     """Enrolment of a roster of the release.
 
     proxy : that of the reader; several are joined by '+', and an encoder stands in its place.
-    refit : one probe fitted on all rows at the modal block instead of the five fold probes: a little better on new
-        prompts, with nothing held out to validate it.
+    refit : one probe on all rows instead of five fold probes: a little better, with nothing held out to validate it.
     layer : block of the refitted probe, or of a control that stands at one block; by default the modal one.
-    name : by default ``{roster}-{proxy}-{view}``, with the method behind the roster where it is the paper's.
     method : of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
         of the first of several proxies, or of the default one where an encoder reads.
     Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from the evaluation.
@@ -371,5 +369,5 @@ def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str],
 
 def creation_facts() -> dict[str, Any]:
     """Facts of every enrolment that is made now."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"seed": SPLIT_SEED, "code_version": code_version(), "created": now}
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"seed": SPLIT_SEED, "code_version": code_version(), "created": created}

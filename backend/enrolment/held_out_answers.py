@@ -1,7 +1,6 @@
 """Answers of an enrolment about held-out prompts: of its heads to rows, and of it to groups (paper, Stage 2).
 
-Source, score and lead of every group are saved in ``held-out/`` of the data folder, without text, so that an answer
-about the same traces can be compared with the evaluation's. The groups are drawn again from the release.
+Answers about groups are saved in ``held-out/`` of the data folder, without text; groups are drawn from the release.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -108,8 +107,7 @@ def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence
     return score
 
 
-@dataclass(frozen=True)
-class Grouping:
+class Grouping(NamedTuple):
     """Groups of the protocol, fold by fold."""
 
     rows: Ints  # (G, K); row = source * P + prompt
@@ -226,8 +224,8 @@ def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, 
         raise AtlasError(f"What is kept of held-out groups is not of the enrolment '{enrolment.name}'", MAKE)
     enrolled = enrolment.folds_of([trace.prompt for trace in records.traces[: len(folds)]])
     if tuple(records.sources[: len(sources)]) != sources or enrolled != folds.tolist():
-        problem = f"The enrolment '{enrolment.name}' was not made of these records"
-        raise AtlasError(problem, "Give the release that it was made of (ATLAS_RELEASE)")
+        remedy = "Give the release that it was made of (ATLAS_RELEASE)"
+        raise AtlasError(f"The enrolment '{enrolment.name}' was not made of these records", remedy)
     found = []
     for n in drawn(groups, count, seed):
         traces = tuple(records.traces[row] for row in groups.rows[n])

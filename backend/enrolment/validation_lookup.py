@@ -1,8 +1,7 @@
 """Validation of an enrolment for the same number of traces and the same length of response.
 
-Responses that were cut are another condition than whole ones: the proxy saw less of each, and log-posteriors shift.
-Where many responses end at one length, they were cut there, unless enrolled whole responses end there as well; their
-condition is the shortest validated cut that nearly all of them fit into.
+Cut responses are a condition of their own: the proxy saw less of each. Where many responses end at one length, unless
+enrolled whole ones end there too, the condition is the shortest validated cut that nearly all fit into.
 """
 
 from __future__ import annotations

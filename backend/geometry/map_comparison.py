@@ -1,7 +1,4 @@
-"""Several readers or two domains on one roster: agreement, Holm's correction, candidate pairs, retrieval.
-
-Works on what the single maps have written, so it can be repeated without them.
-"""
+"""Readers and domains of one roster, from stored maps: agreement, Holm's correction, candidates, retrieval."""
 
 from __future__ import annotations
 
@@ -68,7 +65,11 @@ def compare(
             print(f"  {reader} and {other}: Spearman {spearman:.3f}, ten nearest {common:.3f} in common")
         purity = _correct(connection, roster, domain, sorted(cosines))
         details["hypotheses"] = int(purity["p_holm"].notna().sum())
-        roles = roles_of(connection)
+        # Readers vote together: READER's proxies in a view, or all of another method.
+        roles = {
+            str(row["reader"]): f"reader-{row['view']}" if row["method"] == READER_PAPER else str(row["method"])
+            for row in queries.readers(connection).to_dict("records")
+        }
         ranks = candidate_ranks(cosines, roles, names, requested)
         if (roster, domain) == PUBLISHED_FOR:
             ranks = pd.concat([ranks, published_ranks(release.root, requested)], ignore_index=True)
@@ -118,15 +119,6 @@ def stored_cosines(
             np.fill_diagonal(cosine, 1.0)
             cosines[str(reader)] = cosine
     return cosines
-
-
-def roles_of(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Which readers speak together: 'reader-r' and 'reader-ur' for READER's proxies in a view, else the method."""
-    known = queries.readers(connection)
-    return {
-        str(row["reader"]): f"reader-{row['view']}" if row["method"] == READER_PAPER else str(row["method"])
-        for row in known.to_dict("records")
-    }
 
 
 def candidate_ranks(

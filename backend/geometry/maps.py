@@ -155,7 +155,6 @@ class Chart:
 
     @property
     def reader(self) -> str:
-        """The reader's id."""
         return "/".join(part for part in (self.method, self.proxy, self.view) if part is not None)
 
     @property
@@ -171,15 +170,11 @@ class Texts:
         self.release, self.limit = release, limit
         self._spaces: dict[str, TextSpace] = {}
 
-    def space(self, method: str) -> TextSpace:
-        """Axes of a method."""
-        if method not in self._spaces:
-            self._spaces[method] = TextSpace(self._responses(TEXT_BENCHMARK), TEXT_METHODS[method])
-        return self._spaces[method]
-
     def features(self, method: str, benchmark: Benchmark) -> npt.NDArray[np.float32]:
         """Responses of a benchmark in the axes of a method, row = source * prompts + prompt."""
-        space = self.space(method)
+        if method not in self._spaces:
+            self._spaces[method] = TextSpace(self._responses(TEXT_BENCHMARK), TEXT_METHODS[method])
+        space = self._spaces[method]
         return space.fitted if benchmark == TEXT_BENCHMARK else space.features(self._responses(benchmark))
 
     def _responses(self, benchmark: Benchmark) -> list[str]:
@@ -263,7 +258,12 @@ def make(
     key = {"roster": chart.roster, "domain": chart.benchmark}
     with stage_rows(connection, "map", details, data, chart.proxy_hash, seed, key=key) as build:
         with timed(seconds, "signatures"):
-            full, *panels = _signatures(chart)
+            prompts, parts = len(rows.prompt_ids), [np.arange(len(rows.prompt_ids))]
+            if prompts >= FOLDS:
+                parts += [np.flatnonzero(rows.prompt_folds == fold) for fold in range(FOLDS)]
+            means = source_means(chart.features(), sources=len(rows.sources), prompts=prompts, panels=parts)
+            vectors: list[Float] = list(signatures(means) if chart.blocks == 2 else unit_rows(means))
+            full, panels = vectors[0], vectors[1:]
             cosine = cosine_similarity(full)
         with timed(seconds, "neighbours"):
             pairs = neighbor_frame(cosine, rows.sources)
@@ -308,17 +308,6 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - started
-
-
-def _signatures(chart: Chart) -> list[Float]:
-    """Signatures over all prompts, then over each fold (none below five prompts)."""
-    rows = chart.rows
-    prompts = len(rows.prompt_ids)
-    panels = [np.arange(prompts)]
-    if prompts >= FOLDS:
-        panels += [np.flatnonzero(rows.prompt_folds == fold) for fold in range(FOLDS)]
-    means = source_means(chart.features(), sources=len(rows.sources), prompts=prompts, panels=panels)
-    return list(signatures(means) if chart.blocks == 2 else unit_rows(means))
 
 
 def _report(

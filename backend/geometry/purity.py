@@ -1,8 +1,7 @@
 """Family purity: do the nearest sources come from the same provider family, and more often than by chance?
 
-Section "Model-Signature Geometry" of the paper: shares of same-family neighbours in the original space, averaged
-over the sources of families with at least five members while neighbours are searched among all sources, against
-permuted family labels, with a bootstrap interval over sources and Holm's correction over readers.
+Section "Model-Signature Geometry" of the paper: shares of same-family neighbours among all sources, averaged over
+families with at least five members, against permuted labels, with a bootstrap interval and Holm's correction.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ matrix; models are compared by Euclidean distance.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,13 +24,11 @@ def random_guess(rows: Labels, classes: int, panel: str, fold: int, seed: int = 
 
 
 PHYLOLM_CHARACTERS = 4
-_WORD = re.compile(r"\S+")
 
 
 def first_word(response: str) -> str:
     """First run of characters that are not space; empty where there is none (MPT)."""
-    found = _WORD.search(response)
-    return found[0] if found else ""
+    return (response.split(None, 1) or [""])[0]
 
 
 def first_characters(response: str) -> str:

@@ -1,12 +1,8 @@
 """Shrinkage linear discriminants over any number of blocks, and banks of them (next to the paper's linear probe).
 
-Sources are told apart by their mean fingerprints in the covariance within a source, shrunk towards its diagonal; within
-a source the prompt varies, so that directions which follow the prompt count little. One pass gives the moments of every
-fold; those of any union follow by addition. A fold is centred at its own mean, which keeps float32 sums exact enough
-and lets no fold depend on another one.
-
-A bank has one discriminant for whole and one for short responses, weighed by the cell of a text
-(:mod:`backend.methods.stack`); in a cell it is linear in the fingerprint, so that evidence splits over tokens. The
+Sources differ by their mean fingerprints in the covariance within a source, shrunk towards its diagonal. One pass gives
+the moments of every fold, centred at its own mean; those of any union follow by addition. A bank has one
+discriminant for whole and one for short responses, weighed by the cell of a text (:mod:`backend.methods.stack`); its
 scores of C sources lie in C - 1 dimensions, whose basis is stored in steps of a quarter of its spread.
 """
 

@@ -1,9 +1,8 @@
 """Another domain, put right by unlabelled responses of it (paper, Cross-Domain Transfer).
 
-Other prompts move all fingerprints alike, which favours some sources whoever answers; summed over K responses this
-outweighs everything else. Over a pool of responses of many unknown sources, about equally frequent, the mean posterior
-should be uniform; one number a source makes it so. An affine map gives the same pool the mean and the covariance of the
-rows that readouts were trained on, block by block (correlation alignment; Sun, Feng and Saenko, 2016).
+Other prompts move all fingerprints alike, which favours some sources whoever answers. Over a pool of responses of many
+unknown sources the mean posterior should be uniform; one number a source makes it so. An affine map gives the pool the
+mean and covariance of the training rows, block by block (correlation alignment; Sun, Feng and Saenko, 2016).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Heads: a fitted readout and where it reads; and ensembles, heads of members that read different things.
 
-A member reads blocks of a proxy, n-grams of the response, embeddings, or the response itself with an encoder that was
-fine-tuned; what it counts depends on the cell of a text (:mod:`backend.methods.stack`). The log-odds of two candidates
-are a sum over members. Of a member with a plane they split over what it reads, exactly where it is linear; an
-embedding, tuned or not, is not split.
+What a member counts depends on the cell of a text (:mod:`backend.methods.stack`). The log-odds of two candidates are a
+sum over members; they split over what a member with a plane reads, exactly where it is linear, but not over embeddings.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Multinomial regression carried to its minimum, for all sources or among the siblings of a family.
 
-The paper's probe stops after 40 steps from zero (paper, READER Optimization); here a penalty on the weights says how
-far to go. The share of a family by discriminants can be divided among its siblings by weights of their own, fitted on
-that family's rows alone. The experts' scores do not weigh families: one whose siblings are pushed further apart would
-get more.
+Where the paper's probe stops after 40 steps (paper, READER Optimization), here a penalty on the weights says how far to
+go. Experts divide the share of a family among its siblings, fitted on its rows alone; they do not weigh families.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Fine-tuned text encoders as source classifiers (paper, Fine-tuned DeBERTa, and the fine-tuned rows of its table).
 
-An encoder is trained end to end, as the sequence classifier of its architecture (DeBERTa) or with a linear layer on its
-pooled states. A checkpoint holds everything that the next step depends on, so that a fold which was killed ends with
-the same weights. As a member of a stack a small encoder is its weights in half precision, read with the registered
-encoder that it started from, in single precision on every machine.
+An encoder is trained end to end, as the sequence classifier of its architecture or with a linear layer on its pooled
+states; a checkpoint holds all that the next step depends on. As a member of a stack a small encoder is its weights in
+half precision, read with the registered encoder that it started from, in single precision on every machine.
 """
 
 from __future__ import annotations

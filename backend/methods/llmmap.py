@@ -1,8 +1,7 @@
 """LLMmap's closed-set classifier, on one interaction at a time (paper, LLMmap and LLM-DNA).
 
-LLMmap reads the answers to a fixed panel of queries as a set; here the set has one member (Q = 1), the embeddings of
-one prompt and of its response side by side. A learnt class token attends to it in three small Transformer blocks. With
-an encoder of 1,024 dimensions and 100 sources the head has the 3,047,908 weights that the paper's release reports.
+LLMmap reads the answers to a fixed panel of queries as a set; here the set has one member (Q = 1), the embeddings of a
+prompt and its response side by side, which a learnt class token attends to in three small Transformer blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A network of one hidden layer on the same fingerprints (next to the paper's linear probe, READER Optimization).
 
-What a habit looks like depends on the question; a linear map cannot follow that, a hidden layer can. Every batch takes
-one of the lengths of its responses at random. It is as accurate as discriminants over the same blocks, but wrong in
-other places, which a stack uses.
+What a habit looks like depends on the question, which a linear map cannot follow. Every batch takes one of the lengths
+of its responses at random. It is as accurate as discriminants, but wrong in other places, which a stack uses.
 """
 
 from __future__ import annotations

@@ -143,10 +143,9 @@ class CodedNgrams(NgramReadout):
 
     def odds(self, counts: Counts, source: int, rival: int) -> tuple[Doubles, float]:
         """Log-odds of two sources by counts (1, buckets): values (F,), zero for what the text lacks, and constant."""
-        row = weigh(counts[:, self.columns], self.idf)
-        values = np.zeros(len(self.columns))
-        present = row.indices
-        values[present] = row.data * (self.weight[present, source].astype(np.float64) - self.weight[present, rival])
+        row, values = weigh(counts[:, self.columns], self.idf), np.zeros(len(self.columns))
+        some = row.indices
+        values[some] = row.data * (self.weight[some, source].astype(np.float64) - self.weight[some, rival])
         return values, float(self.bias[source]) - float(self.bias[rival])
 
 

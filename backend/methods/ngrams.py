@@ -27,7 +27,7 @@ Kind = Literal["word", "char"]
 Counts = Any  # scipy.sparse.csr_matrix, which has no types that agree with arrays
 CHUNK = 2000
 _UNIT = re.compile(r"\w+|[^\w\s]|\n+")
-_BLANKS = re.compile(r"\s\s+")  # runs that n-grams of characters take for one blank (scikit-learn's own rule)
+_CHARACTER = re.compile(r"\s\s+|.", re.DOTALL)  # a run of blanks is one, as scikit-learn has it
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -111,10 +111,8 @@ def occurrences(text: str, settings: NgramSettings) -> tuple[Ints, Ints, Ints]:
     if not grams:
         nothing = np.empty(0, dtype=np.intp)
         return nothing, nothing, nothing
-    if settings.analyzer == "word":
-        units = [found.span() for found in re.finditer(settings.pattern or "", text)]
-    else:
-        units = _character_spans(text)
+    pattern = settings.pattern or "" if settings.analyzer == "word" else _CHARACTER
+    units = [found.span() for found in re.finditer(pattern, text)]
     lengths = range(settings.shortest, settings.longest + 1)
     spans = [(units[at][0], units[at + length - 1][1]) for length in lengths for at in range(len(units) - length + 1)]
     hasher = FeatureHasher(settings.buckets, input_type="string", alternate_sign=False, dtype=np.float32)
@@ -122,17 +120,6 @@ def occurrences(text: str, settings: NgramSettings) -> tuple[Ints, Ints, Ints]:
     starts, stops = np.array(spans, dtype=np.intp).T
     assert len(buckets) == len(starts), "an n-gram without a place"
     return buckets, starts, stops
-
-
-def _character_spans(text: str) -> list[tuple[int, int]]:
-    """Characters, a run of blanks as one."""
-    out: list[tuple[int, int]] = []
-    at = 0
-    for run in _BLANKS.finditer(text):
-        out += [(i, i + 1) for i in range(at, run.start())]
-        out.append(run.span())
-        at = run.end()
-    return [*out, *((i, i + 1) for i in range(at, len(text)))]
 
 
 @dataclass(frozen=True)

@@ -55,16 +55,11 @@ class Attributable(Model, Protocol):
 
 
 class Arrays:
-    """A dataclass whose fields are arrays.
+    """A dataclass whose fields are arrays."""
 
-    SHAPES : a letter a dimension for every field, where equal letters are equal numbers.
-    TYPES : of fields that are not float32.
-    TRAINED : fields that count as parameters.
-    """
-
-    SHAPES: ClassVar[Mapping[str, str]]
-    TYPES: ClassVar[Mapping[str, type[np.generic]]] = {}
-    TRAINED: ClassVar[Sequence[str]] = ("weight", "bias")
+    SHAPES: ClassVar[Mapping[str, str]]  # a letter a dimension for every field; equal letters are equal numbers
+    TYPES: ClassVar[Mapping[str, type[np.generic]]] = {}  # of fields that are not float32
+    TRAINED: ClassVar[Sequence[str]] = ("weight", "bias")  # fields that count as parameters
 
     def to_arrays(self) -> dict[str, Array]:
         """Every number, by name."""

@@ -1,7 +1,6 @@
 """Every method that tells sources apart: its names, what it reads, and where it takes part.
 
-One table; every list of methods elsewhere is a selection of it. A method of one's own is one call of :func:`register`:
-with ``fit``, any labelled traces can be enrolled by it.
+One table, of which all other lists are selections; :func:`register` adds one, with ``fit`` for any labelled traces.
 """
 
 from __future__ import annotations
@@ -96,9 +95,7 @@ def _unmeasured(id: str, name: str) -> Method:
 _TABLE = (
     Method("mpt", "MPT", also=("relate",), reason=_SAMPLES),
     Method("phylolm", "PhyloLM", also=("relate",), reason=_SAMPLES),
-    Method(
-        LDA_LIVE, "Discriminants, live", "", "readouts", "dc-ac", BANK, simplicity=2
-    ),
+    Method(LDA_LIVE, "Discriminants, live", "", "readouts", "dc-ac", BANK, simplicity=2),
     Method(
         FUSED_LIVE, "Discriminants and word n-grams, live", "", "readouts", "dc-ac", NGRAM_BANK,
         members=(LDA_LIVE, WORDS), simplicity=4,
@@ -260,7 +257,7 @@ def reads_text(method: str) -> bool:
 
 
 def form_of(method: str) -> str:
-    """What the heads of one of :data:`STATES` read of a block, a name of backend.methods.representations.FORMS."""
+    """What the heads of one of :data:`STATES` read of a block, of FORMS in backend.methods.representations."""
     return METHODS[method].form
 
 

@@ -1,10 +1,8 @@
 """Representations of a trajectory: what a head reads of a block, and the paper's matched controls of it.
 
-All but the maximum are weighted sums of token states (paper, Spectral Trajectory Encoding, Matched
-Temporal-Representation Controls and Development-Stage Aggregation Alternatives). Coordinates are standardised one by
-one, so a representation is a choice of columns of one array. A mixture's head h puts weights ``a_h / |a_h|`` on the
-eight standardised mode blocks; they start one-hot at mode h and are trained with the probe by the same 40 steps. A
-mixed probe is a probe over all eight modes with the weights ``V_m = sum_h w_hm W_h``, so that no mixed row is made.
+Paper: Spectral Trajectory Encoding, Matched Temporal-Representation Controls, Development-Stage Aggregation
+Alternatives. A representation is a choice of standardised columns. A mixture's head h weighs the eight mode blocks by
+``a_h / |a_h|``, one-hot at first and trained with the probe; it is a probe of weights ``V_m = sum_h w_hm W_h``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sentence embeddings by a frozen encoder: the representation of LLM-DNA and LLMmap (paper, LLMmap and LLM-DNA).
 
-Pooling, normalisation and the longest input are those of the encoder's own sentence-transformers files; where an
-encoder has none, those of its card, in :data:`CARDS`, and mean pooling else. Embeddings are saved row by row, so that
-an interrupted run goes on where it stopped and a longer roster continues a shorter one.
+Pooling, normalisation and the longest input are those of the encoder's sentence-transformers files, of its card
+(:data:`CARDS`), or mean pooling. Embeddings are saved row by row, so that an interrupted or shorter run is continued.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class SentenceEncoder:
 
 @dataclass(frozen=True)
 class EmbeddingKey:
-    """What a saved array holds."""
+    """Contents of a saved array."""
 
     benchmark: str
     panel: str  # which text of a record, e.g. 'ur.full', 'response650.t64', 'prompt'

@@ -1,8 +1,7 @@
 """One posterior from several members: a weight a member, by how long the text is (paper, Limitations: one readout).
 
-Members are wrong in different places, and some only serve short texts. The fused score is a weighted sum of their
-log-posteriors, by the weights with the highest likelihood on held-out rows. Rows are sorted into cells by their length
-and by whether they end like a finished sentence, and a cell has weights of its own.
+The fused score is a weighted sum of log-posteriors, by the weights with the highest likelihood on held-out rows. Rows
+are sorted into cells by length and by whether they end like a finished sentence; a cell has weights of its own.
 """
 
 from __future__ import annotations
