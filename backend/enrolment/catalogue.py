@@ -273,7 +273,7 @@ def sample_labels() -> list[str]:
 
 
 def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
-    """The enrolment that was made from the samples, where there is one."""
+    """The enrolment of the samples, where there is one."""
     needed = set(sample_labels())
     return next((one for one in enrolments if needed <= set(one.sources)), None)
 

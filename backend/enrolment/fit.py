@@ -368,6 +368,6 @@ def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str],
 
 
 def creation_facts() -> dict[str, Any]:
-    """Facts of every enrolment that is made now."""
+    """Facts of every new enrolment."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"seed": SPLIT_SEED, "code_version": code_version(), "created": created}

@@ -56,10 +56,7 @@ class FittedHeads:
 
 
 class Fits:
-    """Fitted models of a corpus; each is fitted when it is first needed.
-
-    blocks : those that discriminants read; ``layer_of_fold`` is that of the probe of every outer fold.
-    """
+    """Fitted models of a corpus, when first needed: discriminants of ``blocks``, and a probe a fold at its layer."""
 
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
         self.corpus, self.proxy = corpus, proxy

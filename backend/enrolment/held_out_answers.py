@@ -45,10 +45,7 @@ DIGITS = 3  # decimals of a score in nats
 def check_heads(
     enrolment: Enrolment, rows: Slice, evaluated: Floats, of_heads: Scores, rerun_command: str, some: Ints | None = None
 ) -> float:
-    """Largest difference between log-posteriors of the heads and of the evaluation, (S * P, S), in nats.
-
-    ``some`` (m,) are the rows that are compared, all by default. Raises AtlasError if it is more than rounding.
-    """
+    """Largest difference in nats between heads and evaluation on ``some`` rows; AtlasError if above rounding."""
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     compared = np.isin(np.arange(len(folds)), np.arange(len(folds)) if some is None else some)
     furthest, allowed = 0.0, True
@@ -127,7 +124,7 @@ class Answers:
     source: Ints  # that with the largest score
     score: Doubles  # nats, not calibrated
     lead: Doubles  # by how much it is above the next one
-    facts: Mapping[str, Any] = field(default_factory=dict)  # how it was made; JSON
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of its creation; JSON
 
     @property
     def right(self) -> int:

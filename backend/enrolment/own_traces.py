@@ -259,7 +259,7 @@ def _fingerprints(
 def _selection(
     load: Callable[[int], Floats], candidates: list[int], found: Labelled
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Inner accuracies and the chosen blocks; a block that was asked for is taken everywhere."""
+    """Inner accuracies and the chosen blocks; a named block is taken everywhere."""
     if len(candidates) > 1:
         with stage_bar("Selecting the block", len(candidates), "blocks") as bar:
 

@@ -87,10 +87,7 @@ def conditions_of(enrolment: Enrolment) -> list[str]:
 
 
 def condition_of(tokens: npt.NDArray[np.integer], conditions: Collection[str], whole: float | None = None) -> str:
-    """The condition of traces by their length: 'clean', or the cut that they fit into.
-
-    A limit where ``whole`` responses of an enrolled source end (:func:`whole_tokens`) is no cut.
-    """
+    """'clean', or the cut that the lengths fit into; a limit where ``whole`` responses end is no cut."""
     if not len(tokens):
         return CLEAN
     length = float(np.quantile(tokens, 0.95))

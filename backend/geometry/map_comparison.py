@@ -190,10 +190,7 @@ def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
 def relate_domains(
     connection: duckdb.DuckDBPyConnection, release: Release, query: tuple[Chart, Float], gallery: tuple[Chart, Float]
 ) -> None:
-    """Write retrieval between maps of one reader and roster in two domains, with their signatures, and joint maps.
-
-    Raises AtlasError if the two were read at different blocks.
-    """
+    """Write retrieval between two domains of a reader, and joint maps; AtlasError if their blocks differ."""
     (first, vectors), (second, others) = query, gallery
     if first.layer != second.layer:
         blocks = " and ".join(f"at block {one.layer} on {one.benchmark}" for one in (first, second))

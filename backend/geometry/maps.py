@@ -1,4 +1,4 @@
-"""One map: the rows that a reader sees of a benchmark, and everything that is made of one reader and roster.
+"""One map: the rows that a reader sees of a benchmark, and everything of one reader and roster.
 
 READER's rows are DC and first-AC blocks of one block of the proxy, modal or named. LLM-DNA's are embeddings of a
 sentence encoder: the mean state of its last block over the tokens of the response, scaled to length one. Those of the
@@ -69,9 +69,8 @@ CHARACTERS = TextSettings(analyzer="char_wb", shortest=2, longest=4)
 class TextSpace:
     """Axes that responses are seen in, without a neural proxy: TF-IDF of n-grams, reduced by truncated SVD.
 
-    Weights and axes (latent semantic analysis) come from the responses alone, at least three and not all empty; nobody
-    says which source wrote what. ``fitted`` (n, components) are these responses in the space, ``explained`` is the
-    share of the sample's variance along the axes.
+    Weights and axes (latent semantic analysis) come from at least three responses alone. ``fitted`` (n, components) are
+    these in the space, ``explained`` is the share of the sample's variance along the axes.
     """
 
     def __init__(self, texts: Sequence[str], settings: TextSettings = WORDS) -> None:
@@ -164,7 +163,7 @@ class Chart:
 
 
 class Texts:
-    """Responses to the leading prompts, and the axes fitted to them; made for the first n-gram map, once."""
+    """Responses to the leading prompts, and the axes fitted to them; fitted once, for the first n-gram map."""
 
     def __init__(self, release: Release, limit: int | None = None) -> None:
         self.release, self.limit = release, limit
@@ -187,7 +186,7 @@ def chart_of(
     connection: duckdb.DuckDBPyConnection, texts: Texts, method: str, proxy: str | None, view: View, roster: str,
     benchmark: Benchmark, layer: str = MODAL, limit: int | None = None,
 ) -> Chart:  # fmt: skip
-    """Decide what a map is made of and check that it is there.
+    """Choose the contents of a map and check that they are there.
 
     ``proxy`` is a name, hub id or folder, by default the method's own; ``layer`` a block number or 'modal' (an encoder
     is always read at its last block); the view means nothing to methods that read text. Raises AtlasError if no block
@@ -304,7 +303,7 @@ def make(
 
 @contextlib.contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Note how long a step took."""
+    """Note the seconds of a step."""
     started = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - started

@@ -316,10 +316,7 @@ def density_grid(members: Float, width: float, cells: int = CELLS) -> tuple[Floa
 
 
 def bandwidth(members: Float) -> float:
-    """Width of the kernels: the median distance of (m, 2), m > 3, to the third nearest relative.
-
-    A local distance, so that neither a family of several clusters nor one far relative widens it; 0 when most coincide.
-    """
+    """Width of the kernels: the median distance (0 if most coincide) of (m, 2), m > 3, to the third nearest."""
     return float(np.median(np.sort(squareform(pdist(members)), axis=1)[:, NEAR]))
 
 

@@ -253,11 +253,7 @@ def blocks_at(depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class NgramBank:
-    """A bank with word n-grams next to it: what live attribution serves.
-
-    In a cell both are linear, the bank in the fingerprint and the n-grams in the weighed counts of the text, so that
-    the log-odds of two candidates still split exactly over the response.
-    """
+    """A bank with word n-grams, both linear in a cell, so that log-odds split over the response: served live."""
 
     bank: DiscriminantBank
     words: CodedGrams

@@ -160,8 +160,7 @@ class Head:
     def log_posterior(self, rows: Any, cells: Ints) -> Floats:
         """Log-posteriors (n, C) of texts in ``cells`` (n,), which only banks and ensembles read.
 
-        rows : (n, D) coordinates, or (n, buckets) n-gram counts where the text is read; a pair of them where both are,
-            and for an ensemble :data:`Material`.
+        rows : (n, D) coordinates, (n, buckets) n-gram counts, a pair of them, or for an ensemble :data:`Material`.
         """
         features = rows if isinstance(self.probe, NgramBank) else (rows,)
         by_cell = isinstance(self.probe, DiscriminantBank | NgramBank | Ensemble)

@@ -35,9 +35,8 @@ DEBERTA = "microsoft/deberta-v3-large"
 class FinetuneSettings:
     """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
 
-    Of ``bucket`` batches rows are sorted by length, so that less of a batch is padding; every epoch still holds every
-    row once, in a random order of batches. Without dropout of attention, a step of 192 tokens takes two thirds of the
-    time on a processor.
+    Of ``bucket`` batches rows are sorted by length, so that less of a batch is padding. Without dropout of attention, a
+    step of 192 tokens takes two thirds of the time on a processor.
     """
 
     kind: Literal["classifier", "encoder"] = "classifier"  # the architecture's own, or pooled states and a linear layer
@@ -337,7 +336,7 @@ class Texts:
 class TunedEncoder:
     """Weights of a fine-tuned encoder of width d, and of the linear head on its pooled states."""
 
-    weights: Mapping[str, Half]  # of the encoder by name; a pooling layer that nobody reads is left out
+    weights: Mapping[str, Half]  # of the encoder by name; without a pooling layer that nobody reads
     weight: Half  # (C, d)
     bias: Half  # (C,)
     max_tokens: int  # where texts are cut, special tokens counted

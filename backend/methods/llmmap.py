@@ -130,8 +130,8 @@ def fit_llmmap(
 ) -> LLMmapModel:  # fmt: skip
     """Train the head on prompt and response embeddings side by side, (n, features), in evaluation mode afterwards.
 
-    They are standardised here, because the embeddings of some encoders are of unit length and those that LLMmap was
-    made for are not. ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
+    They are standardised here, because the embeddings of some encoders are of unit length and those of LLMmap are
+    not. ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
     """
     settings = settings or LLMmapSettings()
     if len(pairs) < 2:

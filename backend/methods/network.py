@@ -65,10 +65,10 @@ class NetworkReadout(Arrays):
         return out
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """Centre, direction and log-odds of two sources at the mean; the plane also meets the log-odds at the row (D,).
+        """Centre and direction, each (D,), and log-odds at the mean; the plane meets the log-odds at the row (D,) too.
 
-        Every hidden unit and every clipped coordinate is replaced by the straight line between its values at the mean
-        and at the row, which is what integrated gradients along the line between them give for one hidden layer.
+        Every hidden unit and clipped coordinate is replaced by the straight line between its values at the mean and at
+        the row: integrated gradients of one hidden layer.
         """
         parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
         mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)

@@ -48,7 +48,7 @@ class Method:
     also: tuple[str, ...] = ()  # further jobs: 'map', 'relate'
     network: bool = False  # a network takes part
     reason: str = ""  # why it cannot score live traces
-    group: str = ""  # of its readers in lists; by the beginning of its id where nothing else is said
+    group: str = ""  # of its readers in lists; by default, by the beginning of its id
 
     @property
     def enrollable(self) -> bool:

@@ -116,7 +116,7 @@ def spread(mixture: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def _standardised(
     rows: Rows, train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_], d: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Training and test rows in float32, a vector at a time, so that no second copy of all of them is made."""
+    """Training and test rows in float32, a vector at a time, so that all of them are never copied at once."""
     seen = np.empty((int(train.sum()), rows.shape[1]), dtype=np.float32)
     unseen = np.empty((int(test.sum()), rows.shape[1]), dtype=np.float32)
     for low in range(0, rows.shape[1], d):

@@ -99,10 +99,7 @@ def padded(rows: Sequence[list[int]], tokenizer: Any, device: torch.device) -> t
 
 
 class SentenceEncoder:
-    """A frozen encoder, ready to embed; device 'auto' takes CUDA where there is one.
-
-    ``dtype`` is that of the matrix products, by default the best of the processor; weights stay in float32.
-    """
+    """A frozen encoder; device 'auto' takes CUDA where there is one, ``dtype`` is that of the matrix products."""
 
     def __init__(
         self, name_or_path: str = DEFAULT_ENCODER, device: str = "auto", dtype: torch.dtype | None = None
