@@ -89,10 +89,9 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
         digest.update(piece)
         size += len(piece)
         if size > limits.bytes:
-            raise AtlasError(
-                f"The file is larger than {_megabytes(limits.bytes)}",
-                "Run it by command line: python -m jobs attribute FILE; it has no limit of size by the page",
-            )
+            problem = f"The file is larger than {_megabytes(limits.bytes)}"
+            remedy = "Run it by command line: python -m jobs attribute FILE; it has no limit of size by the page"
+            raise AtlasError(problem, remedy)
     if not size:
         raise AtlasError("The file is empty", "Give a file with at least one trace")
     stream.seek(0)

@@ -13,10 +13,9 @@ from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
 from backend.intake.encoding import Arrived, text_of
-from backend.intake.json_text import TooManyValuesError, parse_json
 from backend.intake.parquet import Record, read_parquet
 from backend.intake.tables import MOST_COLUMNS, Line, filled_lines, read_table, separator, table_lines
-from backend.intake.traces import Clock, Layout, Limits, Problem, short
+from backend.intake.traces import Clock, Layout, Limits, Problem, TooManyValuesError, parse_json, short
 
 DELIMITERS = ",;\t|"
 VOTERS = 20  # lines that decide together whether a file is one JSON object a line
