@@ -1,7 +1,6 @@
-"""Go on from what is served: a work database that begins with the published generation, and what it would take out.
+"""Go on from what is served: a work database that begins with the published generation, and what it would lose.
 
-What the atlas ships was measured over days. Somebody who adds an ecosystem, or one more reader, has none of that in a
-new cache folder, and a publication of the little that is there would take all the rest away.
+What the atlas ships was measured over days; publishing a new, nearly empty work database would take it all away.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ def served(data_folder: Path) -> tuple[str, Path] | None:
 def begin_work(path: Path, data_folder: Path) -> str | None:
     """Copy the current generation to where there is no work database yet, and name it.
 
-    Nothing is copied, and the name is None, where the file is there or nothing is published. Raises AtlasError if the
-    file cannot be written.
+    None, and nothing is copied, where the file is there or nothing is published. AtlasError if it cannot be written.
     """
     found = served(data_folder)
     if path.exists() or found is None:
@@ -41,10 +39,9 @@ def begin_work(path: Path, data_folder: Path) -> str | None:
         with contextlib.suppress(FileExistsError):  # another job was quicker
             os.link(scratch, path)
     except OSError as error:
-        raise AtlasError(
-            f"The work database {path} cannot be begun ({error.strerror})",
-            "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, elsewhere",
-        ) from error
+        problem = f"The work database {path} cannot be begun ({error.strerror})"
+        remedy = "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, elsewhere"
+        raise AtlasError(problem, remedy) from error
     finally:
         with contextlib.suppress(OSError):
             scratch.unlink()
@@ -54,7 +51,7 @@ def begin_work(path: Path, data_folder: Path) -> str | None:
 def missing_results(work: Path, data_folder: Path) -> list[str]:
     """What the current generation has measured and a work database has not, as 'READER on ROSTER', sorted.
 
-    A generation that is not there, or that this code cannot read, holds nothing that could be lost to it.
+    A generation that this code cannot read has nothing to lose.
     """
     found = served(data_folder)
     if found is None:
@@ -68,5 +65,5 @@ def missing_results(work: Path, data_folder: Path) -> list[str]:
 
 def _measured(path: Path) -> set[str]:
     with contextlib.closing(open_reading(path)) as cursor:
-        held = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["family"] != "statistics"]
-    return {f"{reader} on {roster}" if roster else reader for reader, roster in held}
+        measured = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["family"] != "statistics"]
+    return {f"{reader} on {roster}" if roster else reader for reader, roster in measured}

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
 from backend.store.writers import replace_rows
 
 
@@ -44,15 +44,7 @@ def stage_rows(
 
     ``details`` are read when the block ends, so the block may add to them; when it raises, nothing is recorded.
     """
-    with recorded(
-        connection,
-        stage=stage,
-        command=command_line(),
-        data_hash=data_hash,
-        proxy_hash=proxy_hash,
-        seed=seed,
-        origin=origin,
-        source_file=source_file,
-        details=details,
-    ) as build_id:
+    hashes = {"data_hash": data_hash, "proxy_hash": proxy_hash}
+    about: dict[str, Any] = {"seed": seed, "origin": origin, "source_file": source_file, "details": details}
+    with recorded(connection, stage=stage, **hashes, **about) as build_id:
         yield StageRows(connection, build_id, key or {})
