@@ -17,14 +17,15 @@ import os
 import platform
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import backend
+from backend.corpus import ProgressReporter
 from backend.corpus.endpoints import (
     Answer,
     AskError,
@@ -81,14 +82,6 @@ class Collected:
     def identity(self) -> dict[str, Any]:
         """What makes the source the source that it is."""
         return {name: getattr(self, name) for name in _IDENTITY}
-
-
-@dataclass(frozen=True)
-class ProgressReporter:
-    """Where messages and progress go."""
-
-    say: Callable[[str], None] = field(default=lambda _: None)  # gets one sentence a step
-    progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +197,7 @@ def collect(
     with AppendOnlyJsonl(path, hearer) as sheet:
         for source in sources:
             if source.kind == "local":
-                if model is None or model.asked_for != source.model:
+                if model is None or model.requested != source.model:
                     model = None  # the last model leaves memory before the next one comes
                     model = LocalModel(source.model, device)
                 blank = _blank(source, model.name, model.weights_sha256, None)
@@ -263,10 +256,9 @@ def _ask(
                     missing[source.name, prompt.sample_id] = str(error)
                     in_a_row += 1
                     if in_a_row >= max(_FAILURES_IN_A_ROW, manners.concurrency):
-                        raise AtlasError(
-                            f"{in_a_row} requests of '{source.name}' in a row failed, the last because {error}",
-                            "Look after the endpoint, then run the same command again; what was collected is kept",
-                        ) from error
+                        problem = f"{in_a_row} requests of '{source.name}' in a row failed, the last because {error}"
+                        remedy = "Look after the endpoint, then run the same command again; what was collected is kept"
+                        raise AtlasError(problem, remedy) from error
                 else:
                     in_a_row = 0
                     yield prompt, answer

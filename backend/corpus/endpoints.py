@@ -23,6 +23,7 @@ from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from backend.errors import AtlasError
 from backend.intake.traces import whole
@@ -114,8 +115,9 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
     A value goes on until the next ``,KEY=``, so texts may hold commas; ``defaults`` are for keys that are not given.
     """
     name, equals, rest = text.partition("=")
-    kind, colon, rest = rest.partition(":")
-    if not equals or not colon or kind not in ("local", "api"):
+    kind_name, colon, rest = rest.partition(":")
+    kind = next((kind for kind in _KINDS if kind == kind_name), None)
+    if not equals or not colon or kind is None:
         problem = f"'{text}' is not a source"
         raise AtlasError(problem, "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like")
     model, *parts = _NEXT_KEY.split(rest)
@@ -128,7 +130,7 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
     if "," in model:
         stray = model.partition(",")[2].partition("=")[0]
         raise AtlasError(f"The source '{name}' has no setting '{stray}'", _SETTINGS)
-    return _source(name.strip(), "local" if kind == "local" else "api", model.strip(), values, defaults)
+    return _source(name.strip(), kind, model.strip(), values, defaults)
 
 
 def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[Source]:
@@ -191,7 +193,7 @@ class LocalModel:
     def __init__(self, name: str, device: str = "auto") -> None:
         from backend.proxies.registry import describe, proxy_hash
 
-        self.asked_for, self._device = name, device
+        self.requested, self._device = name, device
         self._proxy = describe(name)
         if not self._proxy.causal:
             raise AtlasError(f"'{name}' reads both ways and cannot write", "Choose a causal language model")
@@ -333,51 +335,57 @@ class Pace:
 class Endpoint:
     """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads."""
 
-    def __init__(self, source: Source, manners: RateLimits, stop: threading.Event) -> None:
+    def __init__(self, source: Source, limits: RateLimits, stop: threading.Event) -> None:
         assert source.base_url is not None
-        self.source, self.manners = source, manners
-        self.address = chat_address(source.base_url)
-        self.host = endpoint_host(source)
+        self.source, self.limits = source, limits
+        self.address, self.host = chat_address(source.base_url), endpoint_host(source)
         self._key = endpoint_key(source)
-        self._pace = Pace(manners.per_minute, stop)
+        self._pace = Pace(limits.per_minute, stop)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        timeout = httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None)
-        limits = httpx.Limits(max_connections=manners.concurrency)
-        self._client = httpx.Client(headers=headers, timeout=timeout, limits=limits)
-
-    def close(self) -> None:
-        self._client.close()
+        timeout = httpx.Timeout(limits.timeout, connect=min(20.0, limits.timeout), pool=None)
+        connections = httpx.Limits(max_connections=limits.concurrency)
+        self._client = httpx.Client(headers=headers, timeout=timeout, limits=connections)
+        self.close = self._client.close
 
     def ask(self, prompt: str) -> Answer:
         """Ask for one response.
 
         Raises AskError if this prompt got no answer, also after all repetitions; AtlasError if no prompt will get one.
         """
-        reason, attempts = "", self.manners.retries + 1
-        for attempt in range(attempts):
-            self._pace.turn()
-            try:
-                return self._ask_once(prompt)
-            except _TryAgainError as error:
-                reason, wait = str(error), error.wait
-            except httpx.TimeoutException:
-                reason, wait = f"no whole answer within {self.manners.timeout:g} s", None
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                reason, wait = self._clean(str(error) or type(error).__name__), None
-            if wait is not None and wait > _LONGEST_PAUSE:
-                raise AskError(f"{reason}, and asks for {wait:,.0f} s of patience")
-            if attempt + 1 < attempts and wait is not None:
-                self._pace.hold(wait)
-            elif attempt + 1 < attempts:
-                self._pace.rest(min(60.0, self.manners.first_pause * 2**attempt) * random.uniform(0.75, 1.25))
-        raise AskError(f"{reason} ({attempts} attempts)")
+        attempts = self.limits.retries + 1
+        retrying = Retrying(
+            retry=retry_if_exception_type(_TryAgainError), stop=stop_after_attempt(attempts), wait=self._pause_before,
+            before_sleep=self._hold_all, sleep=self._pace.rest, reraise=True,
+        )  # fmt: skip
+        try:
+            return retrying(self._ask_once, prompt)
+        except _TryAgainError as error:
+            raise AskError(f"{error} ({attempts} attempts)") from None
+
+    def _pause_before(self, state: RetryCallState) -> float:
+        """Seconds that one request rests; a server that names a time holds all of them instead."""
+        pause = min(60.0, self.limits.first_pause * 2 ** (state.attempt_number - 1)) * random.uniform(0.75, 1.25)
+        return pause if _requested_wait(state) is None else 0.0
+
+    def _hold_all(self, state: RetryCallState) -> None:
+        if (wait := _requested_wait(state)) is not None:
+            self._pace.hold(wait)
 
     def _ask_once(self, prompt: str) -> Answer:
-        status, headers, raw = self._post(self._request(prompt))
+        self._pace.turn()
+        try:
+            status, headers, raw = self._post(self._request(prompt))
+        except httpx.TimeoutException:
+            raise _TryAgainError(f"no whole answer within {self.limits.timeout:g} s") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _TryAgainError(self._clean(str(error) or type(error).__name__)) from None
         if status != 200:
             problem = f"{self.host} answered {status}{self._message(raw)}"
             if status in (408, 409, 425, 429) or status >= 500:
-                raise _TryAgainError(problem, retry_after(headers))
+                wait = retry_after(headers)
+                if wait is not None and wait > _LONGEST_PAUSE:
+                    raise AskError(f"{problem}, and asks for {wait:,.0f} s of patience")
+                raise _TryAgainError(problem, wait)
             if status in (401, 403):
                 where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
                 raise AtlasError(problem, f"Check the key in {where} and what it may use")
@@ -391,9 +399,9 @@ class Endpoint:
             text = choice["message"].get("content")
             usage = content.get("usage") or {}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise _TryAgainError(f"{self.host} sent something that is no chat completion", None) from error
+            raise _TryAgainError(f"{self.host} sent something that is no chat completion") from error
         if text is not None and not isinstance(text, str):
-            raise _TryAgainError(f"{self.host} sent a response that is no text", None)
+            raise _TryAgainError(f"{self.host} sent a response that is no text")
         engine = {k: content[k] for k in ("model", "system_fingerprint") if isinstance(content.get(k), str)}
         reason = choice.get("finish_reason")
         counts = (usage.get(key) if isinstance(usage, dict) else None for key in ("prompt_tokens", "completion_tokens"))
@@ -408,7 +416,7 @@ class Endpoint:
 
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body; the time limit is for all of it, since a server may also drip."""
-        deadline = time.monotonic() + self.manners.timeout
+        deadline = time.monotonic() + self.limits.timeout
         raw = bytearray()
         with self._client.stream("POST", self.address, json=body) as answer:
             for block in answer.iter_bytes():
@@ -440,9 +448,14 @@ class Endpoint:
 class _TryAgainError(Exception):
     """The server may answer later; ``wait`` is what it asked for, in seconds."""
 
-    def __init__(self, reason: str, wait: float | None) -> None:
+    def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
         self.wait = wait
+
+
+def _requested_wait(state: RetryCallState) -> float | None:
+    error = state.outcome.exception() if state.outcome else None
+    return error.wait if isinstance(error, _TryAgainError) else None
 
 
 def endpoint_key(source: Source) -> str:
