@@ -68,16 +68,14 @@ def fetch(
     source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository, by default
         :data:`PUBLIC_RELEASE`; the release may lie in a subfolder.
     remember : False reads every file that is already there, even if an earlier check found it right.
-    Raises AtlasError if the source cannot be reached, is damaged or no release; if the target cannot be written or is
-    full.
+    Raises AtlasError if the source cannot be reached, is damaged or no release, or the target cannot be written.
     """
     reporter = reporter or ProgressReporter()
     address = _address(source)
     with _lock(str(target.resolve())):
         if address is None:
             return _copy_release(_open(Path(str(source)).expanduser()), target, reporter, remember)
-        whole = _already_whole(target, reporter, remember)
-        if whole is not None:
+        if (whole := _already_whole(target, reporter, remember)) is not None:
             reporter.say(f"The release in {target} is whole already; nothing needs to be fetched from {address}.")
             return whole
         with _lock(address):
@@ -214,9 +212,6 @@ def _already_whole(target: Path, reporter: ProgressReporter, remember: bool) -> 
     return Fetched(inventory, 0, sum(1 for p in (target / "results").rglob("*") if p.is_file()))
 
 
-# Sources
-
-
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A file of a source: its path inside the release, its size, and its bytes."""
@@ -228,44 +223,45 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Folder:
-    root: Path
     name: str
+    root: Path
+
+    def manifest(self) -> bytes:
+        path = self.root / MANIFEST
+        self._check_plain(path)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise _BadSourceError(f"{path} cannot be read ({error.strerror})", _OTHER_SOURCE) from error
+
+    def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
+        for path in (path for top in ("data", "results") for path in sorted((self.root / top).rglob("*"))):
+            name = path.relative_to(self.root).as_posix()
+            if not needed(name):
+                continue
+            self._check_plain(path)
+            if path.is_file():
+                try:
+                    stream = path.open("rb")
+                except OSError as error:
+                    problem = f"{path} cannot be read ({error.strerror})"
+                    raise _BadSourceError(problem, "Check its permissions") from error
+                with stream:
+                    yield _Member(name, path.stat().st_size, stream)
 
     def _check_plain(self, path: Path) -> None:
         """Refuse what a link leads to: it may be any file of whoever fetches."""
-        within = [self.root / part for part in (path.relative_to(self.root), *path.relative_to(self.root).parents)]
+        inside = path.relative_to(self.root)
+        within = [self.root / part for part in (inside, *inside.parents)]
         if (link := next((part for part in within[:-1] if part.is_symlink()), None)) is not None:
             raise _BadSourceError(f"{link} is a link, and a release holds plain files only", _OTHER_SOURCE)
-
-    def manifest(self) -> bytes:
-        self._check_plain(self.root / MANIFEST)
-        try:
-            return (self.root / MANIFEST).read_bytes()
-        except OSError as error:
-            raise _BadSourceError(f"{self.root / MANIFEST} cannot be read ({error.strerror})", _OTHER_SOURCE) from error
-
-    def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
-        for top in ("data", "results"):
-            for path in sorted((self.root / top).rglob("*")):
-                name = path.relative_to(self.root).as_posix()
-                if not needed(name):
-                    continue
-                self._check_plain(path)
-                if path.is_file():
-                    try:
-                        stream = path.open("rb")
-                    except OSError as error:
-                        problem = f"{path} cannot be read ({error.strerror})"
-                        raise _BadSourceError(problem, "Check its permissions") from error
-                    with stream:
-                        yield _Member(name, path.stat().st_size, stream)
 
 
 @dataclass(frozen=True)
 class _Archive:
+    name: str
     path: Path
     prefix: str
-    name: str
 
     def manifest(self) -> bytes:
         for member in self.members(lambda name: name == MANIFEST):
@@ -288,12 +284,11 @@ def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
     name = name or str(path)
     if path.is_dir():
         above = [path.parent] if path.name == "data" else []
-        candidates = [path, *above, *sorted(path.glob("*")), *sorted(path.glob("*/*"))]
-        for root in candidates:
+        for root in (path, *above, *sorted(path.glob("*")), *sorted(path.glob("*/*"))):
             if any(part.is_symlink() for part in (root, root.parent) if part.is_relative_to(path) and part != path):
                 continue
             if (root / MANIFEST).is_file():
-                return _Folder(root, str(root))
+                return _Folder(str(root), root)
         raise _BadSourceError(f"There is no release in {name} (no {MANIFEST}, also not in a subfolder)", _OTHER_SOURCE)
     if not path.exists():
         raise AtlasError(f"{name} does not exist", _OTHER_SOURCE)
@@ -301,7 +296,7 @@ def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
     if not found:
         raise _BadSourceError(f"There is no release in {name} (no {MANIFEST} inside)", _OTHER_SOURCE)
     manifest = min(found, key=lambda p: (p.count("/"), p))
-    return _Archive(path, manifest.removesuffix(MANIFEST), name)
+    return _Archive(name, path, manifest.removesuffix(MANIFEST))
 
 
 def _archived(path: Path, name: str) -> Iterator[_Member]:
@@ -338,9 +333,6 @@ def _reading(name: str) -> Iterator[None]:
         if error.errno is None:  # gzip.BadGzipFile and the like
             raise _BadSourceError(f"The archive {name} is damaged ({error})", _OTHER_SOURCE) from error
         raise
-
-
-# Copying
 
 
 def _copy_release(source: _Folder | _Archive, target: Path, reporter: ProgressReporter, remember: bool) -> Fetched:
@@ -480,7 +472,7 @@ def _check_room(path: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def _lock(what: str) -> Iterator[None]:
-    """Hold a lock, in the cache, so that two fetches never write one thing at the same time."""
+    """Hold a lock in the cache, so that two fetches never write one thing at the same time."""
     name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     path = cache_folder() / "locks" / f"fetch-{name}"
     with _writing(path):

@@ -97,7 +97,7 @@ class Source:
             raise AtlasError(problem, "Write for example: template=Question: {prompt} Answer:")
 
     def settings(self) -> dict[str, Any]:
-        """What is recorded of the sampling."""
+        """Sampling, as it is recorded."""
         chosen = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "max_new_tokens")}
         if self.kind == "local":
             chosen |= {name: 1.0 for name in ("temperature", "top_p") if chosen[name] is None}
@@ -105,7 +105,6 @@ class Source:
 
     @property
     def seed(self) -> int | None:
-        """The seed that is used."""
         return 42 if self.sampling.seed is None and self.kind == "local" else self.sampling.seed
 
 
@@ -134,10 +133,7 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
 
 
 def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[Source]:
-    """Read a TOML file with a table ``[sources.NAME]`` a source.
-
-    Each holds ``local = "MODEL"`` or ``api = "MODEL"`` and the keys of :func:`parse_source`.
-    """
+    """Read a TOML file of tables ``[sources.NAME]``: local or api = "MODEL", and keys as in :func:`parse_source`."""
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -187,7 +183,7 @@ class Answer:
 class LocalModel:
     """A causal language model on this machine; its weights are loaded when it is first needed.
 
-    Raises AtlasError if the model is unknown, is no language model, or its weights are not here.
+    Raises AtlasError if the model is unknown, cannot write, or its weights are not here.
     """
 
     def __init__(self, name: str, device: str = "auto") -> None:
@@ -219,7 +215,7 @@ class LocalModel:
         from transformers import GenerationConfig
 
         model, tokenizer = self._loaded
-        texts = [self.serialise(prompt, source) for prompt in prompts]
+        texts = [self._serialise(prompt, source) for prompt in prompts]
         chat = source.template is None and tokenizer.chat_template is not None
         encoded = tokenizer(
             texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat
@@ -231,7 +227,9 @@ class LocalModel:
             tokens = f"{longest:,} tokens and {settings['max_new_tokens']:,} new ones"
             problem = f"A prompt of {tokens} exceed the {limit:,} tokens of '{self.name}'"
             raise AtlasError(problem, "Shorten the prompt, or ask for fewer new tokens")
-        stops = self.stop_tokens()
+        given = model.generation_config.eos_token_id
+        ends = {*([given] if isinstance(given, int) else given or []), tokenizer.eos_token_id}
+        stops = sorted(token for token in ends if token is not None)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
         chosen: dict[str, Any] = {"do_sample": False}
         if settings["temperature"] > 0:
@@ -256,15 +254,7 @@ class LocalModel:
             answers.append(Answer(text, reason, int(mask.sum()), len(row[:end]), engine))
         return answers
 
-    def stop_tokens(self) -> list[int]:
-        """Tokens that end a response: those of the generation settings and the tokenizer's own."""
-        model, tokenizer = self._loaded
-        given = model.generation_config.eos_token_id
-        stops = {*([given] if isinstance(given, int) else given or []), tokenizer.eos_token_id}
-        return sorted(token for token in stops if token is not None)
-
-    def serialise(self, prompt: str, source: Source) -> str:
-        """The text that the model continues."""
+    def _serialise(self, prompt: str, source: Source) -> str:
         _, tokenizer = self._loaded
         if source.template is not None:
             return source.template.replace("{prompt}", prompt)
@@ -480,10 +470,9 @@ def endpoint_host(source: Source) -> str:
 def chat_address(base_url: str) -> str:
     """Address of the chat completions below a base URL, http or https and without a password."""
     parts = urlsplit(base_url)
-    try:
+    named = False
+    with contextlib.suppress(ValueError):  # a port that is no number, or none there is
         named = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or none there is
-        named = False
     if parts.scheme not in ("http", "https") or not named:
         raise AtlasError(f"'{base_url}' is not the address of an endpoint", "Write http://... or https://...")
     if parts.username or parts.password:

@@ -57,8 +57,7 @@ def inspect(
 ) -> Layout:
     """Find out what a file is and which column is the response.
 
-    stream : seekable; it stays open.
-    columns, encoding : what a person named; the rest is recognised.
+    stream : seekable; it stays open. columns, encoding : what a person named; the rest is recognised.
     Raises AtlasError if it is empty, too large, of no known kind or encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
@@ -112,7 +111,7 @@ def receive(
     limits: Limits | None = None,
     encoding: str | None = None,
 ) -> Intake:
-    """Read a file: its traces, every bad place, duplicates and notes; see :func:`inspect`.
+    """Read a file: its traces, every bad place, duplicates and notes.
 
     Raises AtlasError as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
@@ -218,11 +217,7 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
 def notes_about(
     lengths: Sequence[tuple[int, int]], names: Sequence[tuple[str, int]], labels: Collection[str]
 ) -> list[str]:
-    """Sentences about traces as such.
-
-    lengths : characters of every prompt and response.
-    names : the file's own id of a trace and its turn, of those that have one.
-    """
+    """Sentences about traces: characters of every prompt and response, and ids and turns of those that have an id."""
     notes = []
     if empty := sum(not response for _, response in lengths):
         notes.append(f"{empty:,} of {len(lengths):,} traces have an empty response. They count as what they are.")
@@ -271,6 +266,7 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
 def _traces(
     place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
 ) -> Iterator[Received | Problem]:
+    """Answers of a record, by its format or by columns."""
     log_format = None if mapped else format_of(record)
     labelled = log_format is not None and log_format.labelled
     for number, turn in enumerate(_turns(log_format, record, columns)):
@@ -291,7 +287,6 @@ def _traces(
 
 
 def _turns(log_format: LogFormat | None, record: Mapping[str, Any], columns: Columns) -> Iterator[Found]:
-    """Answers of a record, by its format or by columns."""
     try:
         yield from log_format.turns(record) if log_format else [_by_column(record, columns)]
     except ChatError as error:

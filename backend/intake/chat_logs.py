@@ -63,10 +63,7 @@ def is_chat(record: Mapping[str, Any]) -> bool:
 
 
 def turns(record: Mapping[str, Any]) -> list[Turn]:
-    """Answers of a chat log, at least one.
-
-    Raises ChatError if there is no answer in it, the request failed, or an answer is no text.
-    """
+    """Answers of a chat log, at least one; ChatError if there is none, the request failed, or one is no text."""
     record = _unwrapped(record)
     request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
     reply = _reply(record)
@@ -193,7 +190,7 @@ def text_at(value: Any, column: str) -> str | None:
 
 
 def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record with request and response as objects, where both are bodies written as text and neither is more.
+    """The record with request and response as objects, where both are bodies written as text.
 
     A prompt in plain words says that the response is one as well, whatever it looks like.
     """

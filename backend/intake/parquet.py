@@ -1,9 +1,8 @@
 """Parquet: the columns that are needed, a few rows at a time, and never more in memory than the limits allow.
 
-A few hundred bytes can mean a gigabyte: a page may pack well, a text stand once in a dictionary and be meant a million
-times. So sizes are added up before a page is unpacked, and a row is weighed before it is turned into Python. Sizes come
-from the headers of the pages, because nothing holds the footer to the truth; both are read here, because pyarrow ends
-the process at damaged statistics.
+A few hundred bytes can mean a gigabyte, so sizes are added up before a page is unpacked, and a row is weighed before it
+is turned into Python. They come from the headers of the pages, because nothing holds the footer to the truth; both are
+read here, because pyarrow ends the process at damaged statistics.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ Record = tuple[int, dict[str, Any]]
 
 
 def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
-    """Columns of a Parquet file.
-
-    Raises AtlasError if it is damaged, its footer is too long, or it has too many columns or two of one name.
-    """
+    """Columns of a Parquet file; AtlasError if it is damaged, its footer too long, or its columns too many."""
     try:
         if footer_length(stream) > limits.unpacked // FOOTER:
             raise AtlasError("The footer of the Parquet file is too long", "Write it with fewer and larger row groups")
@@ -48,9 +44,9 @@ def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
 
 
 def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
-    """Records of a Parquet file: of every row the columns that the layout maps, and those of a log format.
+    """Of every row the columns that the layout maps, and those of a log format.
 
-    Raises AtlasError if it is damaged, or larger than the limits when it is unpacked.
+    Raises AtlasError if the file is damaged, or larger than the limits when it is unpacked.
     """
     number = unpacked = decoded = 0
     most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands next to them

@@ -1,8 +1,7 @@
 """Lines of a text, and CSV, a row at a time; where a row is broken, every lost line is named.
 
-A broken row does not say where it ends. After an even number of quotes, the last one at the end of a cell, the next
-line begins a row. Any other line may be text within a cell, so only several rows in succession that fit the header end
-the loss there.
+A broken row ends after an even number of quotes, the last one at the end of a cell. Any other line may be text within a
+cell, so only several rows in succession that fit the header end the loss there.
 """
 
 from __future__ import annotations
@@ -276,7 +275,7 @@ class _Reader:
 
 
 def _header(reader: _Reader) -> tuple[int, list[str]]:
-    """Cells of a row, and their names without the empty ones at the end."""
+    """Cells of the header, and their names without the empty ones at the end."""
     row = _filled(reader)
     if row is not None and len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None:
         row = _filled(reader)
@@ -297,10 +296,8 @@ def _header(reader: _Reader) -> tuple[int, list[str]]:
 
 
 def _filled(reader: _Reader) -> _Row | None:
-    """The next row that is not blank."""
-    row = reader.row()
-    while row is not None and not (row.cells or row.wrong):
-        row = reader.row()
+    while (row := reader.row()) is not None and not (row.cells or row.wrong):
+        pass  # it is blank
     return row
 
 

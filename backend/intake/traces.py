@@ -1,4 +1,4 @@
-"""What an intake is made of: received traces, columns and their roles, bad places, limits, the clock.
+"""What an intake is made of: received traces, columns and their roles, bad places, limits, the clock, JSON.
 
 Text is data here and stays data: nothing is evaluated, unpickled or formatted into a command.
 """
@@ -58,15 +58,14 @@ COMMAND_LINE = Limits(  # for files on the machine, which are walked through lin
 class Columns:
     """Which column means what; a path into nested records has dots (``response.body.text``).
 
-    The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
-    person wants no column; None where none was recognised.
+    Empty where a person wants no column; None where none was recognised.
     """
 
     response: str | None = None  # none where traces come from a chat log or pasted text
     prompt: str | None = None
     time: str | None = None
-    label: str | None = None
-    name: str | None = None
+    label: str | None = None  # whom the file says the response is from
+    name: str | None = None  # the file's own id of the trace
 
     def named(self) -> dict[str, str]:
         """Roles that have a column; a response has to have one."""
@@ -76,7 +75,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One trace as it came in; ``requested`` is the model that was requested, where the file also says that."""
+    """One trace as it came in; ``requested`` is the model that was requested, where the file says that too."""
 
     place: int  # line, row or record, from 1
     turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
