@@ -1,7 +1,7 @@
 """Collect responses of sources to prompts: our own small ecosystems (paper, Dynamic Provenance Setting).
 
 One JSONL line a response, with its origin. The file only grows: what is in it is not collected again, a line that a
-killed process left half written is removed, and a source with other settings is refused instead of mixed.
+killed process wrote half is removed, and a source with other settings is refused instead of mixed.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _ask(
 
 
 class AppendOnlyJsonl:
-    """The file that grows: held by one process, whole lines only."""
+    """The file that grows: one process at a time, whole lines only."""
 
     def __init__(self, path: Path, hearer: ProgressReporter) -> None:
         if path.suffix == ".gz":
@@ -322,7 +322,7 @@ class AppendOnlyJsonl:
                 raw = raw[os.write(self._handle, raw) :]
 
     def _repair_tail(self) -> list[Collected]:
-        """The lines of a collection, without what a killed process left behind the last whole one."""
+        """The lines of a collection, without what a killed process wrote behind the last whole one."""
         raw = self.path.read_bytes()
         start = raw.rfind(b"\n") + 1
         whole, last = raw[:start], raw[start:]

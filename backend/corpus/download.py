@@ -137,7 +137,7 @@ class _BadSourceError(AtlasError):
 
 
 def _download_once(client: httpx.Client, address: str, part: Path, about: Path, reporter: ProgressReporter) -> None:
-    have, validator = _size_of(part), _validator(about)
+    have, validator = part.stat().st_size if part.exists() else 0, _validator(about)
     headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
     with contextlib.ExitStack() as stack:
         try:
@@ -158,7 +158,7 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
         resumed = status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if status == 206 and not resumed:
             part.unlink(missing_ok=True)
-            raise _BusyError("the server sent another part than asked for")
+            raise _BusyError("the server sent another part than requested")
         done = have if resumed else 0
         if resumed:
             reporter.say(f"Continuing after {done / 1e6:.1f} MB.")
@@ -172,10 +172,6 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
                 stream.write(block)
                 done += len(block)
                 reporter.progress("bytes", done, (have if resumed else 0) + expected if expected else 0)
-
-
-def _size_of(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def _validator(about: Path) -> str:
@@ -300,7 +296,7 @@ def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
 
 
 def _archived(path: Path, name: str) -> Iterator[_Member]:
-    """Members of an archive in its order; links and special files have size -1, folders are left out."""
+    """Members of an archive in its order; links and special files have size -1, folders are skipped."""
     with _reading(name):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

@@ -50,8 +50,8 @@ class Sampling:
     """How a source picks its tokens."""
 
     temperature: float | None = None  # 0 takes the likeliest; None is 1 for a local model, else the server's default
-    top_p: float | None = None  # share of probability that is kept
-    top_k: int | None = None  # number of tokens that are kept (local models only)
+    top_p: float | None = None  # share of probability to draw from
+    top_k: int | None = None  # number of tokens to draw from (local models only)
     max_new_tokens: int = 128  # longest response
     seed: int | None = None  # none is 42 for a local model, and is not sent to an endpoint
 
@@ -436,7 +436,7 @@ class Endpoint:
 
 
 class _TryAgainError(Exception):
-    """The server may answer later; ``wait`` is what it asked for, in seconds."""
+    """The server may answer later; ``wait`` is what it requested, in seconds."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)

@@ -38,7 +38,7 @@ class Labelled:
     folds: Ints  # (n,)
     complete: bool  # whether every source answers every prompt just once
     sha256: str  # of the file
-    notes: tuple[str, ...]  # sentences about what was left out
+    notes: tuple[str, ...]  # sentences about what was excluded
 
     def grid(self) -> tuple[Ints, Ints]:
         """Rows (C, P) with as many traces of every source in each fold, and their folds (P,).
@@ -120,7 +120,7 @@ def labelled(
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    notes : what is known to be left out already.
+    notes : what is known to be excluded already.
     Raises AtlasError with fewer than two sources, 10 traces of a source or five prompts of it; or for a family of a
     source that is not there.
     """

@@ -131,7 +131,7 @@ class Release:
         return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
-        """Prompts of a benchmark, ascending; category has ten values on Agent500, elsewhere None."""
+        """Prompts of a benchmark, ascending; category has ten values on Agent500, else it is None."""
         return _read_prompts(self.data / "prompts" / f"{benchmark}.jsonl.gz", "category")
 
     def records(self, benchmark: Benchmark) -> Records:
@@ -151,7 +151,7 @@ class Release:
         return _read_prompts(self.data / "bench_a" / "prompts.jsonl.gz")
 
     def bench_records(self) -> Records:
-        """Read all responses of Bench-A; sources are its models, empty responses are kept."""
+        """Read all responses of Bench-A; sources are its models, empty responses stay."""
         prompts, models = self.bench_prompts(), self.bench_models()
         files = {m: self.data / p for m, p in zip(models["model"], models["response_path"], strict=True)}
         return _grid("bench_a", files, prompts)

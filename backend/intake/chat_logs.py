@@ -1,7 +1,7 @@
 """Chat-completions logs: prompts and responses out of requests, responses and message lists.
 
 Every answer of the assistant is one trace; its prompt is the user's message before it. Where a record has a place for
-the response, or an error, only what is there counts. System messages are left out, because the proxy of the paper sees
+the response, or an error, only what is there counts. System messages are not read, because the proxy of the paper sees
 prompt and response only. A response that is itself JSON stays as it is, unless request and response are both whole
 bodies, written as text.
 """

@@ -26,7 +26,7 @@ ROWS = 256  # rows that are decoded at a time, where their pages are small
 BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row
 _PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100  # bytes that each counts for, whatever is in it
 SPREAD = 4  # times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many
-FOOTER = 25  # part of what a file may unpack to that its footer may take, which is held in many times its bytes
+FOOTER = 25  # part of what a file may unpack to that its footer may take, which takes many times its bytes in memory
 _ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 Record = tuple[int, dict[str, Any]]
 
@@ -171,8 +171,7 @@ def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
     stream.seek(-8 - length, io.SEEK_END)
     try:
         footer, _ = _struct(stream.read(length), 0)
-        groups = [[column[_META] for column in group[_COLUMNS]] for group in footer[_ROW_GROUPS]]
-        return [[_extent(column) for column in group] for group in groups]
+        return [[_extent(column[_META]) for column in group[_COLUMNS]] for group in footer[_ROW_GROUPS]]
     except (LookupError, TypeError) as error:
         raise ValueError("the footer is damaged") from error
 

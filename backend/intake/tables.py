@@ -100,7 +100,7 @@ RUN = 10  # rows in succession that fit the header, after which they are rows an
 MOST_COLUMNS = 2_000
 MOST_LOST = 100_000  # lost lines after which a file is refused: it is something else then
 MOST_LINES = 100_000  # lines of one row
-MOST_CELLS = 10_000  # cells of a row that are told apart
+MOST_CELLS = 10_000  # cells of a row that are counted
 _QUOTED = re.compile(r'"[^"]*+"?')
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process

@@ -1,4 +1,4 @@
-"""What an intake is made of: received traces, columns and their roles, bad places, limits, the clock, JSON.
+"""Parts of an intake: received traces, columns and their roles, bad places, limits, the clock, JSON.
 
 Text is data here and stays data: nothing is evaluated, unpickled or formatted into a command.
 """
@@ -35,7 +35,7 @@ class Limits:
     document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
     traces: int = 100_000
     characters: int = 1_000_000  # of one prompt or one response
-    text: int = 50_000_000  # characters of all traces that are kept at a time
+    text: int = 50_000_000  # characters of all traces that are in memory at a time
     problems: int = 10_000  # bad places after which a file is refused: it is something else then
     lines: int = 5_000_000  # that are not blank
     values: int = 100_000_000  # bytes that the values of one JSON text may take, by estimate

@@ -1,4 +1,4 @@
-"""Which command, code, data, proxy and machine made a number (the paper's reproducibility statement, row by row)."""
+"""Which command, code, data, proxy and machine a number comes from (paper, reproducibility statement)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import duckdb
 from backend import __version__
 from backend.store.database import transaction
 
-# Flags of a processor and what its fastest products are made of, the fastest first.
+# Flags of a processor and the arithmetic of its products, the fastest first.
 ARITHMETIC = {"amx_bf16": "AMX BF16", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
 

@@ -206,7 +206,7 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
             scratch.replace(path)
             _replace_text(data_folder / POINTER, json.dumps({"generation": generation, "file": path.name}) + "\n")
             if prune:
-                for old in data_folder.glob("atlas-*.duckdb"):  # a work database may lie beside them
+                for old in data_folder.glob("atlas-*.duckdb"):  # a work database may lie next to them
                     if old != path and GENERATION.fullmatch(old.name):
                         old.unlink()
         except (OSError, duckdb.Error) as error:

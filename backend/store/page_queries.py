@@ -100,7 +100,7 @@ def density_regions(
 def clusters(
     cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
 ) -> pd.DataFrame:
-    """Which sources lie close together on a map; those in no cluster are left out."""
+    """Which sources lie close together on a map; those in no cluster are absent."""
     sql = """
         SELECT source, cluster FROM clusters
         WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? AND cluster IS NOT NULL

@@ -372,7 +372,7 @@ def prompt_stability(cursor: Cursor, roster: str, domain: str, reader: str | Non
 def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
     """Average-linkage tree.
 
-    Nodes below the number of sources are sources in roster order; that number plus i is the node made in step i.
+    Nodes below the number of sources are sources in roster order; that number plus i is the node of step i.
     """
     sql = """
         SELECT step, left_node, right_node, height, size FROM dendrogram
@@ -410,7 +410,7 @@ def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: st
     """Paired tests of other readers against one, whichever of the two the test called its subject.
 
     difference : the other one less ``reader``; together : tests of the set that p was corrected for. Tests whose set of
-    hypotheses names another roster are left out, and of one pair that of the largest set comes first.
+    hypotheses names another roster are excluded, and of one pair that of the largest set comes first.
     """
     sql = """
         WITH sets AS (SELECT *, count(*) OVER (PARTITION BY hypotheses) AS together FROM comparisons), directed AS (
@@ -440,7 +440,7 @@ def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
 
 
 def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
-    """Builds that made the rows of a table that match a key, newest first.
+    """Builds of the rows of a table that match a key, newest first.
 
     key : e.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
     Raises ValueError if there is no such table or column, or the table has no ``build_id``.

@@ -44,7 +44,6 @@ def stage_rows(
 
     ``details`` are read when the block ends, so the block may add to them; when it raises, nothing is recorded.
     """
-    hashes = {"data_hash": data_hash, "proxy_hash": proxy_hash}
-    about: dict[str, Any] = {"seed": seed, "origin": origin, "source_file": source_file, "details": details}
-    with recorded(connection, stage=stage, **hashes, **about) as build_id:
+    about: dict[str, Any] = {"data_hash": data_hash, "proxy_hash": proxy_hash, "seed": seed, "details": details}
+    with recorded(connection, stage=stage, origin=origin, source_file=source_file, **about) as build_id:
         yield StageRows(connection, build_id, key or {})

@@ -104,7 +104,7 @@ def write_sources(
     (becomes
         the family), source (collection route).
     counts : responses of every source, over all benchmarks.
-    rosters : prefix lengths; those that the roster is too short for are left out.
+    rosters : prefix lengths; those that the roster is too short for are skipped.
     Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
     """
     twice = roster["label"][roster["label"].duplicated()]
