@@ -176,9 +176,8 @@ def collect(
     """Collect the responses of every source to every prompt that it has not answered yet.
 
     Sources come one after another; a local model that several share is loaded once. What was collected before an error
-    stays. Raises AtlasError if the file cannot be written, is in use, or holds a source with other settings or prompts;
-    if
-    a model is missing; if an endpoint refuses altogether.
+    stays. Raises AtlasError if the file cannot be written, is in use, or holds a source with other settings or prompts,
+    if a model is missing, or if an endpoint refuses altogether.
     """
     hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:

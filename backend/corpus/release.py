@@ -194,9 +194,8 @@ class Release:
         """Check every file of the manifest; AtlasError names the first one that is missing or wrong.
 
         A file that was right at an earlier check is not read again while its size, its time of change and the expected
-        hash are
-        the same, unless ``remember`` is False; that memory lies in the cache folder. ``progress`` gets (files done,
-        files).
+        hash are the same, unless ``remember`` is False; that memory lies in the cache folder.
+        ``progress`` gets (files done, files).
         """
         stamps = Stamps(self.root)
         hashed = size = 0

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -134,8 +135,7 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
     """Open the work database for writing; make it, its folders and its schema where needed.
 
     As long as it is open no other process can read the file. Raises AtlasError if it cannot be written, is in use, is
-    no
-    DuckDB database, or its schema is newer than this code.
+    no DuckDB database, or its schema is newer than this code.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -340,6 +340,39 @@ def read_pointer(folder: Path) -> tuple[str, Path]:
     if not _FILE.fullmatch(file):  # which no file system takes, or not in a path
         raise AtlasError(f"{pointer} names no file of a generation ({ascii(file)[:200]})", _REPUBLISH)
     return name, folder / file
+
+
+def served(data_folder: Path) -> tuple[str, Path] | None:
+    """Name and file of the current generation, None where there is none."""
+    with contextlib.suppress(AtlasError):
+        name, path = read_pointer(data_folder)
+        return (name, path) if path.exists() else None
+    return None
+
+
+def begin_work(path: Path, data_folder: Path) -> str | None:
+    """Copy the current generation to where there is no work database yet, and name it.
+
+    None, and nothing is copied, where the file is there or nothing is published. AtlasError if it cannot be written.
+    """
+    found = served(data_folder)
+    if path.exists() or found is None:
+        return None
+    name, generation = found
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(generation, scratch)
+        with contextlib.suppress(FileExistsError):  # another job was quicker
+            os.link(scratch, path)
+    except OSError as error:
+        problem = f"The work database {path} cannot be begun ({error.strerror})"
+        remedy = "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, elsewhere"
+        raise AtlasError(problem, remedy) from error
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+    return name
 
 
 def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import duckdb
 import pandas as pd
 
 from backend.errors import AtlasError
-from backend.store.database import migrations, schema_version, transaction
+from backend.store.database import migrations, schema_version, served, transaction
 from backend.store.lists import PACKED, storage, stored_rows
 from backend.store.queries import with_lists
 from backend.store.writers import columns_of
@@ -140,8 +141,7 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
     """What is measured here, one row a reader, roster and part of a result family, with its newest build.
 
     ``about`` is the benchmark and condition, the protocol, the domain, the part of the validation, or the set of
-    hypotheses
-    that a reader is compared in.
+    hypotheses that a reader is compared in.
     """
     sql = """
         WITH results AS (
@@ -157,6 +157,27 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
         SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
         FROM results JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL"""
     return _dicts(cursor, sql)
+
+
+def missing_results(work: Path, data_folder: Path) -> list[str]:
+    """What the current generation has measured and a work database has not, as 'READER on ROSTER', sorted.
+
+    A generation that this code cannot read has nothing to lose.
+    """
+    found = served(data_folder)
+    if found is None:
+        return []
+    try:
+        before = _measured(found[1])
+    except AtlasError:
+        return []
+    return sorted(before - _measured(work))
+
+
+def _measured(path: Path) -> set[str]:
+    with contextlib.closing(open_reading(path)) as cursor:
+        measured = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["family"] != "statistics"]
+    return {f"{reader} on {roster}" if roster else reader for reader, roster in measured}
 
 
 def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:

@@ -100,9 +100,8 @@ def write_sources(
 ) -> None:
     """Write the sources of a roster, their families, and the rosters that are prefixes of it.
 
-    roster : the longest roster in its order; columns label, repo_id, family (becomes the subfamily), plot_family
-    (becomes
-        the family), source (collection route).
+    roster : the longest roster in its order; columns label, repo_id, family (the subfamily here), plot_family (the
+        family here), source (collection route).
     counts : responses of every source, over all benchmarks.
     rosters : prefix lengths; those that the roster is too short for are skipped.
     Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
