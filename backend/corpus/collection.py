@@ -58,8 +58,6 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Collected:
-    """One line of a collection."""
-
     source: str
     sample_id: str
     prompt: str
@@ -314,7 +312,6 @@ class AppendOnlyJsonl:
         return [prompt for prompt in prompts if prompt.sample_id not in known]
 
     def add(self, line: Collected) -> None:
-        """Append one line in a single write."""
         raw = (json.dumps(asdict(line), ensure_ascii=False) + "\n").encode("utf-8")
         with _writing(self.path):
             while raw:

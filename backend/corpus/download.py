@@ -53,8 +53,6 @@ _DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch did."""
-
     inventory: Inventory  # the release as it now lies there
     copied: int  # listed files that were copied; the others were right already
     results: int  # result files of the authors in the release
@@ -210,10 +208,8 @@ def _already_whole(target: Path, reporter: ProgressReporter, remember: bool) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A file of a source: its path inside the release, its size, and its bytes."""
-
-    path: str
-    size: int
+    path: str  # inside the release
+    size: int  # bytes; -1 of a link or special file
     stream: IO[bytes]
 
 
@@ -318,7 +314,6 @@ def _archived(path: Path, name: str) -> Iterator[_Member]:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Say in one sentence that an archive cannot be read."""
     try:
         yield
     except _DAMAGED as error:
@@ -362,7 +357,6 @@ def _copy_release(source: _Folder | _Archive, target: Path, reporter: ProgressRe
 def _missing(
     listed: dict[str, ListedFile], target: Path, stamps: Stamps, reporter: ProgressReporter, remember: bool
 ) -> dict[str, ListedFile]:
-    """Files that are not in the target, or not right there."""
     out = {}
     for number, (name, entry) in enumerate(listed.items(), start=1):
         path = target / name

@@ -47,8 +47,6 @@ _LONGEST_PAUSE = 600.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a source picks its tokens."""
-
     temperature: float | None = None  # 0 takes the likeliest; None is 1 for a local model, else the server's default
     top_p: float | None = None  # share of probability to draw from
     top_k: int | None = None  # number of tokens to draw from (local models only)
@@ -171,8 +169,6 @@ def _source(name: str, kind: Kind, model: str, values: Mapping[str, Any], defaul
 
 @dataclass(frozen=True)
 class Answer:
-    """One response of a source."""
-
     text: str
     finish_reason: str | None  # 'stop' or 'length', or what the endpoint says
     prompt_tokens: int | None
@@ -198,7 +194,6 @@ class LocalModel:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """Model on its device, and tokenizer."""
         from backend.proxies.reader import best_dtype
         from backend.proxies.registry import find_device, load_model
 
@@ -276,8 +271,6 @@ def _messages(prompt: str, source: Source) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class RateLimits:
-    """How an endpoint is treated."""
-
     per_minute: float | None = None  # most requests a minute, repetitions included
     concurrency: int = 4  # requests under way at a time
     timeout: float = 120.0  # seconds for a whole answer

@@ -51,8 +51,6 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """One file of the manifest."""
-
     path: str  # below ``data/``, with forward slashes
     sha256: str  # of the file as it lies on disk
     jsonl_sha256: str | None = None  # of the uncompressed lines, for gzipped JSONL
@@ -370,7 +368,6 @@ def _hash(node: Mapping[str, Any], key: str, name: str, path: Path | str) -> str
 
 
 def _line_hash(path: Path) -> tuple[str, int]:
-    """sha256 of a gzip file's content, and its number of lines."""
     digest, count, last = hashlib.sha256(), 0, b"\n"
     with gzip.open(path, "rb") as stream:
         while block := stream.read(1 << 20):

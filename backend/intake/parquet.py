@@ -116,7 +116,6 @@ def _sizes(stream: BinaryIO, column: Any, start: int, end: int) -> Iterator[tupl
 
 
 def _one_by_one(batch: pa.RecordBatch, most: int) -> Iterator[dict[str, Any] | None]:
-    """Rows of a batch; None for one that is too large."""
     for i in range(batch.num_rows):
         row = batch.slice(i, 1)
         yield None if sum(map(_weight, row.columns)) > most else row.to_pylist()[0]
@@ -197,7 +196,6 @@ def _extent(column: Fields) -> tuple[int, int]:
 
 
 def _header(stream: BinaryIO, start: int) -> tuple[Fields, int]:
-    """Header of a page and its length in bytes."""
     for window in _WINDOWS:
         stream.seek(start)
         raw = stream.read(window)

@@ -28,8 +28,6 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the d
 
 @dataclass(frozen=True)
 class Limits:
-    """Where an intake ends."""
-
     bytes: int = 25_000_000  # of the file as it arrives
     unpacked: int = 100_000_000  # of a gzip file when it is unpacked, and of the columns of Parquet that are read
     document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
@@ -89,14 +87,11 @@ class Received:
 
     @property
     def trace(self) -> Trace:
-        """What a proxy gets to see."""
         return Trace(self.prompt, self.response)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A place that gave no trace."""
-
     place: int  # line, row or record, from 1
     column: str | None
     reason: str

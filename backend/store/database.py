@@ -59,8 +59,6 @@ def default_data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Migration:
-    """One numbered step of the schema."""
-
     version: int  # 1, 2, ... without gaps
     name: str  # file name without the ending
     sql: str

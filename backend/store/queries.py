@@ -137,8 +137,6 @@ def neighbors(
 
 @dataclass(frozen=True)
 class SourceProfile:
-    """What is known about a source."""
-
     source: str
     name: str
     family: str

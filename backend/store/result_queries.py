@@ -56,16 +56,14 @@ def open_reading(path: Path) -> Cursor:
         raise AtlasError(f"{path} cannot be read ({text})", remedy) from error
     try:
         present, known = schema_version(connection), len(migrations())
-        if present != known:
-            problem = f"{path} has schema version {present}, and this atlas reads version {known}"
-            remedy = "Any job brings an older work database up to date; python -m jobs publish, a generation"
-            raise AtlasError(problem, remedy)
     except duckdb.Error as error:
         connection.close()
         raise AtlasError(f"{path} is damaged ({error})", remedy) from error
-    except AtlasError:
+    if present != known:
         connection.close()
-        raise
+        problem = f"{path} has schema version {present}, and this atlas reads version {known}"
+        remedy = "Any job brings an older work database up to date; python -m jobs publish, a generation"
+        raise AtlasError(problem, remedy)
     return connection
 
 

@@ -23,7 +23,6 @@ class StageRows:
     key: Mapping[str, object]  # Columns that all its rows share
 
     def replace(self, table: str, frame: pd.DataFrame, **key: object) -> None:
-        """Replace the rows of a table under the shared key and this one."""
         replace_rows(self.connection, table, frame, {**self.key, **key}, self.build_id)
 
 

@@ -19,8 +19,6 @@ RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 1
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its type, and whether it must hold a value."""
-
     name: str
     type: str
     required: bool
