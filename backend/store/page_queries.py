@@ -1,15 +1,12 @@
-"""Questions that one page each asks: Attribute, Map, Compare and Relationships; shared ones are in ``queries``."""
+"""Questions that one page each asks: Attribute, Map, Compare and Relationships."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import duckdb
 import pandas as pd
 
-from backend.store.queries import frame_of
-
-Cursor = duckdb.DuckDBPyConnection
+from backend.store import Cursor, frame_of
 
 # ---- Attribute: what the evidence of an audit is worth --------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Every question that the web asks, one function each, in the order of its pages.
+"""Questions of the web, one function each, in the order of its pages; one page's own are in ``page_queries``.
 
 A question takes a cursor of a published generation and answers with a tidy frame. Where nothing was measured the
 frame is empty and has its columns all the same. Sources come in roster order unless a function says otherwise;
@@ -11,32 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import duckdb
-import numpy as np
 import pandas as pd
 
 from backend.protocol import BUDGETS
+from backend.store import Cursor, frame_of, with_lists
 from backend.store.lists import key_table
 from backend.store.writers import columns_of, matching
-
-Cursor = duckdb.DuckDBPyConnection
-
-
-def frame_of(
-    cursor: Cursor, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
-) -> pd.DataFrame:
-    """Run a question; text columns have one type whether or not there are rows or values."""
-    answer = cursor.execute(sql, parameters)
-    text = [column[0] for column in answer.description or [] if str(column[1]) == "VARCHAR"]
-    return answer.df().astype(dict.fromkeys(text, "str"))
-
-
-def with_lists(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """A frame with plain lists where DuckDB gives arrays."""
-    for column in columns:
-        values = [value.tolist() if isinstance(value, np.ndarray) else list(value) for value in frame[column]]
-        frame[column] = pd.Series(values, index=frame.index, dtype=object)
-    return frame
 
 
 def readers(cursor: Cursor) -> pd.DataFrame:

@@ -11,12 +11,11 @@ import duckdb
 import pandas as pd
 
 from backend.errors import AtlasError
+from backend.store import Cursor, with_lists
 from backend.store.database import migrations, schema_version, served, transaction
 from backend.store.lists import PACKED, storage, stored_rows
-from backend.store.queries import with_lists
 from backend.store.writers import columns_of
 
-Cursor = duckdb.DuckDBPyConnection
 CHUNK = 5_000  # rows that are taken from the store at a time
 
 SUMMARIES = {
