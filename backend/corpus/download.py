@@ -218,14 +218,6 @@ class _Folder:
     name: str
     root: Path
 
-    def manifest(self) -> bytes:
-        path = self.root / MANIFEST
-        self._check_plain(path)
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise _BadSourceError(f"{path} cannot be read ({error.strerror})", _OTHER_SOURCE) from error
-
     def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
         for path in (path for top in ("data", "results") for path in sorted((self.root / top).rglob("*"))):
             name = path.relative_to(self.root).as_posix()
@@ -255,14 +247,6 @@ class _Archive:
     path: Path
     prefix: str
 
-    def manifest(self) -> bytes:
-        for member in self.members(lambda name: name == MANIFEST):
-            if member.size > _MANIFEST_LIMIT:
-                raise _BadSourceError(f"The manifest in {self.name} is larger than any manifest", _OTHER_SOURCE)
-            with _reading(self.name):
-                return member.stream.read()
-        raise _BadSourceError(f"{self.name} holds no {MANIFEST}", _OTHER_SOURCE)
-
     def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
         for member in _archived(self.path, self.name):
             if member.path.startswith(self.prefix) and needed(inside := member.path.removeprefix(self.prefix)):
@@ -270,6 +254,15 @@ class _Archive:
                     what = f"{inside} in {self.name} is a link or a special file"
                     raise _BadSourceError(f"{what}, and a release holds plain files only", _OTHER_SOURCE)
                 yield _Member(inside, member.size, member.stream)
+
+
+def _manifest(source: _Folder | _Archive) -> bytes:
+    for member in source.members(MANIFEST.__eq__):
+        if member.size > _MANIFEST_LIMIT:
+            raise _BadSourceError(f"The manifest in {source.name} is larger than any manifest", _OTHER_SOURCE)
+        with _reading(source.name):
+            return member.stream.read()
+    raise _BadSourceError(f"{source.name} holds no {MANIFEST}", _OTHER_SOURCE)
 
 
 def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
@@ -327,7 +320,7 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _copy_release(source: _Folder | _Archive, target: Path, reporter: ProgressReporter, remember: bool) -> Fetched:
-    raw = source.manifest()
+    raw = _manifest(source)
     try:
         listed = {f"data/{f.path}": f for f in listed_files(parse_manifest(raw, MANIFEST), MANIFEST)}
     except AtlasError as error:
