@@ -337,22 +337,23 @@ class Endpoint:
         """
         attempts = self.limits.retries + 1
         retrying = Retrying(
-            retry=retry_if_exception_type(_TryAgainError), stop=stop_after_attempt(attempts), wait=self._pause_before,
-            before_sleep=self._hold_all, sleep=self._pace.rest, reraise=True,
+            retry=retry_if_exception_type(_TryAgainError), stop=stop_after_attempt(attempts), wait=self._pause,
+            sleep=self._pace.rest, reraise=True,
         )  # fmt: skip
         try:
             return retrying(self._ask_once, prompt)
         except _TryAgainError as error:
             raise AskError(f"{error} ({attempts} attempts)") from None
 
-    def _pause_before(self, state: RetryCallState) -> float:
-        """Seconds that one request rests; a server that names a time holds all of them instead."""
-        pause = min(60.0, self.limits.first_pause * 2 ** (state.attempt_number - 1)) * random.uniform(0.75, 1.25)
-        return pause if _requested_wait(state) is None else 0.0
-
-    def _hold_all(self, state: RetryCallState) -> None:
-        if (wait := _requested_wait(state)) is not None:
+    def _pause(self, state: RetryCallState) -> float:
+        """Seconds until the next attempt; where the server names them, all requests wait instead."""
+        assert state.outcome is not None
+        wait = getattr(state.outcome.exception(), "wait", None)
+        if wait is None:
+            return min(60.0, self.limits.first_pause * 2 ** (state.attempt_number - 1)) * random.uniform(0.75, 1.25)
+        if state.attempt_number <= self.limits.retries:
             self._pace.hold(wait)
+        return 0.0
 
     def _ask_once(self, prompt: str) -> Answer:
         self._pace.turn()
@@ -434,11 +435,6 @@ class _TryAgainError(Exception):
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
         self.wait = wait
-
-
-def _requested_wait(state: RetryCallState) -> float | None:
-    error = state.outcome.exception() if state.outcome else None
-    return error.wait if isinstance(error, _TryAgainError) else None
 
 
 def endpoint_key(source: Source) -> str:
