@@ -350,7 +350,7 @@ class Endpoint:
         assert state.outcome is not None
         wait = getattr(state.outcome.exception(), "wait", None)
         if wait is None:
-            return min(60.0, self.limits.first_pause * 2 ** (state.attempt_number - 1)) * random.uniform(0.75, 1.25)
+            return min(60.0, self.limits.first_pause * 2.0 ** (state.attempt_number - 1)) * random.uniform(0.75, 1.25)
         if state.attempt_number <= self.limits.retries:
             self._pace.hold(wait)
         return 0.0
