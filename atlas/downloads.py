@@ -19,7 +19,7 @@ from atlas.api import authorised
 from atlas.data import QueryCache, questions
 from backend.errors import AtlasError
 from backend.output_files import plain_cell
-from backend.store import download_queries
+from backend.store import result_queries
 
 NAME = "downloads"
 DAMAGED = "The published file was damaged since it was opened. Tell whoever runs the server."
@@ -54,7 +54,7 @@ def install(server: Flask) -> None:
     @routes.get(f"{TABLES}/<table>.csv")
     def one(table: str) -> Response:
         cache = _open()
-        if table not in set(cache.ask(download_queries.table_sizes)["table_name"]):
+        if table not in set(cache.ask(result_queries.table_sizes)["table_name"]):
             abort(_told(404, "The atlas has no such table. The page Methods lists the ones that it has."))
         generation = cache.generation()
         headers = {
@@ -96,7 +96,7 @@ def _told(status: int, sentence: str) -> Response:
 def _lines(cursor: duckdb.DuckDBPyConnection, table: str) -> Iterator[str]:
     """CSV of a table in pieces, in which no name is a formula to a spreadsheet."""
     with cursor:
-        for rows in download_queries.table_rows(cursor, table):
+        for rows in result_queries.table_rows(cursor, table):
             text = io.StringIO()
             csv.writer(text).writerows([[_cell(value) for value in row] for row in rows])
             yield text.getvalue()

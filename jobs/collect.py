@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from backend import output_files as _files
-from backend.corpus.collection import ProgressReporter, collect, read_prompts
+from backend.corpus import ProgressReporter
+from backend.corpus.collection import collect, read_prompts
 from backend.corpus.endpoints import RateLimits, Source, parse_source, read_sources
 from backend.errors import AtlasError
 from jobs import options

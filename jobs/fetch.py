@@ -10,7 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from backend.corpus.download import PUBLIC_RELEASE, Listener, fetch
+from backend.corpus import ProgressReporter
+from backend.corpus.download import PUBLIC_RELEASE, fetch
 from backend.corpus.release import Release, default_release
 
 
@@ -27,7 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Fetch, check, and say what lies where."""
     target = arguments.to or default_release()
     meter = _Meter()
-    fetched = fetch(arguments.source, target, Listener(meter.say, meter.progress), remember=not arguments.recheck)
+    fetched = fetch(
+        arguments.source, target, ProgressReporter(meter.say, meter.progress), remember=not arguments.recheck
+    )
     found = fetched.inventory
     meter.say(
         f"Release in {target}: {found.files:,} files as in the manifest, {found.responses:,} responses, "

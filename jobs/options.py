@@ -13,8 +13,7 @@ import duckdb
 from backend.corpus.release import ROSTERS, Release, default_release
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
-from backend.store.continuation import begin_work
-from backend.store.database import WORK_FILE, InUseError, default_data_folder, open_work
+from backend.store.database import WORK_FILE, InUseError, begin_work, default_data_folder, open_work
 from backend.traces import VIEWS, View
 from jobs.trace_options import add, aligned, parts
 

@@ -13,9 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from backend import output_files as _files
-from backend.intake import COMMAND_LINE
+from backend.intake import COMMAND_LINE, Preview, preview
 from backend.intake.encoding import opened
-from backend.intake.preview import Preview, preview
 from jobs.trace_options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
 
 STOPPED = NOTHING_KEPT

@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 from backend.errors import AtlasError
-from backend.store.continuation import missing_results
 from backend.store.database import default_data_folder, publish
+from backend.store.result_queries import missing_results
 from jobs import options
 
 SHOWN = 3  # Readers that a refusal names.

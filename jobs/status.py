@@ -13,8 +13,7 @@ from pathlib import Path
 
 from backend.corpus.release import Release, default_release
 from backend.errors import AtlasError
-from backend.store.continuation import served
-from backend.store.database import default_data_folder
+from backend.store.database import default_data_folder, served
 from jobs import options
 from jobs.pipeline import Item, enrolled, extracted, measured, published, recorded_in, reference
 

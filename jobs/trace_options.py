@@ -12,8 +12,7 @@ from types import FrameType
 from typing import Any
 
 from backend.errors import AtlasError
-from backend.intake import Columns, Layout
-from backend.intake.preview import Preview
+from backend.intake import Columns, Layout, Preview
 from backend.intake.traces import visible
 
 SHARED: dict[str, dict[str, Any]] = {

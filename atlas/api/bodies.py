@@ -18,8 +18,7 @@ import numpy as np
 from flask import Request
 
 from atlas.api.problems import RefusedError
-from backend.intake.json_text import BREAK, outside_strings
-from backend.intake.traces import whole
+from backend.intake.traces import BREAK, outside_strings, whole
 from backend.service.uploads import Turns
 
 JSON = "application/json"

@@ -15,7 +15,7 @@ from atlas.state import LONGEST_NAME, View
 from backend import __version__
 from backend.errors import AtlasError
 from backend.service.service import Service
-from backend.store import download_queries, queries
+from backend.store import queries, result_queries
 
 MOST_ROWS = 10_000
 TOP = 10
@@ -27,7 +27,7 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
     @routes.get("/sources")
     def sources() -> Response:
         _served(cache)
-        frame = cache.ask(download_queries.all_sources)
+        frame = cache.ask(result_queries.all_sources)
         for roster in _names("roster").values():
             frame = frame[[roster in rosters for rosters in frame["rosters"]]]
         return jsonify({"generation": cache.generation().name, "sources": rows(frame)})
@@ -56,7 +56,7 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
         if "k" in request.args:
             given["k"] = _number("k", 1, 1, 1_000_000)
         given |= {"limit": _number("limit", 1_000, 1, MOST_ROWS), "offset": _number("offset", 0, 0, 10**9)}
-        frame, total = cache.ask_anew(download_queries.evaluations, **given)
+        frame, total = cache.ask_anew(result_queries.evaluations, **given)
         return jsonify({"generation": cache.generation().name, "total": total, "evaluations": rows(frame)})
 
     @routes.get("/ecosystems")

@@ -21,7 +21,7 @@ from atlas.pages.map.card import voters
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
 from backend.store import queries
-from backend.store.map_queries import projection_sweep
+from backend.store.page_queries import projection_sweep
 
 QUESTIONS = {
     "purity": "Are a source's neighbours its family?",

@@ -17,7 +17,7 @@ from atlas.figures.attribution import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import READER_COLOURS
-from backend.store import comparison_queries, queries
+from backend.store import page_queries, queries
 
 QUESTIONS = {
     "soon": "How soon is it named?",
@@ -200,7 +200,7 @@ def _vote_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     frame = _near_rows(cache, view)
     if frame.empty:
         return frame
-    votes = cache.ask(comparison_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
+    votes = cache.ask(page_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
     size = pieces.roster_size(cache, view)
     # The share of all pairs of the roster that are at least as alike: what a pair drawn at random would reach.
     chance = (1 - frame["percentile"]).clip(lower=1 / (size * (size - 1) / 2))

@@ -30,8 +30,7 @@ from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
 from backend.intake import Columns, Limits, Received, inspect, trace_hash
 from backend.intake.encoding import encoding_given
-from backend.intake.json_text import MOST_VALUES, TooManyValuesError, parse_json
-from backend.intake.traces import short, visible
+from backend.intake.traces import MOST_VALUES, TooManyValuesError, parse_json, short, visible
 
 # What a report that somebody wrote by hand may cause.
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)

@@ -1,7 +1,7 @@
 """Collect responses of sources to prompts: our own small ecosystems (paper, Dynamic Provenance Setting).
 
 One JSONL line a response, with its origin. The file only grows: what is in it is not collected again, a line that a
-killed process left half written is removed, and a source with other settings is refused instead of mixed.
+killed process wrote half is removed, and a source with other settings is refused instead of mixed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import os
 import platform
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import backend
+from backend.corpus import ProgressReporter
 from backend.corpus.endpoints import (
     Answer,
     AskError,
@@ -45,21 +46,18 @@ SAMPLES = shipped("data") / "samples"
 _FAILURES_IN_A_ROW = 5
 _IDENTITY = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
 _CORRECT = "Correct or remove that line"
+_CHECK = "Check its name and permissions"
 _BEGINNING = b'{"source": "'  # of every line that is written here
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt with its id."""
-
     sample_id: str
     prompt: str
 
 
 @dataclass(frozen=True)
 class Collected:
-    """One line of a collection."""
-
     source: str
     sample_id: str
     prompt: str
@@ -78,22 +76,10 @@ class Collected:
     timestamp: str  # UTC, ISO 8601
     software: dict[str, str]  # versions
 
-    def identity(self) -> dict[str, Any]:
-        """What makes the source the source that it is."""
-        return {name: getattr(self, name) for name in _IDENTITY}
-
-
-@dataclass(frozen=True)
-class ProgressReporter:
-    """Where messages and progress go."""
-
-    say: Callable[[str], None] = field(default=lambda _: None)  # gets one sentence a step
-    progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
-
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a collection did: responses collected now, responses that were there, and reasons for what is missing."""
+    """What a collection did; reasons for what is missing by source and prompt id."""
 
     collected: int
     present: int
@@ -104,14 +90,13 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        problem = f"{path} cannot be read ({error.strerror or error})"
-        raise AtlasError(problem, "Check its name and permissions") from error
+        raise AtlasError(f"{path} cannot be read ({error.strerror or error})", _CHECK) from error
 
 
 def read_prompts(path: Path) -> list[Prompt]:
     """Read prompts: ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``, or one prompt a line.
 
-    Empty lines are left out; a prompt without id gets one from its line. Raises AtlasError naming the wrong line.
+    A prompt without id gets one from its line. Raises AtlasError naming the wrong line.
     """
     out: list[Prompt] = []
     lines: dict[str, int] = {}
@@ -138,12 +123,12 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def read_collected(path: Path) -> list[Collected]:
-    """Read a collection, ``.jsonl`` or ``.jsonl.gz``. Raises AtlasError naming the wrong line."""
+    """Read a collection, ``.jsonl`` or ``.jsonl.gz``; AtlasError names the wrong line."""
     raw = _read(path)
     try:
         return _parsed(path, gzip.decompress(raw) if path.suffix == ".gz" else raw)
     except OSError as error:  # no gzip file at all
-        raise AtlasError(f"{path} cannot be read ({error})", "Check its name and permissions") from error
+        raise AtlasError(f"{path} cannot be read ({error})", _CHECK) from error
     except (EOFError, zlib.error) as error:
         raise AtlasError(f"{path} is a truncated or corrupt gzip file", "Compress the collection again") from error
 
@@ -188,10 +173,9 @@ def collect(
 ) -> Summary:
     """Collect the responses of every source to every prompt that it has not answered yet.
 
-    sources : one after another; a local model that several of them share is loaded once.
-    path : JSONL file that grows; what was collected before an error stays.
-    Raises AtlasError if the file cannot be written, belongs to another process, or holds a source with other settings
-    or prompts; if a model is missing; if an endpoint refuses altogether.
+    Sources come one after another; a local model that several share is loaded once. What was collected before an error
+    stays. Raises AtlasError if the file cannot be written, is in use, or holds a source with other settings or prompts,
+    if a model is missing, or if an endpoint refuses altogether.
     """
     hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:
@@ -201,22 +185,25 @@ def collect(
     collected, present = 0, 0
     missing: dict[tuple[str, str], str] = {}
     model: LocalModel | None = None
+    origin: tuple[str, str | None, str | None]  # model, hash of its weights, host
     with AppendOnlyJsonl(path, hearer) as sheet:
         for source in sources:
             if source.kind == "local":
-                if model is None or model.asked_for != source.model:
+                if model is None or model.requested != source.model:
                     model = None  # the last model leaves memory before the next one comes
                     model = LocalModel(source.model, device)
-                blank = _blank(source, model.name, model.weights_sha256, None)
+                origin = (model.name, model.weights_sha256, None)
             else:
                 if exposes_key(source):
                     hearer.say(f"Warning: the key of '{source.name}' travels unencrypted (http).")
                 endpoint_key(source)  # a missing key speaks before the file is touched
-                blank = _blank(source, source.model, None, endpoint_host(source))
-            todo = sheet.open_of(source.name, blank, prompts)
+                origin = (source.model, None, endpoint_host(source))
+            shared = (*origin, source.system, source.template, source.settings(), source.seed)
+            identity = dict(zip(_IDENTITY, shared, strict=True))
+            todo = sheet.open_of(source.name, identity, prompts)
             present += len(prompts) - len(todo)
-            origin = f" from {blank['endpoint']}" if blank["endpoint"] else ""
-            hearer.say(f"{source.name}: {len(todo)} of {len(prompts)} responses to collect{origin}.")
+            place = f" from {identity['endpoint']}" if identity["endpoint"] else ""
+            hearer.say(f"{source.name}: {len(todo)} of {len(prompts)} responses to collect{place}.")
             if source.kind == "local":
                 assert model is not None
                 answers = _generate(model, source, prompts, todo, batch_size)
@@ -224,7 +211,7 @@ def collect(
                 answers = _ask(source, todo, manners, missing)
             done = len(prompts) - len(todo)
             for prompt, answer in answers:
-                sheet.add(_line(source, prompt, answer, blank))
+                sheet.add(_line(source, prompt, answer, identity))
                 collected, done = collected + 1, done + 1
                 hearer.progress(source.name, done, len(prompts))
     return Summary(collected, present, missing)
@@ -263,10 +250,9 @@ def _ask(
                     missing[source.name, prompt.sample_id] = str(error)
                     in_a_row += 1
                     if in_a_row >= max(_FAILURES_IN_A_ROW, manners.concurrency):
-                        raise AtlasError(
-                            f"{in_a_row} requests of '{source.name}' in a row failed, the last because {error}",
-                            "Look after the endpoint, then run the same command again; what was collected is kept",
-                        ) from error
+                        problem = f"{in_a_row} requests of '{source.name}' in a row failed, the last because {error}"
+                        remedy = "Look after the endpoint, then run the same command again; what was collected is kept"
+                        raise AtlasError(problem, remedy) from error
                 else:
                     in_a_row = 0
                     yield prompt, answer
@@ -277,7 +263,7 @@ def _ask(
 
 
 class AppendOnlyJsonl:
-    """The file that grows: held by one process, whole lines only."""
+    """The file that grows: one process at a time, whole lines only."""
 
     def __init__(self, path: Path, hearer: ProgressReporter) -> None:
         if path.suffix == ".gz":
@@ -309,16 +295,13 @@ class AppendOnlyJsonl:
             os.fsync(self._handle)
         os.close(self._handle)
 
-    def open_of(self, source: str, blank: dict[str, Any], prompts: Sequence[Prompt]) -> list[Prompt]:
-        """Prompts that a source has not answered.
-
-        Raises AtlasError if the file holds this source with other settings, or another prompt under the same id.
-        """
+    def open_of(self, source: str, identity: dict[str, Any], prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Prompts that a source has not answered; AtlasError if it, or a prompt, is another one in the file."""
         lines = [line for (name, _), line in self._lines.items() if name == source]
         for line in lines:
-            for key, value in line.identity().items():
-                if value != blank[key]:
-                    change = f"{key} {_short(value)}, and now it is {_short(blank[key])}"
+            for key in _IDENTITY:
+                if (value := getattr(line, key)) != identity[key]:
+                    change = f"{key} {_short(value)}, and now it is {_short(identity[key])}"
                     problem = f"{self.path} holds responses of '{source}' with {change}"
                     raise AtlasError(problem, "Give the source another name, or collect into another file")
         known = {line.sample_id: line.prompt for line in lines}
@@ -329,14 +312,13 @@ class AppendOnlyJsonl:
         return [prompt for prompt in prompts if prompt.sample_id not in known]
 
     def add(self, line: Collected) -> None:
-        """Append one line in a single write."""
         raw = (json.dumps(asdict(line), ensure_ascii=False) + "\n").encode("utf-8")
         with _writing(self.path):
             while raw:
                 raw = raw[os.write(self._handle, raw) :]
 
     def _repair_tail(self) -> list[Collected]:
-        """The lines of a collection, without what a killed process left behind the last whole one."""
+        """The lines of a collection, without what a killed process wrote behind the last whole one."""
         raw = self.path.read_bytes()
         start = raw.rfind(b"\n") + 1
         whole, last = raw[:start], raw[start:]
@@ -351,20 +333,14 @@ class AppendOnlyJsonl:
         return lines
 
 
-def _blank(source: Source, model: str, weights: str | None, endpoint: str | None) -> dict[str, Any]:
-    """What all lines of a source share."""
-    values = (model, weights, endpoint, source.system, source.template, source.settings(), source.seed)
-    return dict(zip(_IDENTITY, values, strict=True))
-
-
-def _line(source: Source, prompt: Prompt, answer: Answer, blank: dict[str, Any]) -> Collected:
+def _line(source: Source, prompt: Prompt, answer: Answer, identity: dict[str, Any]) -> Collected:
     packages = ("torch", "transformers") if source.kind == "local" else ("httpx",)
     software = {"provenance-atlas": backend.__version__, "python": platform.python_version()}
     software |= {name: importlib.metadata.version(name) for name in packages}
     measured = {k: getattr(answer, k) for k in ("finish_reason", "prompt_tokens", "response_tokens", "engine")}
-    said = {"source": source.name, **asdict(prompt), "response": answer.text}
+    record = {"source": source.name, **asdict(prompt), "response": answer.text}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Collected(**said, **blank, **measured, timestamp=now, software=software)
+    return Collected(**record, **identity, **measured, timestamp=now, software=software)
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:

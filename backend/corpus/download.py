@@ -19,17 +19,18 @@ import re
 import shutil
 import stat
 import tarfile
-import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlsplit
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from backend.corpus import ProgressReporter
 from backend.corpus.release import Inventory, ListedFile, Release, Stamps, check_file, listed_files, parse_manifest
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
@@ -49,50 +50,36 @@ _DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError
 )  # fmt: skip
 
-Say = Callable[[str], None]
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Who hears what happens."""
-
-    say: Say = field(default=lambda _: None)  # gets one sentence a step
-    progress: Progress = field(default=lambda *_: None)  # gets (unit, done, total); the total is 0 while it is unknown
-    pause: Callable[[float], None] = time.sleep  # waits a number of seconds between two attempts
-
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch did."""
-
     inventory: Inventory  # the release as it now lies there
     copied: int  # listed files that were copied; the others were right already
     results: int  # result files of the authors in the release
 
 
-def fetch(source: str | None, target: Path, listener: Listener | None = None, *, remember: bool = True) -> Fetched:
+def fetch(
+    source: str | None, target: Path, reporter: ProgressReporter | None = None, *, remember: bool = True
+) -> Fetched:
     """Bring a release into a folder; files that are there and right are not copied again.
 
     source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository, by default
         :data:`PUBLIC_RELEASE`; the release may lie in a subfolder.
     remember : False reads every file that is already there, even if an earlier check found it right.
-    Raises AtlasError if the source cannot be reached, is damaged or no release; if the target cannot be written or is
-    full.
+    Raises AtlasError if the source cannot be reached, is damaged or no release, or the target cannot be written.
     """
-    listener = listener or Listener()
+    reporter = reporter or ProgressReporter()
     address = _address(source)
     with _lock(str(target.resolve())):
         if address is None:
-            return _copy_release(_open(Path(str(source)).expanduser()), target, listener, remember)
-        whole = _already_whole(target, listener, remember)
-        if whole is not None:
-            listener.say(f"The release in {target} is whole already; nothing needs to be fetched from {address}.")
+            return _copy_release(_open(Path(str(source)).expanduser()), target, reporter, remember)
+        if (whole := _already_whole(target, reporter, remember)) is not None:
+            reporter.say(f"The release in {target} is whole already; nothing needs to be fetched from {address}.")
             return whole
         with _lock(address):
-            archive = download(address, cache_folder() / "downloads", listener)
+            archive = download(address, cache_folder() / "downloads", reporter)
             try:
-                fetched = _copy_release(_open(archive, address), target, listener, remember)
+                fetched = _copy_release(_open(archive, address), target, reporter, remember)
             except _BadSourceError as error:
                 archive.unlink(missing_ok=True)
                 raise AtlasError(error.problem, "Run the same command again, or name another source") from error
@@ -100,45 +87,43 @@ def fetch(source: str | None, target: Path, listener: Listener | None = None, *,
             return fetched
 
 
-def download(address: str, folder: Path, listener: Listener) -> Path:
+def download(address: str, folder: Path, reporter: ProgressReporter) -> Path:
     """Download a file into a folder, under a name of the address; an interrupted one continues."""
-    host = urlsplit(address).hostname or address
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     whole, part, about = folder / f"{name}.archive", folder / f"{name}.part", folder / f"{name}.json"
     if whole.exists():
         return whole
-    listener.say(f"Downloading {address}.")
+    reporter.say(f"Downloading {address}.")
     with _writing(part):
         folder.mkdir(parents=True, exist_ok=True)
-    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True, headers={"Accept-Encoding": "identity"}) as client:
-        for attempt in range(1, _ATTEMPTS + 1):
-            before = _size_of(part)
-            try:
-                with _writing(part):
-                    _download_once(client, address, part, about, listener)
-                    part.replace(whole)
-                    about.unlink(missing_ok=True)
-                return whole
-            except httpx.TooManyRedirects as error:
-                problem = f"{address} leads from one address to the next without end"
-                raise AtlasError(problem, "Check the address, or name a folder or archive with --from") from error
-            except (httpx.TransportError, httpx.InvalidURL, _BusyError) as error:
-                reason = str(error) or type(error).__name__
-                lost = isinstance(error, (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL))
-                if lost and _size_of(part) <= before:
-                    raise AtlasError(
-                        f"{host} cannot be reached ({reason})",
-                        "Check the network and the address, or bring the archive by other means and name it: "
-                        "python -m jobs fetch --from PATH",
-                    ) from error
-                if attempt == _ATTEMPTS:
-                    raise AtlasError(
-                        f"The download of {address} broke off {_ATTEMPTS} times ({reason})",
-                        "Run the same command again; it continues where it stopped if the server can do that",
-                    ) from error
-                listener.say(f"The download broke off ({reason}); trying again.")
-                listener.pause(2.0 ** (attempt - 1))
-    raise AssertionError("unreachable")
+
+    def announce(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        reporter.say(f"The download broke off ({_reason(error)}); trying again.")
+
+    interrupted = (httpx.TransportError, _BusyError)
+    retrying = Retrying(
+        retry=retry_if_exception_type(interrupted), stop=stop_after_attempt(_ATTEMPTS), wait=wait_exponential(),
+        before_sleep=announce, sleep=reporter.pause, reraise=True,
+    )  # fmt: skip
+    headers = {"Accept-Encoding": "identity"}
+    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True, headers=headers) as client, _writing(part):
+        try:
+            retrying(_download_once, client, address, part, about, reporter)
+        except httpx.TooManyRedirects as error:
+            problem = f"{address} leads from one address to the next without end"
+            raise AtlasError(problem, "Check the address, or name a folder or archive with --from") from error
+        except interrupted as error:
+            problem = f"The download of {address} broke off {_ATTEMPTS} times ({_reason(error)})"
+            remedy = "Run the same command again; it continues where it stopped if the server can do that"
+            raise AtlasError(problem, remedy) from error
+        part.replace(whole)
+        about.unlink(missing_ok=True)
+    return whole
+
+
+def _reason(error: BaseException | None) -> str:
+    return str(error) or type(error).__name__
 
 
 class _BusyError(Exception):
@@ -149,10 +134,16 @@ class _BadSourceError(AtlasError):
     """What the source holds is wrong, not the place where it should go."""
 
 
-def _download_once(client: httpx.Client, address: str, part: Path, about: Path, listener: Listener) -> None:
-    have, validator = _size_of(part), _validator(about)
+def _download_once(client: httpx.Client, address: str, part: Path, about: Path, reporter: ProgressReporter) -> None:
+    have, validator = part.stat().st_size if part.exists() else 0, _validator(about)
     headers = {"Range": f"bytes={have}-", "If-Range": validator} if have and validator else {}
-    with client.stream("GET", address, headers=headers) as answer:
+    with contextlib.ExitStack() as stack:
+        try:
+            answer = stack.enter_context(client.stream("GET", address, headers=headers))
+        except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            problem = f"{urlsplit(address).hostname or address} cannot be reached ({_reason(error)})"
+            remedy = "Check the network and the address, or bring the archive by other means and name it: "
+            raise AtlasError(problem, f"{remedy}python -m jobs fetch --from PATH") from error
         status = answer.status_code
         if status == 416:
             part.unlink(missing_ok=True)
@@ -165,24 +156,20 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
         resumed = status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if status == 206 and not resumed:
             part.unlink(missing_ok=True)
-            raise _BusyError("the server sent another part than asked for")
+            raise _BusyError("the server sent another part than requested")
         done = have if resumed else 0
         if resumed:
-            listener.say(f"Continuing after {done / 1e6:.1f} MB.")
+            reporter.say(f"Continuing after {done / 1e6:.1f} MB.")
         expected = int(answer.headers.get("Content-Length") or 0)
         _check_room(part, expected)
-        strong = answer.headers.get("ETag", "")
-        strong = strong if strong.startswith('"') else answer.headers.get("Last-Modified", "")
+        tag = answer.headers.get("ETag", "")
+        strong = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
         about.write_text(json.dumps({"validator": strong}), "utf-8")
         with part.open("ab" if resumed else "wb") as stream:
             for block in answer.iter_raw():
                 stream.write(block)
                 done += len(block)
-                listener.progress("bytes", done, (have if resumed else 0) + expected if expected else 0)
-
-
-def _size_of(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+                reporter.progress("bytes", done, (have if resumed else 0) + expected if expected else 0)
 
 
 def _validator(about: Path) -> str:
@@ -206,79 +193,59 @@ def _address(source: str | None) -> str | None:
     return address
 
 
-def _already_whole(target: Path, listener: Listener, remember: bool) -> Fetched | None:
+def _already_whole(target: Path, reporter: ProgressReporter, remember: bool) -> Fetched | None:
     release = Release(target)
     if not release.manifest_path.exists():
         return None
-    listener.say(f"Checking what lies in {target}.")
+    reporter.say(f"Checking what lies in {target}.")
     try:
-        inventory = release.verify(lambda n, of: listener.progress("files", n, of), remember=remember)
+        inventory = release.verify(lambda n, of: reporter.progress("files", n, of), remember=remember)
     except AtlasError as error:
-        listener.say(f"It is not whole: {error.problem}.")
+        reporter.say(f"It is not whole: {error.problem}.")
         return None
     return Fetched(inventory, 0, sum(1 for p in (target / "results").rglob("*") if p.is_file()))
 
 
-# Sources
-
-
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A file of a source: its path inside the release, its size, and its bytes."""
-
-    path: str
-    size: int
+    path: str  # inside the release
+    size: int  # bytes; -1 of a link or special file
     stream: IO[bytes]
 
 
 @dataclass(frozen=True)
 class _Folder:
-    root: Path
     name: str
+    root: Path
+
+    def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
+        for path in (path for top in ("data", "results") for path in sorted((self.root / top).rglob("*"))):
+            name = path.relative_to(self.root).as_posix()
+            if not needed(name):
+                continue
+            self._check_plain(path)
+            if path.is_file():
+                try:
+                    stream = path.open("rb")
+                except OSError as error:
+                    problem = f"{path} cannot be read ({error.strerror})"
+                    raise _BadSourceError(problem, "Check its permissions") from error
+                with stream:
+                    yield _Member(name, path.stat().st_size, stream)
 
     def _check_plain(self, path: Path) -> None:
         """Refuse what a link leads to: it may be any file of whoever fetches."""
-        within = [self.root / part for part in (path.relative_to(self.root), *path.relative_to(self.root).parents)]
+        inside = path.relative_to(self.root)
+        within = [self.root / part for part in (inside, *inside.parents)]
         if (link := next((part for part in within[:-1] if part.is_symlink()), None)) is not None:
             raise _BadSourceError(f"{link} is a link, and a release holds plain files only", _OTHER_SOURCE)
-
-    def manifest(self) -> bytes:
-        self._check_plain(self.root / MANIFEST)
-        try:
-            return (self.root / MANIFEST).read_bytes()
-        except OSError as error:
-            raise _BadSourceError(f"{self.root / MANIFEST} cannot be read ({error.strerror})", _OTHER_SOURCE) from error
-
-    def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
-        for top in ("data", "results"):
-            for path in sorted((self.root / top).rglob("*")):
-                name = path.relative_to(self.root).as_posix()
-                if not needed(name):
-                    continue
-                self._check_plain(path)
-                if path.is_file():
-                    try:
-                        stream = path.open("rb")
-                    except OSError as error:
-                        problem = f"{path} cannot be read ({error.strerror})"
-                        raise _BadSourceError(problem, "Check its permissions") from error
-                    with stream:
-                        yield _Member(name, path.stat().st_size, stream)
 
 
 @dataclass(frozen=True)
 class _Archive:
+    name: str
     path: Path
     prefix: str
-    name: str
-
-    def manifest(self) -> bytes:
-        for member in self.members(lambda name: name == MANIFEST):
-            if member.size > _MANIFEST_LIMIT:
-                raise _BadSourceError(f"The manifest in {self.name} is larger than any manifest", _OTHER_SOURCE)
-            with _reading(self.name):
-                return member.stream.read()
-        raise _BadSourceError(f"{self.name} holds no {MANIFEST}", _OTHER_SOURCE)
 
     def members(self, needed: Callable[[str], bool]) -> Iterator[_Member]:
         for member in _archived(self.path, self.name):
@@ -289,16 +256,24 @@ class _Archive:
                 yield _Member(inside, member.size, member.stream)
 
 
+def _manifest(source: _Folder | _Archive) -> bytes:
+    for member in source.members(MANIFEST.__eq__):
+        if member.size > _MANIFEST_LIMIT:
+            raise _BadSourceError(f"The manifest in {source.name} is larger than any manifest", _OTHER_SOURCE)
+        with _reading(source.name):
+            return member.stream.read()
+    raise _BadSourceError(f"{source.name} holds no {MANIFEST}", _OTHER_SOURCE)
+
+
 def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
     name = name or str(path)
     if path.is_dir():
         above = [path.parent] if path.name == "data" else []
-        candidates = [path, *above, *sorted(path.glob("*")), *sorted(path.glob("*/*"))]
-        for root in candidates:
+        for root in (path, *above, *sorted(path.glob("*")), *sorted(path.glob("*/*"))):
             if any(part.is_symlink() for part in (root, root.parent) if part.is_relative_to(path) and part != path):
                 continue
             if (root / MANIFEST).is_file():
-                return _Folder(root, str(root))
+                return _Folder(str(root), root)
         raise _BadSourceError(f"There is no release in {name} (no {MANIFEST}, also not in a subfolder)", _OTHER_SOURCE)
     if not path.exists():
         raise AtlasError(f"{name} does not exist", _OTHER_SOURCE)
@@ -306,11 +281,11 @@ def _open(path: Path, name: str | None = None) -> _Folder | _Archive:
     if not found:
         raise _BadSourceError(f"There is no release in {name} (no {MANIFEST} inside)", _OTHER_SOURCE)
     manifest = min(found, key=lambda p: (p.count("/"), p))
-    return _Archive(path, manifest.removesuffix(MANIFEST), name)
+    return _Archive(name, path, manifest.removesuffix(MANIFEST))
 
 
 def _archived(path: Path, name: str) -> Iterator[_Member]:
-    """Members of an archive in its order; links and special files have size -1, folders are left out."""
+    """Members of an archive in its order; links and special files have size -1, folders are skipped."""
     with _reading(name):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -332,7 +307,6 @@ def _archived(path: Path, name: str) -> Iterator[_Member]:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Say in one sentence that an archive cannot be read."""
     try:
         yield
     except _DAMAGED as error:
@@ -345,30 +319,27 @@ def _reading(name: str) -> Iterator[None]:
         raise
 
 
-# Copying
-
-
-def _copy_release(source: _Folder | _Archive, target: Path, listener: Listener, remember: bool) -> Fetched:
-    raw = source.manifest()
+def _copy_release(source: _Folder | _Archive, target: Path, reporter: ProgressReporter, remember: bool) -> Fetched:
+    raw = _manifest(source)
     try:
         listed = {f"data/{f.path}": f for f in listed_files(parse_manifest(raw, MANIFEST), MANIFEST)}
     except AtlasError as error:
         raise _BadSourceError(f"{source.name}: {error.problem}", _OTHER_SOURCE) from error
     place = target / MANIFEST
     if place.exists() and place.read_bytes() != raw:
-        listener.say(f"{target} holds another release; its files are replaced.")
+        reporter.say(f"{target} holds another release; its files are replaced.")
         with _writing(place):
             place.unlink()
     stamps = Stamps(target)
     try:
-        todo = _missing(listed, target, stamps, listener, remember)
+        todo = _missing(listed, target, stamps, reporter, remember)
         size = sum(f.size or 0 for f in todo.values())
         _check_room(target, size)
-        listener.say(
+        reporter.say(
             f"The manifest of {source.name} lists {len(listed):,} files: {len(listed) - len(todo):,} are here and "
             f"right, {len(todo):,} are to be copied ({size / 1e6:.1f} MB)."
         )
-        results = _copy(source, todo, target, stamps, listener)
+        results = _copy(source, todo, target, stamps, reporter)
         if not place.exists():
             _write(io.BytesIO(raw), place, len(raw))
     finally:
@@ -377,9 +348,8 @@ def _copy_release(source: _Folder | _Archive, target: Path, listener: Listener, 
 
 
 def _missing(
-    listed: dict[str, ListedFile], target: Path, stamps: Stamps, listener: Listener, remember: bool
+    listed: dict[str, ListedFile], target: Path, stamps: Stamps, reporter: ProgressReporter, remember: bool
 ) -> dict[str, ListedFile]:
-    """Files that are not in the target, or not right there."""
     out = {}
     for number, (name, entry) in enumerate(listed.items(), start=1):
         path = target / name
@@ -389,12 +359,12 @@ def _missing(
                 stamps.add(path, entry)
             except AtlasError:
                 out[name] = entry
-        listener.progress("files", number, len(listed))
+        reporter.progress("files", number, len(listed))
     return out
 
 
 def _copy(
-    source: _Folder | _Archive, todo: dict[str, ListedFile], target: Path, stamps: Stamps, listener: Listener
+    source: _Folder | _Archive, todo: dict[str, ListedFile], target: Path, stamps: Stamps, reporter: ProgressReporter
 ) -> int:
     """Copy what is missing and the result files; return the number of result files."""
     remaining, results = dict(todo), 0
@@ -408,7 +378,7 @@ def _copy(
             with _reading(source.name):
                 _write(member.stream, path, member.size, functools.partial(_check_copy, entry, name))
             stamps.add(path, entry)
-            listener.progress("files", len(todo) - len(remaining), len(todo))
+            reporter.progress("files", len(todo) - len(remaining), len(todo))
         elif member.path not in todo:
             with _reading(source.name):
                 content = member.stream.read(_RESULT_LIMIT + 1)
@@ -485,7 +455,7 @@ def _check_room(path: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def _lock(what: str) -> Iterator[None]:
-    """Hold a lock, in the cache, so that two fetches never write one thing at the same time."""
+    """Hold a lock in the cache, so that two fetches never write one thing at the same time."""
     name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     path = cache_folder() / "locks" / f"fetch-{name}"
     with _writing(path):

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from backend.errors import AtlasError
 from backend.intake.traces import whole
@@ -46,11 +47,9 @@ _LONGEST_PAUSE = 600.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a source picks its tokens."""
-
     temperature: float | None = None  # 0 takes the likeliest; None is 1 for a local model, else the server's default
-    top_p: float | None = None  # share of probability that is kept
-    top_k: int | None = None  # number of tokens that are kept (local models only)
+    top_p: float | None = None  # share of probability to draw from
+    top_k: int | None = None  # number of tokens to draw from (local models only)
     max_new_tokens: int = 128  # longest response
     seed: int | None = None  # none is 42 for a local model, and is not sent to an endpoint
 
@@ -96,7 +95,7 @@ class Source:
             raise AtlasError(problem, "Write for example: template=Question: {prompt} Answer:")
 
     def settings(self) -> dict[str, Any]:
-        """What is recorded of the sampling."""
+        """Sampling, as it is recorded."""
         chosen = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "max_new_tokens")}
         if self.kind == "local":
             chosen |= {name: 1.0 for name in ("temperature", "top_p") if chosen[name] is None}
@@ -104,7 +103,6 @@ class Source:
 
     @property
     def seed(self) -> int | None:
-        """The seed that is used."""
         return 42 if self.sampling.seed is None and self.kind == "local" else self.sampling.seed
 
 
@@ -114,8 +112,9 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
     A value goes on until the next ``,KEY=``, so texts may hold commas; ``defaults`` are for keys that are not given.
     """
     name, equals, rest = text.partition("=")
-    kind, colon, rest = rest.partition(":")
-    if not equals or not colon or kind not in ("local", "api"):
+    kind_name, colon, rest = rest.partition(":")
+    kind = next((kind for kind in _KINDS if kind == kind_name), None)
+    if not equals or not colon or kind is None:
         problem = f"'{text}' is not a source"
         raise AtlasError(problem, "Write NAME=local:MODEL or NAME=api:MODEL, then ,temperature=0.7 and the like")
     model, *parts = _NEXT_KEY.split(rest)
@@ -128,14 +127,11 @@ def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source
     if "," in model:
         stray = model.partition(",")[2].partition("=")[0]
         raise AtlasError(f"The source '{name}' has no setting '{stray}'", _SETTINGS)
-    return _source(name.strip(), "local" if kind == "local" else "api", model.strip(), values, defaults)
+    return _source(name.strip(), kind, model.strip(), values, defaults)
 
 
 def read_sources(path: Path, defaults: Mapping[str, Any] | None = None) -> list[Source]:
-    """Read a TOML file with a table ``[sources.NAME]`` a source.
-
-    Each holds ``local = "MODEL"`` or ``api = "MODEL"`` and the keys of :func:`parse_source`.
-    """
+    """Read a TOML file of tables ``[sources.NAME]``: local or api = "MODEL", and keys as in :func:`parse_source`."""
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -173,8 +169,6 @@ def _source(name: str, kind: Kind, model: str, values: Mapping[str, Any], defaul
 
 @dataclass(frozen=True)
 class Answer:
-    """One response of a source."""
-
     text: str
     finish_reason: str | None  # 'stop' or 'length', or what the endpoint says
     prompt_tokens: int | None
@@ -185,13 +179,13 @@ class Answer:
 class LocalModel:
     """A causal language model on this machine; its weights are loaded when it is first needed.
 
-    Raises AtlasError if the model is unknown, is no language model, or its weights are not here.
+    Raises AtlasError if the model is unknown, cannot write, or its weights are not here.
     """
 
     def __init__(self, name: str, device: str = "auto") -> None:
         from backend.proxies.registry import describe, proxy_hash
 
-        self.asked_for, self._device = name, device
+        self.requested, self._device = name, device
         self._proxy = describe(name)
         if not self._proxy.causal:
             raise AtlasError(f"'{name}' reads both ways and cannot write", "Choose a causal language model")
@@ -200,7 +194,6 @@ class LocalModel:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """Model on its device, and tokenizer."""
         from backend.proxies.reader import best_dtype
         from backend.proxies.registry import find_device, load_model
 
@@ -217,7 +210,7 @@ class LocalModel:
         from transformers import GenerationConfig
 
         model, tokenizer = self._loaded
-        texts = [self.serialise(prompt, source) for prompt in prompts]
+        texts = [self._serialise(prompt, source) for prompt in prompts]
         chat = source.template is None and tokenizer.chat_template is not None
         encoded = tokenizer(
             texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat
@@ -229,7 +222,9 @@ class LocalModel:
             tokens = f"{longest:,} tokens and {settings['max_new_tokens']:,} new ones"
             problem = f"A prompt of {tokens} exceed the {limit:,} tokens of '{self.name}'"
             raise AtlasError(problem, "Shorten the prompt, or ask for fewer new tokens")
-        stops = self.stop_tokens()
+        given = model.generation_config.eos_token_id
+        ends = {*([given] if isinstance(given, int) else given or []), tokenizer.eos_token_id}
+        stops = sorted(token for token in ends if token is not None)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
         chosen: dict[str, Any] = {"do_sample": False}
         if settings["temperature"] > 0:
@@ -254,15 +249,7 @@ class LocalModel:
             answers.append(Answer(text, reason, int(mask.sum()), len(row[:end]), engine))
         return answers
 
-    def stop_tokens(self) -> list[int]:
-        """Tokens that end a response: those of the generation settings and the tokenizer's own."""
-        model, tokenizer = self._loaded
-        given = model.generation_config.eos_token_id
-        stops = {*([given] if isinstance(given, int) else given or []), tokenizer.eos_token_id}
-        return sorted(token for token in stops if token is not None)
-
-    def serialise(self, prompt: str, source: Source) -> str:
-        """The text that the model continues."""
+    def _serialise(self, prompt: str, source: Source) -> str:
         _, tokenizer = self._loaded
         if source.template is not None:
             return source.template.replace("{prompt}", prompt)
@@ -284,8 +271,6 @@ def _messages(prompt: str, source: Source) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class RateLimits:
-    """How an endpoint is treated."""
-
     per_minute: float | None = None  # most requests a minute, repetitions included
     concurrency: int = 4  # requests under way at a time
     timeout: float = 120.0  # seconds for a whole answer
@@ -333,51 +318,58 @@ class Pace:
 class Endpoint:
     """An endpoint that speaks the OpenAI chat protocol; safe to use from several threads."""
 
-    def __init__(self, source: Source, manners: RateLimits, stop: threading.Event) -> None:
+    def __init__(self, source: Source, limits: RateLimits, stop: threading.Event) -> None:
         assert source.base_url is not None
-        self.source, self.manners = source, manners
-        self.address = chat_address(source.base_url)
-        self.host = endpoint_host(source)
+        self.source, self.limits = source, limits
+        self.address, self.host = chat_address(source.base_url), endpoint_host(source)
         self._key = endpoint_key(source)
-        self._pace = Pace(manners.per_minute, stop)
+        self._pace = Pace(limits.per_minute, stop)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        timeout = httpx.Timeout(manners.timeout, connect=min(20.0, manners.timeout), pool=None)
-        limits = httpx.Limits(max_connections=manners.concurrency)
-        self._client = httpx.Client(headers=headers, timeout=timeout, limits=limits)
-
-    def close(self) -> None:
-        self._client.close()
+        timeout = httpx.Timeout(limits.timeout, connect=min(20.0, limits.timeout), pool=None)
+        connections = httpx.Limits(max_connections=limits.concurrency)
+        self._client = httpx.Client(headers=headers, timeout=timeout, limits=connections)
+        self.close = self._client.close
 
     def ask(self, prompt: str) -> Answer:
         """Ask for one response.
 
         Raises AskError if this prompt got no answer, also after all repetitions; AtlasError if no prompt will get one.
         """
-        reason, attempts = "", self.manners.retries + 1
-        for attempt in range(attempts):
-            self._pace.turn()
-            try:
-                return self._ask_once(prompt)
-            except _TryAgainError as error:
-                reason, wait = str(error), error.wait
-            except httpx.TimeoutException:
-                reason, wait = f"no whole answer within {self.manners.timeout:g} s", None
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                reason, wait = self._clean(str(error) or type(error).__name__), None
-            if wait is not None and wait > _LONGEST_PAUSE:
-                raise AskError(f"{reason}, and asks for {wait:,.0f} s of patience")
-            if attempt + 1 < attempts and wait is not None:
-                self._pace.hold(wait)
-            elif attempt + 1 < attempts:
-                self._pace.rest(min(60.0, self.manners.first_pause * 2**attempt) * random.uniform(0.75, 1.25))
-        raise AskError(f"{reason} ({attempts} attempts)")
+        attempts = self.limits.retries + 1
+        retrying = Retrying(
+            retry=retry_if_exception_type(_TryAgainError), stop=stop_after_attempt(attempts), wait=self._pause,
+            sleep=self._pace.rest, reraise=True,
+        )  # fmt: skip
+        try:
+            return retrying(self._ask_once, prompt)
+        except _TryAgainError as error:
+            raise AskError(f"{error} ({attempts} attempts)") from None
+
+    def _pause(self, state: RetryCallState) -> float:
+        """Seconds until the next attempt; where the server names them, all requests wait instead."""
+        assert state.outcome is not None
+        wait = getattr(state.outcome.exception(), "wait", None)
+        if wait is None:
+            return min(60.0, self.limits.first_pause * 2.0 ** (state.attempt_number - 1)) * random.uniform(0.75, 1.25)
+        if state.attempt_number <= self.limits.retries:
+            self._pace.hold(wait)
+        return 0.0
 
     def _ask_once(self, prompt: str) -> Answer:
-        status, headers, raw = self._post(self._request(prompt))
+        self._pace.turn()
+        try:
+            status, headers, raw = self._post(self._request(prompt))
+        except httpx.TimeoutException:
+            raise _TryAgainError(f"no whole answer within {self.limits.timeout:g} s") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _TryAgainError(self._clean(str(error) or type(error).__name__)) from None
         if status != 200:
             problem = f"{self.host} answered {status}{self._message(raw)}"
             if status in (408, 409, 425, 429) or status >= 500:
-                raise _TryAgainError(problem, retry_after(headers))
+                wait = retry_after(headers)
+                if wait is not None and wait > _LONGEST_PAUSE:
+                    raise AskError(f"{problem}, and asks for {wait:,.0f} s of patience")
+                raise _TryAgainError(problem, wait)
             if status in (401, 403):
                 where = f"the variable {self.source.key_env}" if self.source.key_env else "--key-env"
                 raise AtlasError(problem, f"Check the key in {where} and what it may use")
@@ -391,9 +383,9 @@ class Endpoint:
             text = choice["message"].get("content")
             usage = content.get("usage") or {}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise _TryAgainError(f"{self.host} sent something that is no chat completion", None) from error
+            raise _TryAgainError(f"{self.host} sent something that is no chat completion") from error
         if text is not None and not isinstance(text, str):
-            raise _TryAgainError(f"{self.host} sent a response that is no text", None)
+            raise _TryAgainError(f"{self.host} sent a response that is no text")
         engine = {k: content[k] for k in ("model", "system_fingerprint") if isinstance(content.get(k), str)}
         reason = choice.get("finish_reason")
         counts = (usage.get(key) if isinstance(usage, dict) else None for key in ("prompt_tokens", "completion_tokens"))
@@ -408,7 +400,7 @@ class Endpoint:
 
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body; the time limit is for all of it, since a server may also drip."""
-        deadline = time.monotonic() + self.manners.timeout
+        deadline = time.monotonic() + self.limits.timeout
         raw = bytearray()
         with self._client.stream("POST", self.address, json=body) as answer:
             for block in answer.iter_bytes():
@@ -438,9 +430,9 @@ class Endpoint:
 
 
 class _TryAgainError(Exception):
-    """The server may answer later; ``wait`` is what it asked for, in seconds."""
+    """The server may answer later; ``wait`` is what it requested, in seconds."""
 
-    def __init__(self, reason: str, wait: float | None) -> None:
+    def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
         self.wait = wait
 
@@ -467,10 +459,9 @@ def endpoint_host(source: Source) -> str:
 def chat_address(base_url: str) -> str:
     """Address of the chat completions below a base URL, http or https and without a password."""
     parts = urlsplit(base_url)
-    try:
+    named = False
+    with contextlib.suppress(ValueError):  # a port that is no number, or none there is
         named = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or none there is
-        named = False
     if parts.scheme not in ("http", "https") or not named:
         raise AtlasError(f"'{base_url}' is not the address of an endpoint", "Write http://... or https://...")
     if parts.username or parts.password:

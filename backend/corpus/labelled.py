@@ -1,4 +1,4 @@
-"""Labelled traces of anybody's sources, made ready to be enrolled as an ecosystem of its own.
+"""Labelled traces of anybody's sources, from a file or a registered corpus, ready to be enrolled as an ecosystem.
 
 All answers to a prompt are in one fold, so that nothing is tested by a probe that saw its prompt. Where every source
 answers every prompt, folds are those of the protocol; else each prompt goes where its sources have the fewest traces.
@@ -6,16 +6,19 @@ answers every prompt, folds are those of the protocol; else each prompt goes whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.corpus.collection import sample_records
 from backend.errors import AtlasError
-from backend.intake import COMMAND_LINE, Columns, Limits, Received, receive
+from backend.intake import COMMAND_LINE, Columns, Limits, Received, receive, trace_hash
 from backend.intake.encoding import opened
+from backend.intake.traces import whole
 from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.traces import Trace
 
@@ -35,7 +38,7 @@ class Labelled:
     folds: Ints  # (n,)
     complete: bool  # whether every source answers every prompt just once
     sha256: str  # of the file
-    notes: tuple[str, ...]  # sentences about what was left out
+    notes: tuple[str, ...]  # sentences about what was excluded
 
     def grid(self) -> tuple[Ints, Ints]:
         """Rows (C, P) with as many traces of every source in each fold, and their folds (P,).
@@ -53,6 +56,34 @@ class Labelled:
         return rows, np.repeat(np.arange(FOLDS), sizes)
 
 
+Rows = Iterable[tuple[str, str, str]]  # source, prompt and response of every trace
+
+
+@dataclass(frozen=True)
+class NamedCorpus:
+    """A corpus that is known by its name, such as another benchmark."""
+
+    rows: Callable[[], Rows]
+    families: Mapping[str, str] = field(default_factory=dict)  # of sources; one without is a family of its own
+
+
+def sample_rows() -> Rows:
+    """The shipped sample."""
+    records = sample_records()
+    sources = [source for source in records.sources for _ in records.prompt_ids]
+    return [(source, trace.prompt, trace.response) for source, trace in zip(sources, records.traces, strict=True)]
+
+
+CORPORA: dict[str, NamedCorpus] = {"sample": NamedCorpus(sample_rows)}
+
+
+def register(name: str, corpus: NamedCorpus) -> None:
+    """Add a corpus: its name then stands for a file of labelled traces, also in ``python -m jobs enroll NAME``."""
+    if name in CORPORA:
+        raise ValueError(f"there is a corpus {name!r} already")
+    CORPORA[name] = corpus
+
+
 def read_labelled(
     path: Path,
     columns: Columns | None = None,
@@ -62,8 +93,18 @@ def read_labelled(
 ) -> Labelled:
     """Read a file whose traces name their source: JSONL, CSV, Parquet or a chat log, also inside gzip.
 
+    path : also the name of one of the :data:`CORPORA`, where there is no such file.
     columns, encoding : what a person named; the rest is recognised.
     """
+    if (corpus := CORPORA.get(str(path))) is not None and not path.exists():
+        rows = [(source, whole(prompt), whole(response)) for source, prompt, response in corpus.rows()]
+        hashes = [trace_hash(prompt, response) for _, prompt, response in rows]
+        traces = [
+            Received(place, 0, prompt, response, None, source, None, sha256)
+            for place, ((source, prompt, response), sha256) in enumerate(zip(rows, hashes, strict=True), start=1)
+        ]
+        identity = "".join(f"{trace_hash(trace.label or '', trace.sha256)}\n" for trace in traces)
+        return labelled(traces, hashlib.sha256(identity.encode()).hexdigest(), families or corpus.families)
     with opened(path) as stream:
         intake = receive(stream, path.name, columns, limits, encoding)
     notes = []
@@ -79,7 +120,7 @@ def labelled(
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    notes : what is known to be left out already.
+    notes : what is known to be excluded already.
     Raises AtlasError with fewer than two sources, 10 traces of a source or five prompts of it; or for a family of a
     source that is not there.
     """

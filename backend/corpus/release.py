@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -51,8 +51,6 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """One file of the manifest."""
-
     path: str  # below ``data/``, with forward slashes
     sha256: str  # of the file as it lies on disk
     jsonl_sha256: str | None = None  # of the uncompressed lines, for gzipped JSONL
@@ -67,9 +65,9 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a check found."""
+    """What a check found: files of the manifest, all of them right."""
 
-    files: int  # files that the manifest lists; all of them are right
+    files: int
     responses: int  # prompt-response records in them
     size: int  # bytes on disk
     hashed: int  # files read in this check; the others were unchanged since an earlier one
@@ -93,12 +91,10 @@ class Release:
 
     @property
     def data(self) -> Path:
-        """Folder of prompts, responses, rosters and manifests."""
         return self.root / "data"
 
     @property
     def manifest_path(self) -> Path:
-        """The list of files and hashes."""
         return self.data / "manifests" / "release.json"
 
     @cached_property
@@ -125,20 +121,15 @@ class Release:
         """Sources of a roster, in its order; ``plot_family`` is the one for grouping; missing values are None."""
         if name not in ROSTERS:
             raise AtlasError(f"There is no roster '{name}'", f"Choose one of {', '.join(ROSTERS)}")
-        path = self.data / "rosters" / f"{name}.json"
-        rows = _read_list(path)
-        for number, row in enumerate(rows):
-            for column in ("label", "plot_family"):
-                if not isinstance(row.get(column), str):
-                    raise AtlasError(f"{path}, entry {number}, has no '{column}'", _AGAIN)
         columns = ["label", "repo_id", "family", "plot_family", "source", "model_id"]
+        rows = _read_list(self.data / "rosters" / f"{name}.json", ("label", "plot_family"), str)
         return pd.DataFrame([{c: row.get(c) for c in columns} for row in rows], columns=columns, dtype=object)
 
     def roster_sizes(self) -> tuple[int, ...]:
         return tuple(len(_read_list(self.data / "rosters" / f"{name}.json")) for name in ROSTERS)
 
     def prompts(self, benchmark: Benchmark) -> pd.DataFrame:
-        """Prompts of a benchmark, ascending: sample_id, prompt, category (ten on Agent500; elsewhere None)."""
+        """Prompts of a benchmark, ascending; category has ten values on Agent500, else it is None."""
         return _read_prompts(self.data / "prompts" / f"{benchmark}.jsonl.gz", "category")
 
     def records(self, benchmark: Benchmark) -> Records:
@@ -149,20 +140,16 @@ class Release:
 
     def bench_models(self) -> pd.DataFrame:
         """Models of Bench-A, in the order of its list; ``response_path`` is below ``data/``."""
-        path = self.data / "bench_a" / "models.json"
         columns = ["model", "parent_family", "is_parent", "response_path"]
-        rows = _read_list(path)
-        for number, row in enumerate(rows):
-            if missing := [c for c in columns if c not in row]:
-                raise AtlasError(f"{path}, entry {number}, has no '{missing[0]}'", _AGAIN)
+        rows = _read_list(self.data / "bench_a" / "models.json", columns)
         return pd.DataFrame([{c: row[c] for c in columns} for row in rows], columns=columns)
 
     def bench_prompts(self) -> pd.DataFrame:
-        """Prompts of Bench-A, ascending by sample id (columns sample_id, prompt)."""
+        """Prompts of Bench-A, ascending by sample id."""
         return _read_prompts(self.data / "bench_a" / "prompts.jsonl.gz")
 
     def bench_records(self) -> Records:
-        """Read all responses of Bench-A; sources are its models, empty responses are kept."""
+        """Read all responses of Bench-A; sources are its models, empty responses stay."""
         prompts, models = self.bench_prompts(), self.bench_models()
         files = {m: self.data / p for m, p in zip(models["model"], models["response_path"], strict=True)}
         return _grid("bench_a", files, prompts)
@@ -202,11 +189,11 @@ class Release:
         return out
 
     def verify(self, progress: Callable[[int, int], None] | None = None, *, remember: bool = True) -> Inventory:
-        """Check every file of the manifest: present, of the right size, with the right hashes and line count.
+        """Check every file of the manifest; AtlasError names the first one that is missing or wrong.
 
         A file that was right at an earlier check is not read again while its size, its time of change and the expected
-        hash are the same, unless ``remember`` is False. That memory lies in the cache folder, not in the release.
-        ``progress`` gets (files done, files). Raises AtlasError naming the first file that is missing or wrong.
+        hash are the same, unless ``remember`` is False; that memory lies in the cache folder.
+        ``progress`` gets (files done, files).
         """
         stamps = Stamps(self.root)
         hashed = size = 0
@@ -232,7 +219,7 @@ def default_release() -> Path:
 
 
 def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of a gzipped JSONL file. Raises AtlasError naming file and line."""
+    """Yield (line number, object) of a gzipped JSONL file; AtlasError names file and line."""
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
@@ -255,7 +242,7 @@ def read_jsonl_gz(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
-    """Read the bytes of a manifest. Raises AtlasError if it is not a JSON object, or of a newer schema."""
+    """The manifest of some bytes; AtlasError if it is not a JSON object, or of a newer schema."""
     try:
         manifest = json.loads(raw)
     except ValueError as error:
@@ -275,8 +262,7 @@ def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json")
     """Every file that a manifest lists, wherever it stands in it.
 
     An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster`` and
-    ``roster_sha256``. Raises AtlasError if an entry has no hash or points outside the data folder, if a file is listed
-    twice with different hashes, or if nothing is listed.
+    ``roster_sha256``. Raises AtlasError without a hash, for a path outside the data folder or two hashes of one file.
     """
     found: dict[str, ListedFile] = {}
     for entry in _entries(manifest, path):
@@ -356,7 +342,7 @@ class Stamps:
         self._changed = True
 
     def save(self) -> None:
-        """Write the memory; a cache that cannot be written only costs time at the next check."""
+        """Write the memory; where that cannot be, the next check takes longer."""
         if not self._changed:
             return
         scratch = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -382,7 +368,6 @@ def _hash(node: Mapping[str, Any], key: str, name: str, path: Path | str) -> str
 
 
 def _line_hash(path: Path) -> tuple[str, int]:
-    """sha256 of a gzip file's content, and its number of lines."""
     digest, count, last = hashlib.sha256(), 0, b"\n"
     with gzip.open(path, "rb") as stream:
         while block := stream.read(1 << 20):
@@ -443,8 +428,12 @@ def _read_json(path: Path) -> Any:
         raise AtlasError(f"{path} is not valid JSON ({error})", _AGAIN) from error
 
 
-def _read_list(path: Path) -> list[dict[str, Any]]:
+def _read_list(path: Path, columns: Sequence[str] = (), kind: type = object) -> list[dict[str, Any]]:
+    """Objects of a list, each with values of that kind in some columns."""
     rows = _read_json(path)
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise AtlasError(f"{path} does not hold a list of objects", _AGAIN)
+    for number, row in enumerate(rows):
+        if missing := [column for column in columns if column not in row or not isinstance(row[column], kind)]:
+            raise AtlasError(f"{path}, entry {number}, has no '{missing[0]}'", _AGAIN)
     return rows

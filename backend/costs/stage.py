@@ -45,7 +45,7 @@ from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe
 from backend.store.builds import host
-from backend.store.comparison_queries import costs
+from backend.store.page_queries import costs
 from backend.store.queries import layer_curve, made_by
 from backend.store.stage_rows import stage_rows
 from backend.traces import Trace, View

@@ -1,12 +1,13 @@
 """Intake: any file of traces to a list of them, with a preview that names every bad place.
 
-:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both.
+:func:`inspect` says what a file is, :func:`walk` streams its traces, :func:`receive` does both, and :func:`preview`
+shows it before anything runs: the same for the page, the command line and REST.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
@@ -35,12 +36,15 @@ from backend.intake.traces import (
     trace_hash,
 )
 
-__all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Problem", "Received", "inspect", "notes_about",
-           "receive", "trace_hash", "walk"]  # fmt: skip
+__all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Preview", "Problem", "Received", "inspect",
+           "notes_about", "preview", "receive", "trace_hash", "walk"]  # fmt: skip
 
 _LOOK = 200  # records whose columns come first: one that only later records have does not take a role from them
-_SHOWN = 500  # columns that are listed; of as many further ones only those that have the name of a role
+_LISTED = 500  # columns that are listed; of as many further ones only those that have the name of a role
 _NAME = 1_000  # characters of a column's name; what has a longer one is no column
+ROWS = 20  # traces that a preview shows
+SHOWN = 400  # characters of a text that a preview shows
+NAMED = 50  # sources that a preview lists
 
 
 def inspect(
@@ -53,8 +57,7 @@ def inspect(
 ) -> Layout:
     """Find out what a file is and which column is the response.
 
-    stream : seekable; it stays open.
-    columns, encoding : what a person named; the rest is recognised.
+    stream : seekable; it stays open. columns, encoding : what a person named; the rest is recognised.
     Raises AtlasError if it is empty, too large, of no known kind or encoding, or a mapped column does not exist.
     """
     limits = limits or Limits()
@@ -108,7 +111,7 @@ def receive(
     limits: Limits | None = None,
     encoding: str | None = None,
 ) -> Intake:
-    """Read a file: its traces, every bad place, duplicates and notes; see :func:`inspect`.
+    """Read a file: its traces, every bad place, duplicates and notes.
 
     Raises AtlasError as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
@@ -133,6 +136,59 @@ def receive(
     places = (first.setdefault((trace.label, trace.sha256), i) for i, trace in enumerate(traces))
     duplicates = {i: at for i, at in enumerate(places) if at != i}
     return Intake(layout, tuple(traces), tuple(problems), duplicates, notes_of(layout, traces, duplicates))
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a file is, and every place of it that gives no trace; see :class:`Layout`."""
+
+    name: str
+    kind: str
+    unit: str
+    encoding: str
+    sha256: str
+    packed: bool
+    size: int  # bytes
+    fields: tuple[str, ...]
+    columns: Columns
+    mapped: bool
+    traces: int
+    problems: tuple[dict[str, Any], ...]  # place, column, reason of every bad place
+    duplicates: tuple[dict[str, int], ...]
+    notes: tuple[str, ...]  # sentences a person should read before anything runs
+    rows: tuple[dict[str, Any], ...]  # the first traces: place, prompt and response (cut), time, label, name
+    labels: tuple[str, ...]  # sources that the file itself names, the first 50
+
+
+def preview(
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits | None = None,
+    encoding: str | None = None,
+) -> Preview:
+    """Read a file whole and say what is in it; see :func:`receive`."""
+    intake = receive(stream, name, columns, limits, encoding)
+    layout, traces = intake.layout, intake.traces
+    of_file = ("name", "kind", "unit", "encoding", "sha256", "packed", "size", "fields", "columns", "mapped")
+    rows = [
+        {
+            "place": trace.place,
+            "prompt": short(trace.prompt, SHOWN),
+            "response": short(trace.response, SHOWN),
+            **{part: getattr(trace, part) for part in ("time", "label", "name")},
+        }
+        for trace in traces[:ROWS]
+    ]
+    return Preview(
+        **{part: getattr(layout, part) for part in of_file},
+        traces=len(traces),
+        problems=tuple(asdict(problem) for problem in intake.problems),
+        duplicates=tuple({"place": traces[i].place, "first": traces[j].place} for i, j in intake.duplicates.items()),
+        notes=intake.notes,
+        rows=tuple(rows),
+        labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:NAMED],
+    )
 
 
 def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, int]) -> tuple[str, ...]:
@@ -161,11 +217,7 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
 def notes_about(
     lengths: Sequence[tuple[int, int]], names: Sequence[tuple[str, int]], labels: Collection[str]
 ) -> list[str]:
-    """Sentences about traces as such.
-
-    lengths : characters of every prompt and response.
-    names : the file's own id of a trace and its turn, of those that have one.
-    """
+    """Sentences about traces: characters of every prompt and response, and ids and turns of those that have an id."""
     notes = []
     if empty := sum(not response for _, response in lengths):
         notes.append(f"{empty:,} of {len(lengths):,} traces have an empty response. They count as what they are.")
@@ -193,7 +245,7 @@ def _fields(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> t
                 raise _too_bad(layout, entry, limits)
         else:
             for name in entry[1]:
-                if len(name) <= _NAME and (len(names) < _SHOWN or (len(names) < 2 * _SHOWN and is_role(name))):
+                if len(name) <= _NAME and (len(names) < _LISTED or (len(names) < 2 * _LISTED and is_role(name))):
                     names[name] = None
             if layout.kind == "csv":
                 break  # every record has the columns of the header
@@ -214,6 +266,7 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
 def _traces(
     place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
 ) -> Iterator[Received | Problem]:
+    """Answers of a record, by its format or by columns."""
     log_format = None if mapped else format_of(record)
     labelled = log_format is not None and log_format.labelled
     for number, turn in enumerate(_turns(log_format, record, columns)):
@@ -234,7 +287,6 @@ def _traces(
 
 
 def _turns(log_format: LogFormat | None, record: Mapping[str, Any], columns: Columns) -> Iterator[Found]:
-    """Answers of a record, by its format or by columns."""
     try:
         yield from log_format.turns(record) if log_format else [_by_column(record, columns)]
     except ChatError as error:

@@ -1,7 +1,7 @@
 """Chat-completions logs: prompts and responses out of requests, responses and message lists.
 
 Every answer of the assistant is one trace; its prompt is the user's message before it. Where a record has a place for
-the response, or an error, only what is there counts. System messages are left out, because the proxy of the paper sees
+the response, or an error, only what is there counts. System messages are not read, because the proxy of the paper sees
 prompt and response only. A response that is itself JSON stays as it is, unless request and response are both whole
 bodies, written as text.
 """
@@ -13,18 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.intake.json_text import parse_json
-from backend.intake.traces import as_text
+from backend.intake.traces import as_text, parse_json
 
 _REQUEST = ("request", "request_body", "body", "input", "kwargs")
 _RESPONSE = ("response", "response_body", "completion", "output")
-ASKED = ("prompt", "input", "question")
+PROMPT = ("prompt", "input", "question")
 TIME = ("timestamp", "created_at", "created", "time")
 _LABEL = ("model", "source")
 _TALKS = ("messages", "conversations", "conversation")  # lists of messages; in ShareGPT's each has from and value
 _USER = frozenset({"user", "human"})
 _ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
-KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *ASKED, *TIME, *_LABEL})  # a chat log may need
+KEYS = frozenset({*_TALKS, "choices", "error", *_REQUEST, *_RESPONSE, *PROMPT, *TIME, *_LABEL})  # a chat log may need
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +58,12 @@ def is_chat(record: Mapping[str, Any]) -> bool:
         talks = (record.get(key) for key in _TALKS)
         if any(isinstance(talk, list) and any(isinstance(message, dict) for message in talk) for talk in talks):
             return True
-    if any(isinstance(record.get(key), dict) for key in _RESPONSE):
-        return True
-    return any(
-        isinstance(record.get(key), dict) and ("messages" in record[key] or key.startswith("request"))
-        for key in _REQUEST
-    )
+    bodies = {key for key in (*_REQUEST, *_RESPONSE) if isinstance(record.get(key), dict)}
+    return any(key in _RESPONSE or key.startswith("request") or "messages" in record[key] for key in bodies)
 
 
 def turns(record: Mapping[str, Any]) -> list[Turn]:
-    """Answers of a chat log, at least one.
-
-    Raises ChatError if there is no answer in it, the request failed, or an answer is no text.
-    """
+    """Answers of a chat log, at least one; ChatError if there is none, the request failed, or one is no text."""
     record = _unwrapped(record)
     request = next((record[key] for key in _REQUEST if isinstance(record.get(key), dict)), record)
     reply = _reply(record)
@@ -82,7 +74,7 @@ def turns(record: Mapping[str, Any]) -> list[Turn]:
     if reply is None:
         talk = next((key for key in _TALKS if key in request), "messages")
         return conversation(request.get(talk), time, label, talk)
-    prompt = last_asked(request)
+    prompt = last_prompt(request)
     answers = _answers(reply)
     if _failed(record) and not any(answers):
         raise ChatError("error", "the request failed, and there is no answer")
@@ -141,13 +133,13 @@ def conversation(messages: Any, time: Any, label: Any, column: str = "messages")
     return found
 
 
-def last_asked(request: Mapping[str, Any]) -> str:
+def last_prompt(request: Mapping[str, Any]) -> str:
     """The last message of the user in a request, or its prompt; empty where there is none."""
     messages = request.get("messages", request.get("input"))
     if isinstance(messages, list):
         sent = [(n, m) for n, m in enumerate(messages) if isinstance(m, dict) and m.get("role") in ("user", "human")]
         return (_text(sent[-1][1], f"messages[{sent[-1][0]}]") or "") if sent else ""
-    for key in ASKED:
+    for key in PROMPT:
         if isinstance(request.get(key), str):
             return as_text(request[key]) or ""
     return ""
@@ -162,19 +154,17 @@ def _answers(reply: Any) -> list[str]:
         raise ChatError("response", "the response is an error of the endpoint")
     if isinstance(reply.get("choices"), list):
         texts = [_choice(number, choice) for number, choice in enumerate(reply["choices"])]
-        return [text for text in texts if text is not None]
-    if isinstance(reply.get("output"), list):  # a list of items, of which messages are the answer
+    elif isinstance(reply.get("output"), list):  # a list of items, of which messages are the answer
         items = (item for item in reply["output"] if isinstance(item, dict))
         texts = [_text(item, "response.output") for item in items if item.get("type", "message") == "message"]
-        return [text for text in texts if text is not None]
-    if "content" in reply:
-        return [text for text in [_text(reply, "response")] if text is not None]
-    if isinstance(message := reply.get("message"), dict):
-        return [text for text in [_text(message, "response.message")] if text is not None]
-    for key in ("text", "output_text", "response", "generated_text"):
-        if isinstance(reply.get(key), str):
-            return [as_text(reply[key]) or ""]
-    return []
+    elif "content" in reply:
+        texts = [_text(reply, "response")]
+    elif isinstance(message := reply.get("message"), dict):
+        texts = [_text(message, "response.message")]
+    else:
+        keys = ("text", "output_text", "response", "generated_text")
+        texts = [as_text(reply[key]) for key in keys if isinstance(reply.get(key), str)][:1]
+    return [text for text in texts if text is not None]
 
 
 def _choice(number: int, choice: Any) -> str | None:
@@ -200,7 +190,7 @@ def text_at(value: Any, column: str) -> str | None:
 
 
 def _unwrapped(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record with request and response as objects, where both are bodies written as text and neither is more.
+    """The record with request and response as objects, where both are bodies written as text.
 
     A prompt in plain words says that the response is one as well, whatever it looks like.
     """

@@ -38,15 +38,15 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
+# Codecs that Python has for text and that are no character sets; some take the square of a file's length.
 _UNFIT = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
-"""Codecs that Python has for text and that are no character sets; some take the square of a file's length."""
 _GIVEN = " (as given)"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a\0"))
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """What the walk through a file found: size and sha256 as received, packing, encoding; no codec for Parquet."""
+    """What the walk through a file found, as received; no codec for Parquet."""
 
     size: int
     sha256: str
@@ -56,31 +56,28 @@ class Arrived:
 
 
 def codec_of(encoding: str) -> str:
-    """Python's name of a character encoding. Raises AtlasError if there is none of that name."""
+    """Python's name of a character encoding; AtlasError if there is none of that name."""
     try:
         codec = codecs.lookup(encoding).name
         io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # refuses what turns no bytes into text, such as hex
     except (LookupError, ValueError):
         codec = None
     if codec is None or codec in _UNFIT:
-        raise AtlasError(
-            f"There is no encoding '{short(encoding)}'",
-            "Name one such as utf-8, utf-16-le, cp1252, cp1251, latin-1, gb18030, big5 or shift_jis, or leave it out "
-            "to have it recognised",
-        )
+        known = "utf-8, utf-16-le, cp1252, cp1251, latin-1, gb18030, big5 or shift_jis"
+        remedy = f"Name one such as {known}, or leave it out to have it recognised"
+        raise AtlasError(f"There is no encoding '{short(encoding)}'", remedy)
     return codec
 
 
 def encoding_given(words: str) -> str | None:
-    """The encoding that a person named, out of what a layout or a report says of it; None where it was recognised."""
+    """The encoding that a person named, out of the words of a layout or a report; None where it was recognised."""
     return words.removesuffix(_GIVEN) if words.endswith(_GIVEN) else None
 
 
 def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None = None) -> Arrived:
     """Walk through a seekable file once; ``encoding`` stands in place of the one that would be recognised.
 
-    Raises AtlasError if it is empty, too large, packed wrongly, or no text and no Parquet; or the encoding is unknown
-    or another one.
+    Raises AtlasError if it is empty, too large, packed wrongly, no text and no Parquet, or not in that encoding.
     """
     codec = None if encoding is None else codec_of(encoding)
     digest, size = hashlib.sha256(), 0
@@ -89,10 +86,9 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
         digest.update(piece)
         size += len(piece)
         if size > limits.bytes:
-            raise AtlasError(
-                f"The file is larger than {_megabytes(limits.bytes)}",
-                "Run it by command line: python -m jobs attribute FILE; it has no limit of size by the page",
-            )
+            problem = f"The file is larger than {_megabytes(limits.bytes)}"
+            remedy = "Run it by command line: python -m jobs attribute FILE; it has no limit of size by the page"
+            raise AtlasError(problem, remedy)
     if not size:
         raise AtlasError("The file is empty", "Give a file with at least one trace")
     stream.seek(0)
@@ -109,8 +105,13 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
                 raise AtlasError("The file is a Parquet file inside a gzip file", "Unpack it first")
             return Arrived(size, digest.hexdigest(), False, "", "")
         inner.seek(0)
-        found = _recognised(inner, head, limits, clock) if codec is None else _given(inner, codec, limits, clock)
-    return Arrived(size, digest.hexdigest(), packed, *found)
+        if codec is None:
+            codec, encoding = _recognised(inner, head, limits, clock)
+        else:
+            remedy = "Name another encoding, or none to have it recognised"
+            _check(inner, codec, f"The file cannot be read as {codec}", remedy, limits, clock)
+            encoding = f"{codec}{_GIVEN}"
+    return Arrived(size, digest.hexdigest(), packed, codec, encoding)
 
 
 @contextlib.contextmanager
@@ -161,25 +162,16 @@ def too_large(limits: Limits) -> AtlasError:
     return AtlasError(problem, "Run it by command line: python -m jobs attribute FILE, or cut it into parts")
 
 
-def _given(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> tuple[str, str]:
-    try:
-        _decode(inner, codec, limits, clock)
-    except UnicodeError as error:
-        problem = f"The file cannot be read as {codec}{_where(error)}"
-        raise AtlasError(problem, "Name another encoding, or none to have it recognised") from error
-    return codec, f"{codec}{_GIVEN}"
-
-
 def _recognised(inner: BinaryIO, head: bytes, limits: Limits, clock: Clock) -> tuple[str, str]:
-    for mark, codec, words in _MARKS:
-        if head.startswith(mark):
-            _check(inner, codec, words, limits, clock)
-            return codec, words
+    named = next(((codec, words) for mark, codec, words in _MARKS if head.startswith(mark)), None)
     even, odd = head[0::2].count(0), head[1::2].count(0)
-    if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
-        codec, words = f"utf-16-{'le' if odd > even else 'be'}", "UTF-16 (no byte order mark, found by its zero bytes)"
-        _check(inner, codec, words, limits, clock)
-        return codec, words
+    if named is None and max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 8:
+        words = "UTF-16 (no byte order mark, found by its zero bytes)"
+        named = f"utf-16-{'le' if odd > even else 'be'}", words
+    if named is not None:
+        codec, words = named
+        _check(inner, codec, f"The file says that it is {words}, and is not", "Save it as UTF-8", limits, clock)
+        return named
     if len(head.translate(None, _CONTROL)) < 0.9 * len(head) or head.count(0) > len(head) // 8:
         raise AtlasError("The file is binary, not text", "Give JSONL, CSV, Parquet, a chat log in JSON, or plain text")
     try:
@@ -196,15 +188,12 @@ def _recognised(inner: BinaryIO, head: bytes, limits: Limits, clock: Clock) -> t
     return "cp1252", f"Windows-1252 {guess}"
 
 
-def _check(inner: BinaryIO, codec: str, words: str, limits: Limits, clock: Clock) -> None:
+def _check(inner: BinaryIO, codec: str, problem: str, remedy: str, limits: Limits, clock: Clock) -> None:
     try:
         _decode(inner, codec, limits, clock)
     except UnicodeError as error:
-        raise AtlasError(f"The file says that it is {words}, and is not{_where(error)}", "Save it as UTF-8") from error
-
-
-def _where(error: UnicodeError) -> str:
-    return f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
+        where = f" at byte {error.start + 1:,}" if isinstance(error, UnicodeDecodeError) else ""
+        raise AtlasError(f"{problem}{where}", remedy) from error
 
 
 def _decode(inner: BinaryIO, codec: str, limits: Limits, clock: Clock) -> None:

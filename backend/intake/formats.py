@@ -13,10 +13,9 @@ from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
 from backend.intake.encoding import Arrived, text_of
-from backend.intake.json_text import TooManyValuesError, parse_json
 from backend.intake.parquet import Record, read_parquet
 from backend.intake.tables import MOST_COLUMNS, Line, filled_lines, read_table, separator, table_lines
-from backend.intake.traces import Clock, Layout, Limits, Problem, short
+from backend.intake.traces import Clock, Layout, Limits, Problem, TooManyValuesError, parse_json, short
 
 DELIMITERS = ",;\t|"
 VOTERS = 20  # lines that decide together whether a file is one JSON object a line
@@ -27,14 +26,14 @@ _BLANK_LINES = re.compile(r"(?:[^\S\n]*+\n)*+")
 _SPOKEN = re.compile(
     r"^[^\S\n]*+(prompt|question|user|response|answer|assistant)[^\S\n]*+:[ \t]*\n?", re.IGNORECASE | re.MULTILINE
 )
+# The beginning of a JSON document, and not of ``[Scene: a room]``, ``[1] a source`` or ``{hello}``.
 _DOCUMENT = re.compile(r'\s*(?:\{\s*(?:["}]|\Z)|\[[\[\s]*(?:\{\s*(?:["}]|\Z)|["\]]|-?[\d.]+\s*,|\Z))')
-"""The beginning of a JSON document, and not of ``[Scene: a room]``, ``[1] a source`` or ``{hello}``."""
 _START, _HEADER = 4_096, 1_000_000  # characters of a line that decide about a document, and about a table
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "a text", list: "a list", bool: "true or false", (int, float): "a number", type(None): "null",
 }  # fmt: skip
 _LISTS = {"data", "traces", "records", "rows", "items", "logs", "request_states"}  # where a document has its records
-_ASKS = {"prompt", "question", "user"}
+_PROMPTS = {"prompt", "question", "user"}
 
 
 def kind_of(stream: BinaryIO, arrived: Arrived, name: str, limits: Limits, clock: Clock) -> tuple[str, str]:
@@ -143,15 +142,15 @@ def _pasted(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Re
         if block.stop - block.start > most:
             number += 1
             yield Problem(number, None, f"the block is longer than {most:,} characters")
-        elif (said := whole[block]).strip():
+        elif (text_of_block := whole[block]).strip():
             number += 1
-            yield number, _spoken(said)
+            yield number, _spoken(text_of_block)
 
 
 def _spoken(block: str) -> dict[str, Any]:
     """Prompt and response of a block; the first response ends the labels, because what it contains is its own."""
     label, prompt = _SPOKEN.match(block), None
-    while label is not None and label[1].lower() in _ASKS:
+    while label is not None and label[1].lower() in _PROMPTS:
         start = label.end()
         label = _SPOKEN.search(block, start)
         prompt = block[start : label.start() if label else len(block)].strip("\n")

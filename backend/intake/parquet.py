@@ -1,9 +1,8 @@
 """Parquet: the columns that are needed, a few rows at a time, and never more in memory than the limits allow.
 
-A few hundred bytes can mean a gigabyte: a page may pack well, a text stand once in a dictionary and be meant a million
-times. So sizes are added up before a page is unpacked, and a row is weighed before it is turned into Python. Sizes come
-from the headers of the pages, because nothing holds the footer to the truth; both are read here, because pyarrow ends
-the process at damaged statistics.
+A few hundred bytes can mean a gigabyte, so sizes are added up before a page is unpacked, and a row is weighed before it
+is turned into Python. They come from the headers of the pages, because nothing holds the footer to the truth; both are
+read here, because pyarrow ends the process at damaged statistics.
 """
 
 from __future__ import annotations
@@ -27,16 +26,13 @@ ROWS = 256  # rows that are decoded at a time, where their pages are small
 BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row
 _PAGE, _CHUNK, _VALUE, _OBJECT = 1_000, 10_000, 8, 100  # bytes that each counts for, whatever is in it
 SPREAD = 4  # times what a file may unpack to that its rows may hold: a text that stands in it once may be meant by many
-FOOTER = 25  # part of what a file may unpack to that its footer may take, which is held in many times its bytes
+FOOTER = 25  # part of what a file may unpack to that its footer may take, which takes many times its bytes in memory
 _ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 Record = tuple[int, dict[str, Any]]
 
 
 def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
-    """Columns of a Parquet file.
-
-    Raises AtlasError if it is damaged, its footer is too long, or it has too many columns or two of one name.
-    """
+    """Columns of a Parquet file; AtlasError if it is damaged, its footer too long, or its columns too many."""
     try:
         if footer_length(stream) > limits.unpacked // FOOTER:
             raise AtlasError("The footer of the Parquet file is too long", "Write it with fewer and larger row groups")
@@ -48,9 +44,9 @@ def parquet_fields(stream: BinaryIO, limits: Limits) -> list[str]:
 
 
 def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Record | Problem]:
-    """Records of a Parquet file: of every row the columns that the layout maps, and those of a log format.
+    """Of every row the columns that the layout maps, and those of a log format.
 
-    Raises AtlasError if it is damaged, or larger than the limits when it is unpacked.
+    Raises AtlasError if the file is damaged, or larger than the limits when it is unpacked.
     """
     number = unpacked = decoded = 0
     most = 10 * limits.characters  # prompt and response, of four bytes a character, and what stands next to them
@@ -120,7 +116,6 @@ def _sizes(stream: BinaryIO, column: Any, start: int, end: int) -> Iterator[tupl
 
 
 def _one_by_one(batch: pa.RecordBatch, most: int) -> Iterator[dict[str, Any] | None]:
-    """Rows of a batch; None for one that is too large."""
     for i in range(batch.num_rows):
         row = batch.slice(i, 1)
         yield None if sum(map(_weight, row.columns)) > most else row.to_pylist()[0]
@@ -175,8 +170,7 @@ def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
     stream.seek(-8 - length, io.SEEK_END)
     try:
         footer, _ = _struct(stream.read(length), 0)
-        groups = [[column[_META] for column in group[_COLUMNS]] for group in footer[_ROW_GROUPS]]
-        return [[_extent(column) for column in group] for group in groups]
+        return [[_extent(column[_META]) for column in group[_COLUMNS]] for group in footer[_ROW_GROUPS]]
     except (LookupError, TypeError) as error:
         raise ValueError("the footer is damaged") from error
 
@@ -202,7 +196,6 @@ def _extent(column: Fields) -> tuple[int, int]:
 
 
 def _header(stream: BinaryIO, start: int) -> tuple[Fields, int]:
-    """Header of a page and its length in bytes."""
     for window in _WINDOWS:
         stream.seek(start)
         raw = stream.read(window)

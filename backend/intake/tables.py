@@ -1,8 +1,7 @@
 """Lines of a text, and CSV, a row at a time; where a row is broken, every lost line is named.
 
-A broken row does not say where it ends. After an even number of quotes, the last one at the end of a cell, the next
-line begins a row. Any other line may be text within a cell, so only several rows in succession that fit the header end
-the loss there.
+A broken row ends after an even number of quotes, the last one at the end of a cell. Any other line may be text within a
+cell, so only several rows in succession that fit the header end the loss there.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ RUN = 10  # rows in succession that fit the header, after which they are rows an
 MOST_COLUMNS = 2_000
 MOST_LOST = 100_000  # lost lines after which a file is refused: it is something else then
 MOST_LINES = 100_000  # lines of one row
-MOST_CELLS = 10_000  # cells of a row that are told apart
+MOST_CELLS = 10_000  # cells of a row that are counted
 _QUOTED = re.compile(r'"[^"]*+"?')
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 csv.field_size_limit(COMMAND_LINE.characters)  # the module's own limit of 131,072 is that of the whole process
@@ -276,7 +275,7 @@ class _Reader:
 
 
 def _header(reader: _Reader) -> tuple[int, list[str]]:
-    """Cells of a row, and their names without the empty ones at the end."""
+    """Cells of the header, and their names without the empty ones at the end."""
     row = _filled(reader)
     if row is not None and len(row.lines) == 1 and separator(row.lines[0][1] or "") is not None:
         row = _filled(reader)
@@ -297,10 +296,8 @@ def _header(reader: _Reader) -> tuple[int, list[str]]:
 
 
 def _filled(reader: _Reader) -> _Row | None:
-    """The next row that is not blank."""
-    row = reader.row()
-    while row is not None and not (row.cells or row.wrong):
-        row = reader.row()
+    while (row := reader.row()) is not None and not (row.cells or row.wrong):
+        pass  # it is blank
     return row
 
 

@@ -1,4 +1,4 @@
-"""What an intake is made of: received traces, columns and their roles, bad places, limits, the clock.
+"""Parts of an intake: received traces, columns and their roles, bad places, limits, the clock, JSON.
 
 Text is data here and stays data: nothing is evaluated, unpickled or formatted into a command.
 """
@@ -10,9 +10,12 @@ import json
 import math
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from backend.errors import AtlasError
 from backend.traces import Trace, whole_text
@@ -25,14 +28,12 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the d
 
 @dataclass(frozen=True)
 class Limits:
-    """Where an intake ends."""
-
     bytes: int = 25_000_000  # of the file as it arrives
     unpacked: int = 100_000_000  # of a gzip file when it is unpacked, and of the columns of Parquet that are read
     document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
     traces: int = 100_000
     characters: int = 1_000_000  # of one prompt or one response
-    text: int = 50_000_000  # characters of all traces that are kept at a time
+    text: int = 50_000_000  # characters of all traces that are in memory at a time
     problems: int = 10_000  # bad places after which a file is refused: it is something else then
     lines: int = 5_000_000  # that are not blank
     values: int = 100_000_000  # bytes that the values of one JSON text may take, by estimate
@@ -55,15 +56,14 @@ COMMAND_LINE = Limits(  # for files on the machine, which are walked through lin
 class Columns:
     """Which column means what; a path into nested records has dots (``response.body.text``).
 
-    The label is whom the file says the response is from; the name is the file's own id of the trace. Empty where a
-    person wants no column; None where none was recognised.
+    Empty where a person wants no column; None where none was recognised.
     """
 
     response: str | None = None  # none where traces come from a chat log or pasted text
     prompt: str | None = None
     time: str | None = None
-    label: str | None = None
-    name: str | None = None
+    label: str | None = None  # whom the file says the response is from
+    name: str | None = None  # the file's own id of the trace
 
     def named(self) -> dict[str, str]:
         """Roles that have a column; a response has to have one."""
@@ -73,7 +73,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One trace as it came in; ``requested`` is the model that was requested, where the file also says that."""
+    """One trace as it came in; ``requested`` is the model that was requested, where the file says that too."""
 
     place: int  # line, row or record, from 1
     turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
@@ -87,14 +87,11 @@ class Received:
 
     @property
     def trace(self) -> Trace:
-        """What a proxy gets to see."""
         return Trace(self.prompt, self.response)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A place that gave no trace."""
-
     place: int  # line, row or record, from 1
     column: str | None
     reason: str
@@ -302,3 +299,56 @@ def _is_part(part: Any) -> bool:
 
 def _plain(name: str) -> str:
     return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+MOST_VALUES = Limits().values
+_WEIGHTS = {"{": 130, "[": 110, ":": 150, ",": 70}  # bytes that Python takes for what follows, about
+BLOCK = 2**20
+LARGE, BREAK = 20_000_000, 0.05  # estimate from which parsing holds the interpreter for long, and seconds for others
+
+
+class TooManyValuesError(ValueError):
+    """A JSON text holds more values than are read at a time."""
+
+
+def parse_json(text: str, most: int = MOST_VALUES) -> Any:
+    """Parse a JSON text whose values take at most so many bytes, by estimate; texts count by their number only.
+
+    Raises TooManyValuesError; ValueError or RecursionError if it is no JSON, or nested too deeply.
+    """
+    estimate = sum(weight * text.count(character) for character, weight in _WEIGHTS.items())  # at most
+    if estimate > most and _estimate(text) > most:
+        raise TooManyValuesError("it holds too many values; leave out what is no part of a trace")
+    if estimate <= LARGE:
+        return json.loads(text)
+    time.sleep(BREAK)  # others get the interpreter before and after
+    value = json.loads(text)
+    time.sleep(BREAK)
+    return value
+
+
+def outside_strings(blocks: Iterable[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Bytes of a JSON text that are in none of its strings, a block at a time.
+
+    Found without parsing: other threads go on, and no memory is taken. Right up to the place where it stops being JSON.
+    """
+    inside, rest = False, b""
+    for fresh in blocks:
+        block = rest + fresh
+        rest = b""
+        if (len(block) - len(block.rstrip(b"\\"))) % 2:  # the escape of the next block's first character
+            block, rest = block[:-1], block[-1:]
+        codes = np.frombuffer(block.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+        if len(codes):
+            within = np.logical_xor.accumulate(codes == ord('"')) ^ inside
+            inside = bool(within[-1])
+            yield codes[~within]
+
+
+def _estimate(text: str) -> int:
+    blocks = (text[start : start + BLOCK].encode("utf-8", "surrogatepass") for start in range(0, len(text), BLOCK))
+    return sum(
+        weight * int((codes == ord(character)).sum())
+        for codes in outside_strings(blocks)
+        for character, weight in _WEIGHTS.items()
+    )

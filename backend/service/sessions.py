@@ -23,8 +23,7 @@ import numpy as np
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem, Ecosystems
 from backend.errors import AtlasError, ServerError
-from backend.intake import Columns, Limits, inspect
-from backend.intake.preview import Preview
+from backend.intake import Columns, Limits, Preview, inspect
 from backend.service.host import REMEDY, Host, Readiness
 from backend.service.job import ENDED, Job, Snapshot
 from backend.service.uploads import LIFETIME, BusyError, LostError, MissingError, Upload, Uploads, open_in_turn

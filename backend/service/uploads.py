@@ -26,10 +26,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend.errors import AtlasError, ServerError
-from backend.intake import Columns, Limits
-from backend.intake.json_text import BREAK
-from backend.intake.preview import Preview, preview
-from backend.intake.traces import short
+from backend.intake import Columns, Limits, Preview, preview
+from backend.intake.traces import BREAK, short
 
 LIFETIME = 24 * 3600  # seconds after which a file is deleted, whatever happens
 AHEAD = 3_600  # seconds by which a clock may be set back

@@ -1,4 +1,4 @@
-"""Which command, code, data, proxy and machine made a number (the paper's reproducibility statement, row by row)."""
+"""Which command, code, data, proxy and machine a number comes from (paper, reproducibility statement)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ import duckdb
 from backend import __version__
 from backend.store.database import transaction
 
+# Flags of a processor and the arithmetic of its products, the fastest first.
 ARITHMETIC = {"amx_bf16": "AMX BF16", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
-"""Flags of a processor and what its fastest products are made of, the fastest first."""
 
 
 @contextlib.contextmanager
@@ -42,13 +42,12 @@ def recorded(
 ) -> Iterator[str]:
     """Record a build around the work that makes its rows, and give their build_id.
 
-    command : Command line, by default the running one; its absolute paths are cut to their last part.
+    command : by default the running one; its absolute paths are cut to their last part.
     data_hash, proxy_hash : sha256 of the release's manifest and of the proxy's weight file.
     origin : 'measured', or 'published' for numbers that somebody else computed, with their ``source_file``.
-    details : Settings and counts that JSON can hold; read when the block ends, so the block may add to it.
-    took_s : Seconds of work before the block, when hours of it should not hold the database.
-    The build is written when the block ends; when it raises there is none, and a database that holds rows of it cannot
-    be published.
+    details : settings and counts that JSON can hold; read when the block ends, so the block may add to it.
+    took_s : seconds of work before the block, when hours of it should not hold the database.
+    When the block raises there is no build, and a database that holds rows of it cannot be published.
     """
     started, clock = datetime.now(UTC) - timedelta(seconds=took_s), time.perf_counter() - took_s
     version = _running_version()
@@ -93,13 +92,13 @@ def _running_version() -> str:
 
 def host() -> str:
     """Processor model, cores and fastest arithmetic (virtual machines of one name can differ in that); no host name."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             name, _, value = line.partition(":")
-            told.setdefault(name.strip(), value.strip())
-    model = told.get("model name") or platform.processor() or platform.machine()
-    flags = set(told.get("flags", "").split())
+            fields.setdefault(name.strip(), value.strip())
+    model = fields.get("model name") or platform.processor() or platform.machine()
+    flags = set(fields.get("flags", "").split())
     arithmetic = [name for flag, name in ARITHMETIC.items() if flag in flags][:1]
     return ", ".join([model, f"{os.cpu_count()} cores", *arithmetic])
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,14 +33,11 @@ STORAGE_VERSION = "v1.5.0"  # Storage format of published files: the oldest Duck
 HASH_DIGITS = 8
 GENERATION = re.compile(r"atlas-\d{8}T\d{6}Z-[0-9a-f]{8}\.duckdb")  # Names of published files.
 _FILE = re.compile(r"[\w.+-]{1,200}", re.ASCII)
-BLOCK_SIZE = 32_768
-"""Bytes a block of a published file: most columns here are short, and smaller blocks cannot hold packed integers."""
-UNPUBLISHED = {"signatures": "* REPLACE (NULL AS vector)"}
-"""What a generation leaves out: nobody reads vectors in one, and they would be a third of it."""
+BLOCK_SIZE = 32_768  # Bytes: most columns here are short, and smaller blocks cannot hold packed integers.
+UNPUBLISHED = {"signatures": "* REPLACE (NULL AS vector)"}  # Nobody reads vectors in a generation, a third of it.
 _REMAKE = "Move it away, and run: python -m jobs all"
 _REPUBLISH = "Run: python -m jobs publish"
-
-_REFERENCES = {
+_REFERENCES = {  # What a column of any table refers to.
     "build_id": ("builds", "build_id"),
     "reader": ("readers", "reader"),
     "proxy": ("proxies", "proxy"),
@@ -47,11 +45,10 @@ _REFERENCES = {
     "roster": ("roster_members", "roster"),
     **dict.fromkeys(("source", "neighbor", "truth", "predicted", "confused_with"), ("sources", "source")),
 }
-"""What a column of any table refers to."""
 
 
 class InUseError(AtlasError):
-    """Another process holds the file; it can be opened when that one has finished."""
+    """Another process holds the file."""
 
 
 def default_data_folder() -> Path:
@@ -62,18 +59,13 @@ def default_data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Migration:
-    """One numbered step of the schema."""
-
     version: int  # 1, 2, ... without gaps
     name: str  # file name without the ending
     sql: str
 
 
 def migrations(folder: Path = MIGRATIONS) -> list[Migration]:
-    """Steps of the schema in order (files ``0001_name.sql``, ``0002_...``).
-
-    Raises ValueError if the numbers do not run from 1 without gaps.
-    """
+    """Steps of the schema in order (``0001_name.sql``, ...); ValueError unless numbered from 1 without gaps."""
     steps = [Migration(int(p.stem[:4]), p.stem, p.read_text("utf-8")) for p in sorted(folder.glob("[0-9]*.sql"))]
     if [step.version for step in steps] != list(range(1, len(steps) + 1)):
         raise ValueError(f"migrations in {folder} must be numbered from 1 without gaps: {[s.name for s in steps]}")
@@ -108,25 +100,21 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
             connection.execute("ROLLBACK")
         unwritten = isinstance(error, duckdb.Error) and "Could not write file" in str(error)
         if unwritten or isinstance(error, duckdb.IOException | duckdb.FatalException):
-            raise AtlasError(
-                f"The work database cannot be written ({_first_line(error)})",
-                "Free some space on that disk, and run the same command again",
-            ) from error
+            problem = f"The work database cannot be written ({_first_line(error)})"
+            raise AtlasError(problem, "Free some space on that disk, and run the same command again") from error
         raise
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None = None) -> int:
     """Bring a database to the newest schema, one transaction a step, and count the steps.
 
-    Raises AtlasError if the database has a newer schema than this code knows, or belongs to another program.
+    Raises AtlasError if its schema is newer than this code, or another program's.
     """
     steps = migrations() if steps is None else steps
     present = schema_version(connection)
     if present > len(steps):
-        raise AtlasError(
-            f"The database has schema version {present}, and this atlas knows versions up to {len(steps)}",
-            "Update the atlas, or use a database that this version made",
-        )
+        problem = f"The database has schema version {present}, and this atlas knows versions up to {len(steps)}"
+        raise AtlasError(problem, "Update the atlas, or use a database that this version made")
     if present == 0 and connection.execute("SELECT 1 FROM duckdb_tables() WHERE NOT temporary LIMIT 1").fetchall():
         raise AtlasError("The database holds tables of something else", "Choose another file for the work database")
     for step in steps[present:]:
@@ -136,32 +124,26 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
                 "(version INTEGER PRIMARY KEY, name VARCHAR NOT NULL, applied_at TIMESTAMP NOT NULL)"
             )
             connection.execute(step.sql)
-            connection.execute(
-                "INSERT INTO schema_version VALUES (?, ?, ?)",
-                [step.version, step.name, datetime.now(UTC).replace(tzinfo=None)],
-            )
+            now = datetime.now(UTC).replace(tzinfo=None)
+            connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", [step.version, step.name, now])
     return len(steps) - present
 
 
 def open_work(path: Path) -> duckdb.DuckDBPyConnection:
     """Open the work database for writing; make it, its folders and its schema where needed.
 
-    As long as it is open no other process can read the file. Raises AtlasError if it cannot be written, another process
-    holds it, it is no DuckDB database, or its schema is newer than this code.
+    As long as it is open no other process can read the file. Raises AtlasError if it cannot be written, is in use, is
+    no DuckDB database, or its schema is newer than this code.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AtlasError(
-            f"The folder {path.parent} of the work database cannot be made ({error.strerror})",
-            "Point ATLAS_CACHE, or --work, to a folder that you may write to",
-        ) from error
+        problem = f"The folder {path.parent} of the work database cannot be made ({error.strerror})"
+        raise AtlasError(problem, "Point ATLAS_CACHE, or --work, to a folder that you may write to") from error
     for needed in (path.parent, path):
         if needed.exists() and not os.access(needed, os.W_OK, effective_ids=True):
-            raise AtlasError(
-                f"The work database {path} cannot be written (no permission to write to {needed})",
-                "Point ATLAS_CACHE, or --work, to a folder that you may write to",
-            )
+            problem = f"The work database {path} cannot be written (no permission to write to {needed})"
+            raise AtlasError(problem, "Point ATLAS_CACHE, or --work, to a folder that you may write to")
     # Changes that still stand in the write-ahead log (a killed job, another connection) are not in the file yet.
     settled = not path.with_name(f"{path.name}.wal").exists()
     connection = _connect(path)
@@ -185,17 +167,14 @@ def _only_publisher(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise AtlasError(
-            f"The data folder {folder} cannot be opened ({error.strerror})",
-            "Point ATLAS_DATA, or --to, to a folder that you may write to",
-        ) from error
+        problem = f"The data folder {folder} cannot be opened ({error.strerror})"
+        raise AtlasError(problem, "Point ATLAS_DATA, or --to, to a folder that you may write to") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise AtlasError(
-                f"Another process is publishing into {folder}", "Wait until it has finished and run it again"
-            ) from error
+            problem = f"Another process is publishing into {folder}"
+            raise AtlasError(problem, "Wait until it has finished and run it again") from error
         yield
     finally:
         os.close(handle)
@@ -204,9 +183,9 @@ def _only_publisher(folder: Path) -> Iterator[None]:
 def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
     """Copy the work database into a new file ``atlas-<UTC time>-<hash of its bytes>.duckdb`` and point readers to it.
 
-    prune : Remove the older generations. A process that still reads one keeps reading it.
-    Raises AtlasError if there is no work database, a row names a build, reader, proxy, source or family that is not
-    recorded, or the folder cannot be written. Readers then still see the old generation.
+    prune : remove the older generations; a process that still reads one keeps reading it.
+    Raises AtlasError if there is no work database, a row names what is not recorded, or the folder cannot be written.
+    Readers then still see the old generation.
     """
     if not work_path.exists():
         raise AtlasError(f"There is no work database {work_path}", "Run: python -m jobs all")
@@ -225,15 +204,14 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
             scratch.replace(path)
             _replace_text(data_folder / POINTER, json.dumps({"generation": generation, "file": path.name}) + "\n")
             if prune:
-                for old in data_folder.glob("atlas-*.duckdb"):  # a work database may lie beside them
+                for old in data_folder.glob("atlas-*.duckdb"):  # a work database may lie next to them
                     if old != path and GENERATION.fullmatch(old.name):
                         old.unlink()
         except (OSError, duckdb.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else _first_line(error)
-            raise AtlasError(
-                f"The atlas cannot be published into {data_folder} ({reason})",
-                "Check the free space and the permissions of that folder, or give another one with --to",
-            ) from error
+            problem = f"The atlas cannot be published into {data_folder} ({reason})"
+            remedy = "Check the free space and the permissions of that folder, or give another one with --to"
+            raise AtlasError(problem, remedy) from error
         finally:
             work.close()
             for leftover in data_folder.glob(".publishing-*"):
@@ -243,10 +221,7 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
 
 
 def check(connection: duckdb.DuckDBPyConnection) -> None:
-    """Refuse a database whose rows name something that is not recorded, a build above all.
-
-    Raises AtlasError names the table and one build, reader, proxy, source, family or roster.
-    """
+    """Raise AtlasError if a row names something that is not recorded, a build above all."""
     columns = connection.execute(
         "SELECT table_name, column_name FROM duckdb_columns() "
         "WHERE database_name = current_database() AND schema_name = 'main' ORDER BY table_name, column_index"
@@ -265,20 +240,16 @@ def check(connection: duckdb.DuckDBPyConnection) -> None:
             "GROUP BY ALL ORDER BY ALL LIMIT 1"
         ).fetchall()
         for orphan, rows in orphans:
-            raise AtlasError(
-                f"{rows} rows of table '{table}' name the {column} '{orphan}', which table '{target}' lacks",
-                "Run the job that writes these rows again (it was interrupted, or did not record what it used)",
-            )
+            problem = f"{rows} rows of table '{table}' name the {column} '{orphan}', which table '{target}' lacks"
+            remedy = "Run the job that writes these rows again (it was interrupted, or did not record what it used)"
+            raise AtlasError(problem, remedy)
 
 
 class Generation:
     """A published database, open for reading and for nothing else.
 
-    Every thread takes a :meth:`cursor` of its own. A cursor keeps the file open, so a generation may be dropped
-    while questions are still running: the file is closed with the last of them.
-
-    name : Belongs into every cache key.
-    size : Bytes of the file when it was opened.
+    Every thread takes a :meth:`cursor` of its own. A cursor keeps the file open, so a generation may be dropped while
+    questions are still running. Its name belongs into every cache key.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -296,22 +267,15 @@ class Generation:
         present = schema_version(self._connection)
         known = len(migrations())
         if present > known:
-            raise AtlasError(
-                f"{path} has schema version {present}, and this atlas knows versions up to {known}",
-                "Update the atlas, or point ATLAS_DATA to a generation that this version made",
-            )
+            problem = f"{path} has schema version {present}, and this atlas knows versions up to {known}"
+            raise AtlasError(problem, "Update the atlas, or point ATLAS_DATA to a generation that this version made")
         if present < known:
-            raise AtlasError(
-                f"{path} has schema version {present}, and this atlas reads version {known}",
-                "Publish it again with: python -m jobs publish",
-            )
+            problem = f"{path} has schema version {present}, and this atlas reads version {known}"
+            raise AtlasError(problem, "Publish it again with: python -m jobs publish")
 
     @classmethod
     def open(cls, folder: Path) -> Generation:
-        """Open the generation that the folder's pointer names.
-
-        Raises AtlasError if there is no pointer, or what it names cannot be read by this code.
-        """
+        """Open the generation that the folder's pointer names; AtlasError if this code cannot."""
         name, path = read_pointer(folder)
         if not path.exists():
             name, path = read_pointer(folder)  # pruned between the two looks
@@ -326,7 +290,7 @@ class Generation:
 class Generations:
     """Follow the pointer of a data folder from one generation to the next.
 
-    problem : Why the newest generation cannot be served; the one before it is served instead.
+    ``problem`` is why the newest generation cannot be served; the one before it is served instead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -358,16 +322,15 @@ class Generations:
 
 
 def read_pointer(folder: Path) -> tuple[str, Path]:
-    """Name and file of the current generation. Raises AtlasError if there is no pointer or it cannot be understood."""
+    """Name and file of the current generation; AtlasError if there is no pointer that can be understood."""
     pointer = folder / POINTER
     try:
         entry = json.loads(pointer.read_text("utf-8"))
         name, file = str(entry["generation"]), str(entry["file"])
     except OSError as error:
-        raise AtlasError(
-            f"There is no published atlas in {folder} ({POINTER}: {error.strerror})",
-            "Run: python -m jobs all, or point ATLAS_DATA to the folder that holds one",
-        ) from error
+        problem = f"There is no published atlas in {folder} ({POINTER}: {error.strerror})"
+        remedy = "Run: python -m jobs all, or point ATLAS_DATA to the folder that holds one"
+        raise AtlasError(problem, remedy) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise AtlasError(f"{pointer} does not name a generation", _REPUBLISH) from error
     if Path(file).name != file:
@@ -375,6 +338,39 @@ def read_pointer(folder: Path) -> tuple[str, Path]:
     if not _FILE.fullmatch(file):  # which no file system takes, or not in a path
         raise AtlasError(f"{pointer} names no file of a generation ({ascii(file)[:200]})", _REPUBLISH)
     return name, folder / file
+
+
+def served(data_folder: Path) -> tuple[str, Path] | None:
+    """Name and file of the current generation, None where there is none."""
+    with contextlib.suppress(AtlasError):
+        name, path = read_pointer(data_folder)
+        return (name, path) if path.exists() else None
+    return None
+
+
+def begin_work(path: Path, data_folder: Path) -> str | None:
+    """Copy the current generation to where there is no work database yet, and name it.
+
+    None, and nothing is copied, where the file is there or nothing is published. AtlasError if it cannot be written.
+    """
+    found = served(data_folder)
+    if path.exists() or found is None:
+        return None
+    name, generation = found
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(generation, scratch)
+        with contextlib.suppress(FileExistsError):  # another job was quicker
+            os.link(scratch, path)
+    except OSError as error:
+        problem = f"The work database {path} cannot be begun ({error.strerror})"
+        remedy = "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, elsewhere"
+        raise AtlasError(problem, remedy) from error
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+    return name
 
 
 def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:
@@ -388,10 +384,7 @@ def _connect(path: Path, *, serve: bool = False) -> duckdb.DuckDBPyConnection:
 
 
 def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """DuckDB opens a file that lost its end, and fails only when it comes to what is missing.
-
-    Free blocks at the end are counted but need not be on disk, so only the used ones are asked for.
-    """
+    """DuckDB opens a file that lost its end, and fails only when it comes to what is missing."""
     ((used,),) = connection.execute("SELECT block_size * used_blocks FROM pragma_database_size()").fetchall()
     if path.stat().st_size < used:
         raise AtlasError(f"{path} is damaged (its end is missing)", _REMAKE)

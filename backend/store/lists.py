@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping
 
 import duckdb
 
-PACKED: Mapping[str, tuple[str, ...]] = {
+PACKED: Mapping[str, tuple[str, ...]] = {  # views, and their columns that are numbers of labels in the lists
     "confusion": ("truth", "predicted"),
     "source_accuracy": ("source", "confused_with"),
     "neighbors": ("source", "neighbor"),
 }
-"""Views, and their columns that are numbers of labels in the lists."""
-KEY = frozenset({"reader", "roster", "benchmark", "condition", "domain", "k", "build_id"})
-"""Columns of tables of lists that hold a value a row."""
+KEY = frozenset({"reader", "roster", "benchmark", "condition", "domain", "k", "build_id"})  # a value a row of lists
 NULLABLE = frozenset({"confused_with"})  # Columns of the views that may be NULL; DuckDB says of a view that all may.
 
 
@@ -38,10 +36,9 @@ def view_of(table: str) -> str:
 
 
 def insert_lists(connection: duckdb.DuckDBPyConnection, table: str, rows: str) -> None:
-    """Add the rows of a relation to a table of lists.
+    """Add the rows of a relation, with all columns of a view, to its table of lists.
 
-    table : One of :data:`PACKED`.
-    rows : Relation with all columns of the view; sources without a number get one in the order of its rows.
+    Sources without a number get one in the order of the rows.
     """
     for column in PACKED[table]:
         connection.execute(

@@ -1,4 +1,4 @@
-"""Every question that the web asks, one function each, in the order of its pages.
+"""Questions of the web, one function each, in the order of its pages; one page's own are in ``page_queries``.
 
 A question takes a cursor of a published generation and answers with a tidy frame. Where nothing was measured the
 frame is empty and has its columns all the same. Sources come in roster order unless a function says otherwise;
@@ -11,25 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import duckdb
 import pandas as pd
 
 from backend.protocol import BUDGETS
-from backend.store.frames import frame_of, with_lists
+from backend.store import Cursor, frame_of, with_lists
 from backend.store.lists import key_table
 from backend.store.writers import columns_of, matching
 
-Cursor = duckdb.DuckDBPyConnection
-
-# ---- what there is --------------------------------------------------------------------------------------------------
-
 
 def readers(cursor: Cursor) -> pd.DataFrame:
-    """Readers of which something is stored.
-
-    Columns reader, name, method, proxy, proxy_name, view, origin, and as lists rosters (shortest first), benchmarks,
-    conditions, domains (with a map).
-    """
+    """Readers of which something is stored, with lists of where: rosters (shortest first), domains with a map."""
     sql = """
         WITH seen AS (
             SELECT DISTINCT reader, roster, benchmark, condition, NULL::VARCHAR AS domain FROM attribution_metrics
@@ -42,19 +33,18 @@ def readers(cursor: Cursor) -> pd.DataFrame:
             SELECT reader, list(roster ORDER BY size NULLS LAST, roster) AS rosters
             FROM (SELECT DISTINCT reader, roster FROM seen) LEFT JOIN sizes USING (roster) GROUP BY reader
         )
-        SELECT reader, r.name, method, r.proxy, p.name AS proxy_name, input_view AS view, origin, any_value(o.rosters)
-            AS rosters,
+        SELECT reader, r.name, method, r.proxy, p.name AS proxy_name, input_view AS view, origin,
+            any_value(o.rosters) AS rosters,
             coalesce(list(DISTINCT benchmark ORDER BY benchmark) FILTER (benchmark IS NOT NULL), []) AS benchmarks,
             coalesce(list(DISTINCT condition ORDER BY condition) FILTER (condition IS NOT NULL), []) AS conditions,
             coalesce(list(DISTINCT domain ORDER BY domain) FILTER (domain IS NOT NULL), []) AS domains
         FROM readers r JOIN seen USING (reader) JOIN rosters o USING (reader) LEFT JOIN proxies p ON r.proxy = p.proxy
         GROUP BY ALL ORDER BY origin, method, r.proxy, view"""
-    frame = frame_of(cursor, sql)
-    return with_lists(frame, "rosters", "benchmarks", "conditions", "domains")
+    return with_lists(frame_of(cursor, sql), "rosters", "benchmarks", "conditions", "domains")
 
 
 def rosters(cursor: Cursor) -> pd.DataFrame:
-    """Rosters, shortest first (columns roster, sources, families, local, api, responses)."""
+    """Rosters, shortest first."""
     sql = """
         SELECT roster, count(*)::INTEGER AS sources, count(DISTINCT family)::INTEGER AS families,
             count(*) FILTER (access = 'local')::INTEGER AS local, count(*) FILTER (access = 'api')::INTEGER AS api,
@@ -64,7 +54,7 @@ def rosters(cursor: Cursor) -> pd.DataFrame:
 
 
 def sources(cursor: Cursor, roster: str) -> pd.DataFrame:
-    """Sources of a roster (columns position, source, name, family, subfamily, access, responses, family_position)."""
+    """Sources of a roster."""
     sql = """
         SELECT m.position, source, name, family, subfamily, access, responses, f.position AS family_position
         FROM roster_members m JOIN sources USING (source) JOIN families f USING (family)
@@ -73,18 +63,15 @@ def sources(cursor: Cursor, roster: str) -> pd.DataFrame:
 
 
 def measurements(cursor: Cursor) -> pd.DataFrame:
-    """What attribution numbers exist (columns reader, roster, benchmark, condition, reduction, metric, budgets)."""
+    """What attribution numbers exist; budgets is a list."""
     sql = """
         SELECT reader, roster, benchmark, condition, reduction, metric, list(DISTINCT k ORDER BY k) AS budgets
         FROM attribution_metrics GROUP BY ALL ORDER BY ALL"""
     return with_lists(frame_of(cursor, sql), "budgets")
 
 
-# ---- the map --------------------------------------------------------------------------------------------------------
-
-
 def maps(cursor: Cursor, reader: str | None = None, roster: str | None = None) -> pd.DataFrame:
-    """Maps that exist (columns reader, roster, domain, method, dimensions, sources), all or of one reader or roster."""
+    """Maps that exist, all or of one reader or roster."""
     sql = """
         SELECT reader, roster, domain, method, dimensions, count(*)::INTEGER AS sources FROM projections
         WHERE reader = coalesce(?, reader) AND roster = coalesce(?, roster) GROUP BY ALL ORDER BY ALL"""
@@ -94,7 +81,7 @@ def maps(cursor: Cursor, reader: str | None = None, roster: str | None = None) -
 def projection(
     cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
 ) -> pd.DataFrame:
-    """Where the sources lie on a map (columns position, source, name, family, access, x, y, z; z NaN in 2-D)."""
+    """Where the sources lie on a map; z is NaN in 2-D."""
     sql = """
         SELECT m.position, source, name, family, access, x, y, z
         FROM projections p JOIN roster_members m USING (roster, source) JOIN sources USING (source)
@@ -103,7 +90,7 @@ def projection(
 
 
 def projection_quality(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
-    """How far maps can be trusted (columns method, dimensions, metric, value, settings as JSON, build_id)."""
+    """How far maps can be trusted; settings are JSON."""
     sql = """
         SELECT method, dimensions, metric, value, settings, build_id FROM projection_quality
         WHERE reader = ? AND roster = ? AND domain = ? AND method NOT LIKE '%-sweep' ORDER BY ALL"""
@@ -113,12 +100,10 @@ def projection_quality(cursor: Cursor, reader: str, roster: str, domain: str) ->
 def neighbors(
     cursor: Cursor, reader: str, roster: str, domain: str, source: str | None = None, top: int | None = None
 ) -> pd.DataFrame:
-    """Neighbours in the original space, nearest first.
+    """Neighbours in the original space, nearest first, of one source or of every one.
 
-    source : By default those of every source, in roster order.
-    top : Neighbours a source, by default all.
-    Columns source, neighbor, name and family of the neighbour, rank, rank_back (of the source as seen from the
-    neighbour), cosine, percentile (share of all pairs that are less similar).
+    top : neighbours a source, by default all.
+    rank_back : of the source as seen from the neighbour; percentile : share of all pairs that are less similar.
     """
     sql = """
         SELECT h.source, h.neighbor, s.name, s.family, h.rank, h.back AS rank_back, h.cosine, h.percentile
@@ -130,13 +115,8 @@ def neighbors(
     return frame_of(cursor, sql, {"reader": reader, "roster": roster, "domain": domain, "source": source, "top": top})
 
 
-# ---- one source -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SourceProfile:
-    """What is known about a source."""
-
     source: str
     name: str
     family: str
@@ -173,13 +153,10 @@ def source_profile(
         )
         SELECT predicted, name, family, count, share FROM answers JOIN sources ON source = predicted
         WHERE predicted <> $source ORDER BY count DESC, predicted"""
-    confusions = frame_of(
-        cursor,
-        sql,
-        {"source": source, "reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition},
-    )
+    about = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition}
+    confusions = frame_of(cursor, sql, {"source": source, **about})
     name, family, subfamily, access, responses = row
-    member_of = [held for (held,) in rosters]
+    member_of = [roster for (roster,) in rosters]
     return SourceProfile(source, name, family, subfamily, access, responses, member_of, accuracy, confusions)
 
 
@@ -193,8 +170,7 @@ def source_table(
 ) -> pd.DataFrame:
     """All sources of a roster, their accuracy at every budget, and what each is taken for most often.
 
-    Columns position, source, name, family, access, responses, accuracy_1 ... (one a budget, NaN where it was not
-    measured), confused_with, confused_name, confused_count (at the smallest budget). Empty when nothing was measured.
+    Columns accuracy_1 ... (one a budget) are NaN where it was not measured; confusions are those at the smallest one.
     """
     wide = ", ".join(f"max(accuracy) FILTER (k = {int(k)}) AS accuracy_{int(k)}" for k in budgets)
     sql = f"""
@@ -212,9 +188,6 @@ def source_table(
     return frame_of(cursor, sql, [reader, roster, benchmark, condition, roster])
 
 
-# ---- attribution ----------------------------------------------------------------------------------------------------
-
-
 def metric_curve(
     cursor: Cursor,
     readers: str | Sequence[str],
@@ -224,20 +197,16 @@ def metric_curve(
     metric: str = "accuracy",
     reduction: str = "pooled",
 ) -> pd.DataFrame:
-    """A metric against the budget, one row a reader and budget.
-
-    Columns reader, name, origin, k, value, std (NaN where there is none), n (groups), build_id; readers in the order
-    asked for.
-    """
-    needed = [readers] if isinstance(readers, str) else list(readers)
-    about = {"roster": roster, "benchmark": benchmark, "condition": condition}
+    """A metric against the budget, readers in the order given; std is NaN where there is none, n are groups."""
+    chosen = [readers] if isinstance(readers, str) else list(readers)
+    about = {"benchmark": benchmark, "condition": condition, "metric": metric, "reduction": reduction}
     sql = """
         SELECT reader, name, origin, k, value, std, n, build_id
         FROM attribution_metrics a JOIN readers r USING (reader)
-        WHERE list_contains($wanted::VARCHAR[], reader) AND roster = $roster AND benchmark = $benchmark
+        WHERE list_contains($readers::VARCHAR[], reader) AND roster = $roster AND benchmark = $benchmark
             AND condition = $condition AND metric = $metric AND reduction = $reduction AND seed IS NULL AND fold IS NULL
-        ORDER BY list_position($wanted::VARCHAR[], reader), k"""
-    return frame_of(cursor, sql, {"wanted": needed, **about, "metric": metric, "reduction": reduction})
+        ORDER BY list_position($readers::VARCHAR[], reader), k"""
+    return frame_of(cursor, sql, {"readers": chosen, "roster": roster, **about})
 
 
 def fold_spread(
@@ -248,7 +217,7 @@ def fold_spread(
     condition: str = "clean",
     metric: str = "accuracy",
 ) -> pd.DataFrame:
-    """A metric fold by fold (columns k, fold, value as the mean over the seeds, n groups a seed)."""
+    """A metric fold by fold, as the mean over the seeds; n : groups a seed."""
     sql = """
         SELECT k, fold, coalesce(max(value) FILTER (seed IS NULL), avg(value)) AS value, max(n)::INTEGER AS n
         FROM attribution_metrics
@@ -261,10 +230,9 @@ def fold_spread(
 def confusion(
     cursor: Cursor, reader: str, roster: str, k: int, benchmark: str = "agent500", condition: str = "clean"
 ) -> pd.DataFrame:
-    """Confusion counts at a budget, cells without a count absent.
+    """Confusion counts at a budget, summed over the seeds, cells without a count absent.
 
-    Columns truth, predicted, count (summed over the seeds), share (of all answers for the truth); in roster order of
-    the truth, then of the prediction.
+    share : of all answers for the truth. In roster order of the truth, then of the prediction.
     """
     sql = """
         SELECT truth, predicted, count, count / sum(count) OVER (PARTITION BY truth) AS share
@@ -276,9 +244,9 @@ def confusion(
 
 
 def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
-    """Inner validation accuracy of every block (columns layer, accuracy, std, low, high, fits).
+    """Inner validation accuracy of every block, the mean over all outer and inner folds.
 
-    The mean is over all outer and inner folds; std (population), low and high are over the outer folds' means.
+    std (population), low and high are over the outer folds' means.
     """
     sql = """
         SELECT layer, avg(accuracy) AS accuracy, stddev_pop(accuracy) AS std, min(accuracy) AS low,
@@ -291,20 +259,13 @@ def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
 
 
 def selected_layers(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
-    """Selected blocks (columns outer_fold, layer); the modal one comes last and has no outer fold (NA)."""
+    """Selected blocks; the modal one comes last and has no outer fold (NA)."""
     sql = "SELECT outer_fold, layer FROM layer_selection WHERE reader = ? AND roster = ? ORDER BY outer_fold NULLS LAST"
     return frame_of(cursor, sql, [reader, roster]).astype({"outer_fold": "Int64"})
 
 
-# ---- neighbourhoods -------------------------------------------------------------------------------------------------
-
-
 def family_purity(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
-    """Share of same-family neighbours.
-
-    Columns reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id; of
-    all readers or of one.
-    """
+    """Share of same-family neighbours, of all readers or of one."""
     sql = """
         SELECT reader, name, origin, k, purity, expectation, p_value, p_holm, low, high, sources, families, build_id
         FROM family_purity JOIN readers USING (reader)
@@ -317,8 +278,7 @@ def neighbor_table(
 ) -> pd.DataFrame:
     """Every source of a roster with its nearest one, and how many of its nearest are of its family.
 
-    Columns position, source, name, family, access, nearest, nearest_name, nearest_family, cosine, percentile,
-    rank_back, kin (other sources of the family in the roster), same_1 ... (how many of the k nearest are kin).
+    kin : other sources of the family in the roster; same_1 ... : how many of the k nearest are kin.
     """
     wide = ", ".join(f"count(*) FILTER (h.rank <= {int(k)} AND n.family = s.family) AS same_{int(k)}" for k in tops)
     sql = f"""
@@ -337,11 +297,7 @@ def neighbor_table(
 
 
 def pair_ranks(cursor: Cursor, roster: str, domain: str, left: str, right: str) -> pd.DataFrame:
-    """How every reader sees a pair of sources.
-
-    Columns reader, name, origin, rank (of the right one as seen from the left), rank_back, mutual_rank (the worse of
-    the two), cosine, percentile.
-    """
+    """How every reader sees a pair of sources; mutual_rank is the worse of both directions."""
     sql = """
         SELECT reader, r.name, r.origin, a.rank, a.back AS rank_back, greatest(a.rank, a.back) AS mutual_rank, a.cosine,
             a.percentile
@@ -355,11 +311,8 @@ def cross_family_pairs(
 ) -> pd.DataFrame:
     """Pairs of sources of two families that several readers put next to each other.
 
-    readers : Readers that vote.
-    within : Largest mutual rank (the worse of both directions) that counts as near.
-    top : Pairs to return, those that most readers call near first.
-    Columns source, name, family, other, other_name, other_family, readers, near (of these readers), median_rank, cosine
-    (mean).
+    within : largest mutual rank (the worse of both directions) that counts as near.
+    top : pairs to return, those that most readers call near first; near and the cosine's mean are over ``readers``.
     """
     sql = """
         WITH ranked AS (
@@ -374,13 +327,12 @@ def cross_family_pairs(
         WHERE s.family <> o.family AND ranked.source < ranked.other
         GROUP BY ALL HAVING count(*) FILTER (mutual_rank <= $within) > 0
         ORDER BY near DESC, median_rank, cosine DESC, ranked.source, ranked.other LIMIT $top"""
-    return frame_of(
-        cursor, sql, {"readers": list(readers), "roster": roster, "domain": domain, "within": within, "top": top}
-    )
+    about = {"roster": roster, "domain": domain, "within": within, "top": top}
+    return frame_of(cursor, sql, {"readers": list(readers), **about})
 
 
 def reader_agreement(cursor: Cursor, roster: str, domain: str) -> pd.DataFrame:
-    """How far readers see the same geometry (columns reader, other, metric, value, build_id; a pair stands once)."""
+    """How far readers see the same geometry; a pair of readers stands once."""
     sql = """
         SELECT reader, other, metric, value, build_id FROM reader_agreement
         WHERE roster = ? AND domain = ? ORDER BY metric, reader, other"""
@@ -388,7 +340,7 @@ def reader_agreement(cursor: Cursor, roster: str, domain: str) -> pd.DataFrame:
 
 
 def prompt_stability(cursor: Cursor, roster: str, domain: str, reader: str | None = None) -> pd.DataFrame:
-    """The geometry of every fold's prompts beside that of all (columns reader, name, fold, metric, value, build_id)."""
+    """The geometry of every fold's prompts compared with that of all."""
     sql = """
         SELECT reader, name, fold, metric, value, build_id FROM prompt_stability JOIN readers USING (reader)
         WHERE roster = ? AND domain = ? AND reader = coalesce(?, reader) ORDER BY metric, reader, fold"""
@@ -396,9 +348,9 @@ def prompt_stability(cursor: Cursor, roster: str, domain: str, reader: str | Non
 
 
 def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
-    """Average-linkage tree (columns step, left_node, right_node, height, size).
+    """Average-linkage tree.
 
-    Nodes below the number of sources are sources in roster order; that number plus i is the node made in step i.
+    Nodes below the number of sources are sources in roster order; that number plus i is the node of step i.
     """
     sql = """
         SELECT step, left_node, right_node, height, size FROM dendrogram
@@ -409,8 +361,7 @@ def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.Data
 def cross_domain(cursor: Cursor, reader: str, roster: str, source: str | None = None) -> pd.DataFrame:
     """A source's signature of one domain sought among those of another: of one source, or the summary over all.
 
-    Columns variant (raw, centred), query_domain, gallery_domain, metric, value, best_other, best_other_name (the
-    nearest source that is not the same one), build_id.
+    best_other : the nearest source that is not the same one.
     """
     sql = """
         SELECT variant, query_domain, gallery_domain, metric, value, best_other, s.name AS best_other_name, c.build_id
@@ -420,17 +371,10 @@ def cross_domain(cursor: Cursor, reader: str, roster: str, source: str | None = 
     return frame_of(cursor, sql, [reader, roster, source])
 
 
-# ---- readers side by side -------------------------------------------------------------------------------------------
-
-
 def summaries(
     cursor: Cursor, readers: Sequence[str], roster: str, metrics: Sequence[str] = ("accuracy", "macro_f1")
 ) -> pd.DataFrame:
-    """Summaries over seeds and folds of several readers, under every benchmark and condition.
-
-    Columns reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id; readers in the
-    order asked for.
-    """
+    """Summaries over seeds and folds of several readers, in the order given, under every benchmark and condition."""
     sql = """
         SELECT reader, name, origin, benchmark, condition, metric, k, reduction, value, std, n, build_id
         FROM attribution_metrics a JOIN readers r USING (reader)
@@ -443,12 +387,11 @@ def summaries(
 def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: str) -> pd.DataFrame:
     """Paired tests of other readers against one, whichever of the two the test called its subject.
 
-    Columns reader (the other one), measure, difference (the other one less ``reader``), low, high, p_value, p_holm, n,
-    method, hypotheses, together (tests of the set that p was corrected for), build_id; tests whose set of hypotheses
-    names another roster are left out, and of one pair that of the largest set comes first.
+    difference : the other one less ``reader``; together : tests of the set that p was corrected for. Tests whose set of
+    hypotheses names another roster are excluded, and of one pair that of the largest set comes first.
     """
     sql = """
-        WITH sets AS (SELECT *, count(*) OVER (PARTITION BY hypotheses) AS together FROM comparisons), told AS (
+        WITH sets AS (SELECT *, count(*) OVER (PARTITION BY hypotheses) AS together FROM comparisons), directed AS (
             SELECT subject AS reader, measure, difference, low, high, p_value, p_holm, n, method, hypotheses, together,
                 build_id
             FROM sets WHERE reference = $reader
@@ -457,37 +400,33 @@ def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: st
                 build_id
             FROM sets WHERE subject = $reader
         )
-        SELECT * FROM told WHERE list_contains($readers::VARCHAR[], reader)
+        SELECT * FROM directed WHERE list_contains($readers::VARCHAR[], reader)
             AND (contains(hypotheses, $roster) OR NOT regexp_matches(hypotheses, '[0-9]-way'))
         ORDER BY list_position($readers::VARCHAR[], reader), measure, together DESC, hypotheses"""
     return frame_of(cursor, sql, {"reader": reader, "readers": list(readers), "roster": roster})
 
 
 def proxies(cursor: Cursor) -> pd.DataFrame:
-    """Proxy models (columns proxy, name, depth in blocks, hidden_size)."""
+    """Proxy models; depth is in blocks."""
     return frame_of(cursor, "SELECT proxy, name, depth, hidden_size FROM proxies ORDER BY proxy")
 
 
-# ---- how it was made ------------------------------------------------------------------------------------------------
-
-
 def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
-    """Builds, newest first, or the one asked for (columns of table ``builds``; times are UTC)."""
+    """Builds, newest first, or one of them; times are UTC."""
     sql = "SELECT * FROM builds WHERE build_id = coalesce(?, build_id) ORDER BY started_at DESC, build_id"
     return frame_of(cursor, sql, [build_id]).astype({"seed": "Int64"})
 
 
 def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
-    """Builds that made the rows of a table that match a key.
+    """Builds of the rows of a table that match a key, newest first.
 
-    table : A table with a ``build_id``.
-    key : E.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
-    Columns of table ``builds``, newest first. Raises ValueError if there is no such table or column.
+    key : e.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
+    Raises ValueError if there is no such table or column, or the table has no ``build_id``.
     """
     columns = columns_of(cursor, table)
     if "build_id" not in columns:
         raise ValueError(f"table {table!r} has no builds")
     condition, values = matching(columns, table, key)
-    made = f'SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}'
-    sql = f"SELECT * FROM builds WHERE build_id IN ({made}) ORDER BY started_at DESC, build_id"
+    used = f'SELECT build_id FROM "{key_table(table, key)}" WHERE {condition}'
+    sql = f"SELECT * FROM builds WHERE build_id IN ({used}) ORDER BY started_at DESC, build_id"
     return frame_of(cursor, sql, values).astype({"seed": "Int64"})

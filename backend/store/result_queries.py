@@ -1,22 +1,22 @@
-"""Questions behind ``docs/results.md``, ``jobs status`` and the import of published numbers.
-
-They go through the same tables as the web's (:mod:`backend.store.queries`), but ask for whole result families.
-"""
+"""Whole result families: for ``docs/results.md``, ``jobs status``, published numbers, and programs that download."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 
 from backend.errors import AtlasError
-from backend.store.database import migrations, schema_version, transaction
-from backend.store.lists import storage, stored_rows
+from backend.store import Cursor, with_lists
+from backend.store.database import migrations, schema_version, served, transaction
+from backend.store.lists import PACKED, storage, stored_rows
 from backend.store.writers import columns_of
 
-Cursor = duckdb.DuckDBPyConnection
+CHUNK = 5_000  # rows that are taken from the store at a time
 
 SUMMARIES = {
     "attribution_metrics": "seed IS NULL AND fold IS NULL",
@@ -40,41 +40,34 @@ SUMMARIES = {
 def open_reading(path: Path) -> Cursor:
     """Open a work database or a generation for reading, as it is: nothing is migrated.
 
-    Raises AtlasError if it is missing, another process holds it, it cannot be read, or its schema is not that of this
-    code.
+    Raises AtlasError if it is missing, in use or damaged, or its schema is not that of this code.
     """
     if not path.exists():
         raise AtlasError(f"There is no database {path}", "Run: python -m jobs all")
+    remedy = "Move it away, and run: python -m jobs all"
     try:
         connection = duckdb.connect(path, read_only=True)
     except (OSError, duckdb.Error) as error:
         text = str(error).strip().partition("\n")[0].rstrip(".")
         if "lock" in text.lower():
-            raise AtlasError(
-                f"{path} is in use by another process", "Wait until that job has finished, then run this again"
-            ) from error
-        raise AtlasError(f"{path} cannot be read ({text})", "Move it away, and run: python -m jobs all") from error
+            patience = "Wait until that job has finished, then run this again"
+            raise AtlasError(f"{path} is in use by another process", patience) from error
+        raise AtlasError(f"{path} cannot be read ({text})", remedy) from error
     try:
         present, known = schema_version(connection), len(migrations())
-        if present != known:
-            raise AtlasError(
-                f"{path} has schema version {present}, and this atlas reads version {known}",
-                "Any job brings an older work database up to date; python -m jobs publish, a generation",
-            )
     except duckdb.Error as error:
         connection.close()
-        raise AtlasError(f"{path} is damaged ({error})", "Move it away, and run: python -m jobs all") from error
-    except AtlasError:
+        raise AtlasError(f"{path} is damaged ({error})", remedy) from error
+    if present != known:
         connection.close()
-        raise
+        problem = f"{path} has schema version {present}, and this atlas reads version {known}"
+        remedy = "Any job brings an older work database up to date; python -m jobs publish, a generation"
+        raise AtlasError(problem, remedy)
     return connection
 
 
 def summary_rows(cursor: Cursor, table: str) -> list[dict[str, Any]]:
-    """Summary rows of a result table by column, missing values as None, in a fixed order.
-
-    Raises ValueError if the table is none of :data:`SUMMARIES`.
-    """
+    """Summary rows of one of the :data:`SUMMARIES` in a fixed order, missing values as None; else ValueError."""
     if table not in SUMMARIES:
         raise ValueError(f"table {table!r} holds no summaries")
     names = [name for name in columns_of(cursor, table) if name != "build_id"]
@@ -87,30 +80,29 @@ UNIT_COLUMNS = ("seed", "fold", "split", "outer_fold")
 
 
 def matching_rows(cursor: Cursor, table: str, where: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Rows of a table in a fixed order; summaries, unless a seed, fold or split is asked for.
+    """Rows of a table in a fixed order; summaries, unless a seed, fold or split is named.
 
     where : None matches missing values, a text with ``*`` every text of that shape.
     Raises ValueError if there is no such table or column.
     """
     names = columns_of(cursor, table)
-    asked = {name: None for name in UNIT_COLUMNS if name in names} | dict(where)
-    if unknown := sorted(set(asked) - set(names)):
+    filters = {name: None for name in UNIT_COLUMNS if name in names} | dict(where)
+    if unknown := sorted(set(filters) - set(names)):
         raise ValueError(f"table {table!r} has no column {unknown[0]!r}")
-    signs = {name: "GLOB" if "*" in str(value) else "IS NOT DISTINCT FROM" for name, value in asked.items()}
+    signs = {name: "GLOB" if "*" in str(value) else "IS NOT DISTINCT FROM" for name, value in filters.items()}
     clause = " AND ".join(f'"{name}" {sign} ?' for name, sign in signs.items()) or "true"
     order = ", ".join(f'"{name}"' for name in names)
-    return _dicts(cursor, f'SELECT * FROM "{table}" WHERE {clause} ORDER BY {order}', list(asked.values()))
+    return _dicts(cursor, f'SELECT * FROM "{table}" WHERE {clause} ORDER BY {order}', list(filters.values()))
 
 
 def reader_rows(cursor: Cursor) -> list[dict[str, Any]]:
-    """Readers in a fixed order: columns reader, method, proxy, view, name, origin."""
-    return _dicts(
-        cursor, "SELECT reader, method, proxy, input_view AS view, name, origin FROM readers ORDER BY origin, reader"
-    )
+    """Readers in a fixed order."""
+    sql = "SELECT reader, method, proxy, input_view AS view, name, origin FROM readers ORDER BY origin, reader"
+    return _dicts(cursor, sql)
 
 
 def roster_families(cursor: Cursor, roster: str) -> list[dict[str, Any]]:
-    """Sources of a roster by family and access, large families first: family, access, sources, build_id."""
+    """Sources of a roster by family and access, large families first."""
     sql = """
         SELECT family, access, count(*) AS sources, min(sources.build_id) AS build_id
         FROM roster_members JOIN sources USING (source) WHERE roster = ?
@@ -119,28 +111,23 @@ def roster_families(cursor: Cursor, roster: str) -> list[dict[str, Any]]:
 
 
 def build_rows(cursor: Cursor) -> dict[str, dict[str, Any]]:
-    """Builds by id (columns of table ``builds``)."""
+    """Builds by id."""
     return {row["build_id"]: row for row in _dicts(cursor, "SELECT * FROM builds ORDER BY build_id")}
 
 
 def mutual_ranks(cursor: Cursor, pairs: Iterable[tuple[str, str]], roster: str, domain: str) -> list[dict[str, Any]]:
-    """Worse of the two directed ranks of pairs of sources (columns reader, source, neighbor, rank, build_id)."""
-    out = []
-    for left, right in pairs:
-        out += _dicts(
-            cursor,
-            """
-            SELECT reader, ? AS source, ? AS neighbor, max(rank) AS rank, max(build_id) AS build_id FROM neighbors
-            WHERE roster = ? AND domain = ? AND ((source = ? AND neighbor = ?) OR (source = ? AND neighbor = ?))
-            GROUP BY reader HAVING count(*) = 2 ORDER BY reader
-            """,
-            [left, right, roster, domain, left, right, right, left],
-        )
-    return out
+    """Worse of the two directed ranks of pairs of sources, as every reader sees them."""
+    sql = """
+        SELECT reader, $one AS source, $other AS neighbor, max(rank) AS rank, max(build_id) AS build_id FROM neighbors
+        WHERE roster = $roster AND domain = $domain
+            AND ((source = $one AND neighbor = $other) OR (source = $other AND neighbor = $one))
+        GROUP BY reader HAVING count(*) = 2 ORDER BY reader"""
+    about = {"roster": roster, "domain": domain}
+    return [row for one, other in pairs for row in _dicts(cursor, sql, {"one": one, "other": other, **about})]
 
 
 def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
-    """What every build made: columns stage, command, started_at, duration_s, origin, details, source_file, build_id."""
+    """Builds in the order in which they began."""
     sql = """
         SELECT stage, command, started_at, duration_s, origin, details, source_file, build_id FROM builds
         ORDER BY started_at, build_id"""
@@ -148,13 +135,13 @@ def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
 
 
 def holdings(cursor: Cursor) -> list[dict[str, Any]]:
-    """What is measured here, one row a holding: columns family, reader, roster, about, build_id (the newest).
+    """What is measured here, one row a reader, roster and part of a result family, with its newest build.
 
-    ``family`` is attribution, relationships, maps, variance, cost, audit or statistics; ``about`` is the benchmark and
-    condition, the protocol, the domain, the part of the validation, or the set of hypotheses a reader is compared in.
+    ``about`` is the benchmark and condition, the protocol, the domain, the part of the validation, or the set of
+    hypotheses that a reader is compared in.
     """
     sql = """
-        WITH held AS (
+        WITH results AS (
             SELECT 'attribution' AS family, reader, roster, benchmark || ' ' || condition AS about, build_id
             FROM attribution_metrics
             UNION ALL SELECT 'relationships', reader, '', protocol, build_id FROM relationship_metrics
@@ -165,14 +152,35 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
             UNION ALL SELECT 'statistics', unnest([subject, reference]), '', hypotheses, build_id FROM comparisons
         )
         SELECT family, reader, roster, about, arg_max(build_id, started_at) AS build_id
-        FROM held JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL"""
+        FROM results JOIN builds USING (build_id) WHERE origin = 'measured' GROUP BY ALL ORDER BY ALL"""
     return _dicts(cursor, sql)
 
 
-def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
-    """Block that measured readers of one read at in every outer fold, one row a reader and roster.
+def missing_results(work: Path, data_folder: Path) -> list[str]:
+    """What the current generation has measured and a work database has not, as 'READER on ROSTER', sorted.
 
-    Columns reader, roster, candidates (blocks that were compared), layers (fold by fold), build_id.
+    A generation that this code cannot read has nothing to lose.
+    """
+    found = served(data_folder)
+    if found is None:
+        return []
+    try:
+        before = _measured(found[1])
+    except AtlasError:
+        return []
+    return sorted(before - _measured(work))
+
+
+def _measured(path: Path) -> set[str]:
+    with contextlib.closing(open_reading(path)) as cursor:
+        measured = [(row["reader"], row["roster"]) for row in holdings(cursor) if row["family"] != "statistics"]
+    return {f"{reader} on {roster}" if roster else reader for reader, roster in measured}
+
+
+def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
+    """Blocks that measured readers of one read at, one row a reader and roster.
+
+    candidates : blocks that were compared; layers : fold by fold.
     """
     sql = """
         WITH compared AS (
@@ -213,12 +221,6 @@ def forget_published(connection: duckdb.DuckDBPyConnection, tables: Iterable[str
         connection.execute("DELETE FROM builds WHERE stage = 'reference' AND origin = 'published'")
 
 
-def _dicts(cursor: Cursor, sql: str, parameters: list[object] | None = None) -> list[dict[str, Any]]:
-    answer = cursor.execute(sql, parameters)
-    names = [column[0] for column in answer.description or []]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-
-
 def seed_accuracy(
     cursor: Cursor, reader: str, roster: str, k: int, seed: int, benchmark: str = "agent500"
 ) -> tuple[float, int] | None:
@@ -229,3 +231,69 @@ def seed_accuracy(
             AND metric = 'accuracy' AND reduction = 'pooled'"""
     row = cursor.execute(sql, [reader, roster, k, seed, benchmark]).fetchone()
     return None if row is None else (float(row[0]), int(row[1]))
+
+
+def table_sizes(cursor: Cursor) -> pd.DataFrame:
+    """Tables of a generation that hold rows, by name."""
+    tables = cursor.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
+    ).fetchall()
+    names = {name for (name,) in tables} - {storage(name) for name in PACKED} - {"labels"} | set(PACKED)
+    sizes = [(name, stored_rows(cursor, name), len(columns_of(cursor, name))) for name in sorted(names)]
+    return pd.DataFrame([size for size in sizes if size[1]], columns=["table_name", "rows", "columns"])
+
+
+def table_rows(cursor: Cursor, table: str) -> Iterator[list[tuple[object, ...]]]:
+    """Rows of a table in chunks, its column names first; the cursor is in use until the last chunk."""
+    columns = columns_of(cursor, table)
+    yield [tuple(columns)]
+    answer = cursor.execute(f'SELECT * FROM "{table}"')
+    while rows := answer.fetchmany(CHUNK):
+        yield rows
+
+
+def all_sources(cursor: Cursor) -> pd.DataFrame:
+    """Sources of all rosters, by family and name."""
+    sql = """
+        SELECT source, s.name, family, subfamily, access, list(DISTINCT roster ORDER BY roster) AS rosters
+        FROM sources s JOIN families f USING (family) JOIN roster_members m USING (source)
+        GROUP BY source, s.name, family, subfamily, access, f.position ORDER BY f.position, source"""
+    return with_lists(cursor.execute(sql).df(), "rosters")
+
+
+def evaluations(
+    cursor: Cursor,
+    *,
+    reader: str | None = None,
+    roster: str | None = None,
+    benchmark: str | None = None,
+    condition: str | None = None,
+    reduction: str | None = None,
+    metric: str | None = None,
+    k: int | None = None,
+    limit: int = 1_000,
+    offset: int = 0,
+) -> tuple[pd.DataFrame, int]:
+    """Attribution metrics over all seeds and folds that fit, from ``offset`` on, and how many there are in all.
+
+    std is NaN where there is none; n are groups.
+    """
+    filters: dict[str, Any] = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition}
+    filters |= {"reduction": reduction, "metric": metric, "k": k}
+    given = {name: value for name, value in filters.items() if value is not None}
+    where = "WHERE seed IS NULL AND fold IS NULL" + "".join(f" AND {name} = ${name}" for name in given)
+    total = cursor.execute(f"SELECT count(*) FROM attribution_metrics {where}", given).fetchone()
+    sql = f"""
+        SELECT reader, origin, roster, benchmark, condition, reduction, k, metric, value, std, n, build_id
+        FROM attribution_metrics JOIN readers USING (reader) {where}
+        ORDER BY ALL LIMIT $limit OFFSET $offset"""
+    rows = cursor.execute(sql, given | {"limit": limit, "offset": offset}).df()
+    return rows, int(total[0]) if total else 0
+
+
+def _dicts(
+    cursor: Cursor, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    answer = cursor.execute(sql, parameters)
+    names = [column[0] for column in answer.description or []]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

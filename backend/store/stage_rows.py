@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from backend.store.builds import command_line, recorded
+from backend.store.builds import recorded
 from backend.store.writers import replace_rows
 
 
@@ -23,7 +23,6 @@ class StageRows:
     key: Mapping[str, object]  # Columns that all its rows share
 
     def replace(self, table: str, frame: pd.DataFrame, **key: object) -> None:
-        """Replace the rows of a table under the shared key and this one."""
         replace_rows(self.connection, table, frame, {**self.key, **key}, self.build_id)
 
 
@@ -44,15 +43,6 @@ def stage_rows(
 
     ``details`` are read when the block ends, so the block may add to them; when it raises, nothing is recorded.
     """
-    with recorded(
-        connection,
-        stage=stage,
-        command=command_line(),
-        data_hash=data_hash,
-        proxy_hash=proxy_hash,
-        seed=seed,
-        origin=origin,
-        source_file=source_file,
-        details=details,
-    ) as build_id:
+    about: dict[str, Any] = {"data_hash": data_hash, "proxy_hash": proxy_hash, "seed": seed, "details": details}
+    with recorded(connection, stage=stage, origin=origin, source_file=source_file, **about) as build_id:
         yield StageRows(connection, build_id, key or {})

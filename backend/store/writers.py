@@ -1,7 +1,4 @@
-"""Write results into the work database: rows by key, all or nothing, always with the build that made them.
-
-The sources and rosters are those of the paper's Appendix "Agent500 Target Roster".
-"""
+"""Write results into the work database: rows by key, all or nothing, always with their build."""
 
 from __future__ import annotations
 
@@ -22,18 +19,13 @@ RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 1
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its type, and whether it must hold a value."""
-
     name: str
     type: str
     required: bool
 
 
 def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, Column]:
-    """Columns of a table, in order.
-
-    Raises ValueError if the schema has no such table. Names that have passed here are safe in SQL.
-    """
+    """Columns of a table, in order; ValueError if there is none. Names that have passed here are safe in SQL."""
     tables = connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
     ).fetchall()
@@ -65,8 +57,8 @@ def replace_rows(
 ) -> int:
     """Replace the rows that match a key, in one transaction, and count the new ones.
 
-    frame : New rows, columns by name. Columns of the key and ``build_id`` are filled in where they are absent; missing
-        values become NULL.
+    frame : new rows; columns of the key and ``build_id`` are filled in where they are absent, missing values become
+    NULL.
     Raises ValueError if the table or a column does not exist, a required column is missing or has missing values, or a
     row does not match the key.
     """
@@ -90,8 +82,8 @@ def replace_rows(
             insert_lists(connection, table, "incoming")
         elif len(rows):
             connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM incoming')
-        held = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchall()
-        if held != [(len(rows),)]:
+        written = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchall()
+        if written != [(len(rows),)]:
             raise ValueError(f"a row for table {table!r} does not match its key {dict(key)}")
     return len(rows)
 
@@ -106,10 +98,10 @@ def write_sources(
 ) -> None:
     """Write the sources of a roster, their families, and the rosters that are prefixes of it.
 
-    roster : The longest roster in its order; columns label, repo_id, family, plot_family, source (collection route).
-        ``plot_family`` becomes the family, ``family`` the subfamily.
-    counts : Responses that a source gave, over all benchmarks.
-    rosters : Prefix lengths; those that the roster is too short for are left out.
+    roster : the longest roster in its order; columns label, repo_id, family (the subfamily here), plot_family (the
+        family here), source (collection route).
+    counts : responses of every source, over all benchmarks.
+    rosters : prefix lengths; those that the roster is too short for are skipped.
     Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
     """
     twice = roster["label"][roster["label"].duplicated()]
@@ -127,17 +119,15 @@ def write_sources(
         }
     )
     families = pd.DataFrame({"family": sources["family"].drop_duplicates()}).reset_index(names="first")
-    members = pd.concat(
-        [
-            pd.DataFrame({"roster": name, "position": range(size), "source": sources["source"].iloc[:size]})
-            for name, size in rosters.items()
-            if size <= len(sources)
-        ]
-        or [pd.DataFrame({"roster": [], "position": [], "source": []})]
-    )
+    prefixes = [
+        pd.DataFrame({"roster": name, "position": range(size), "source": sources["source"].iloc[:size]})
+        for name, size in rosters.items()
+        if size <= len(sources)
+    ]
+    members = pd.concat(prefixes or [pd.DataFrame({"roster": [], "position": [], "source": []})])
     _check_rows(sources, columns_of(connection, "sources"), "sources")
     with _seen(connection, families_in=families, sources_in=sources, members_in=members), transaction(connection):
-        # Families that other rosters brought keep their place, so that their colours stay.
+        # Families of other rosters keep their place, so that their colours stay.
         connection.execute(
             "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) + row_number() "
             "OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN (SELECT family FROM families)"
@@ -155,13 +145,12 @@ def access(label: str, route: str) -> str:
         return "api"
     if route.startswith(("local", "original")):
         return "local"
-    raise AtlasError(
-        f"The roster says '{route}' for how '{label}' was collected", "Let the field 'source' begin with local or api"
-    )
+    problem = f"The roster says '{route}' for how '{label}' was collected"
+    raise AtlasError(problem, "Let the field 'source' begin with local or api")
 
 
 def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) -> None:
-    """Add or correct proxies, of columns proxy and name, and any others of table ``proxies``."""
+    """Add or correct proxies: columns proxy and name, and any others of table ``proxies``."""
     _check_rows(frame, columns_of(connection, "proxies"), "proxies")
     with _seen(connection, incoming=frame), transaction(connection):
         connection.execute(_upsert("proxies", frame, "proxy", "incoming"))

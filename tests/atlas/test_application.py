@@ -37,7 +37,7 @@ from backend.geometry.maps import METHODS as MAP_METHODS
 from backend.methods.registry import group_of
 from backend.store import queries
 from backend.store.database import open_work, publish
-from backend.store.relationships import relationship_pairs
+from backend.store.page_queries import relationship_pairs
 from tests.invented_atlas import HOSTILE, MARKUP, publish_invented
 from tests.invented_relationships import publish_related
 

@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from atlas import downloads
 from atlas.application import create_application
 from atlas.pages import methods
-from backend.store import download_queries
+from backend.store import result_queries
 from backend.store.database import Generations
 from tests.invented_atlas import publish_invented
 
@@ -45,7 +45,7 @@ def test_the_file_is_the_one_that_is_served(client: FlaskClient, folder: Path, t
 
 def test_every_table_is_the_stores_own(client: FlaskClient, folder: Path) -> None:
     with Generations(folder / "data").current().cursor() as cursor:
-        sizes = download_queries.table_sizes(cursor)
+        sizes = result_queries.table_sizes(cursor)
         assert {"sources", "attribution_metrics", "builds"} <= set(sizes["table_name"])
         for name, rows, columns in sizes.itertuples(index=False):
             answer = client.get(downloads.address(name))

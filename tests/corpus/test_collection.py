@@ -23,10 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import backend.corpus.collection as collection
+from backend.corpus import ProgressReporter
 from backend.corpus.collection import (
     SAMPLES,
     Collected,
-    ProgressReporter,
     Prompt,
     collect,
     collected_records,

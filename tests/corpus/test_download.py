@@ -24,7 +24,8 @@ import httpx
 import pytest
 
 import backend.corpus.download as retrieval
-from backend.corpus.download import MANIFEST, Listener, fetch
+from backend.corpus import ProgressReporter
+from backend.corpus.download import MANIFEST, fetch
 from backend.corpus.release import Release
 from backend.errors import AtlasError
 from jobs.__main__ import main
@@ -135,7 +136,7 @@ def test_an_interrupted_copy_is_no_release_and_is_continued(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch(str(fake), target, Listener(progress=stop))
+        fetch(str(fake), target, ProgressReporter(progress=stop))
     with pytest.raises(AtlasError, match="There is no release"):
         Release(target).verify()
     assert not any(target.rglob("*.part"))
@@ -487,12 +488,12 @@ def server(fake: Path, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> tuple[Listener, list[str], list[float]]:
+def patient(monkeypatch: pytest.MonkeyPatch) -> tuple[ProgressReporter, list[str], list[float]]:
     """A listener that keeps what it hears and does not wait; reading times out soon."""
     monkeypatch.setattr(retrieval, "_TIMEOUT", httpx.Timeout(0.5))
     said: list[str] = []
     pauses: list[float] = []
-    return Listener(said.append, pause=pauses.append), said, pauses
+    return ProgressReporter(said.append, pause=pauses.append), said, pauses
 
 
 def test_from_a_url(server: Server, fake: Path, target: Path, cache: Path) -> None:

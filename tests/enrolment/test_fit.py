@@ -34,8 +34,8 @@ from backend.evaluations.stages import (
 from backend.methods.stack import cells_of
 from backend.protocol import fold_of_prompts
 from backend.proxies.encoding import cut_responses
-from backend.store.audit_queries import validation
 from backend.store.database import open_work
+from backend.store.page_queries import validation
 from backend.store.queries import metric_curve
 from jobs.__main__ import main
 from tests.evaluations.test_readouts_stage import tokenizer

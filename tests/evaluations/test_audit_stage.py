@@ -17,8 +17,8 @@ from backend.inference.calibration import WITH_BIAS, fit_calibration, held_out_g
 from backend.inference.sequential_stop import StopRule, fit_stop_rule, nearest_sources, running_ratios
 from backend.inference.validation import SESSION_ORDERS, fold_calibrations, fold_sessions, stop_frame
 from backend.methods.estimators import ShrinkageDiscriminant
-from backend.store.audit_queries import validated, validation
 from backend.store.database import open_work
+from backend.store.page_queries import validated, validation
 from backend.store.writers import write_reader
 from tests.fake_release import fake_release
 

@@ -19,11 +19,9 @@ from hypothesis import strategies as st
 
 from backend.corpus.labelled import labelled, read_labelled
 from backend.errors import AtlasError
-from backend.intake import COMMAND_LINE, Limits, Problem, inspect, receive, walk
-from backend.intake.json_text import TooManyValuesError, parse_json
-from backend.intake.preview import preview
+from backend.intake import COMMAND_LINE, Limits, Problem, inspect, preview, receive, walk
 from backend.intake.tables import PIECE, filled_lines, table_lines
-from backend.intake.traces import Clock
+from backend.intake.traces import Clock, TooManyValuesError, parse_json
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 M = 1_000_000
@@ -107,7 +105,7 @@ def test_attacks_take_little_memory(tmp_path: Path) -> None:
     code = (
         "import io, resource, sys, pyarrow.parquet\n"
         "from pathlib import Path\n"
-        "from backend.intake.preview import preview\n"
+        "from backend.intake import preview\n"
         "most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = most()\n"
         "for path in sys.argv[1:]:\n"

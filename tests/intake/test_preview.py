@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from atlas.pages.attribute import intake as page
 from backend.errors import AtlasError
-from backend.intake import Columns, Limits, receive
-from backend.intake.preview import ROWS, SHOWN, preview
+from backend.intake import ROWS, SHOWN, Columns, Limits, preview, receive
 from backend.service.service import Service
 from jobs.__main__ import main
 from tests.served_api import serve

@@ -31,8 +31,8 @@ from backend.protocol import balance_rows, fold_of_prompts
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.store import queries
-from backend.store.audit_queries import validation
 from backend.store.database import Generation, open_work, publish
+from backend.store.page_queries import validation
 from backend.traces import Trace
 from jobs.__main__ import main
 from tests.store.test_continuation import measure

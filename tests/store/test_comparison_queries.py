@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from backend.store import comparison_queries as store
+from backend.store import page_queries as store
 from backend.store.database import open_work
 from tests.invented_atlas import publish_invented
 from tests.invented_comparisons import PROXIES, ROSTER, write_comparisons

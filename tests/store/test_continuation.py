@@ -13,8 +13,8 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.store.builds import recorded
-from backend.store.continuation import begin_work, missing_results
-from backend.store.database import POINTER, WORK_FILE, Generation, open_work, publish, read_pointer
+from backend.store.database import POINTER, WORK_FILE, Generation, begin_work, open_work, publish, read_pointer
+from backend.store.result_queries import missing_results
 from backend.store.writers import replace_rows, write_reader, write_sources
 from jobs import options
 from jobs.__main__ import main

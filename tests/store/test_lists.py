@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from backend.store import queries
 from backend.store.database import check, default_data_folder, migrate, migrations, open_work, publish, read_pointer
-from backend.store.download_queries import table_rows, table_sizes
 from backend.store.lists import PACKED, key_table, storage, view_of
+from backend.store.result_queries import table_rows, table_sizes
 from backend.store.writers import columns_of, replace_rows
 
 LISTED = 9

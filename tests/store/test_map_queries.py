@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from backend.geometry.projections import density_clusters
-from backend.store import map_queries, queries
+from backend.store import page_queries, queries
 from tests.invented_atlas import publish_invented
 
 SEES = "reader-paper/tiny/r"
@@ -25,45 +25,45 @@ def cursor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cursor]:
 
 
 def test_a_joint_map_holds_every_source_once_a_domain(cursor: Cursor) -> None:
-    frame = map_queries.joint_projection(cursor, SEES, "12-way", "centred", "tsne", 3)
+    frame = page_queries.joint_projection(cursor, SEES, "12-way", "centred", "tsne", 3)
     assert frame.groupby("domain")["source"].nunique().to_dict() == {"agent500": 12, "math100": 12}
     roster = list(queries.sources(cursor, "12-way")["source"])
     assert list(frame.loc[frame["domain"] == "math100", "source"]) == roster
     assert frame[["x", "y", "z"]].notna().all().all()
-    assert map_queries.joint_projection(cursor, SEES, "12-way", "raw", "tsne", 2)["z"].isna().all()
-    assert map_queries.joint_projection(cursor, SEES, "12-way", "raw", "pca", 2).empty
+    assert page_queries.joint_projection(cursor, SEES, "12-way", "raw", "tsne", 2)["z"].isna().all()
+    assert page_queries.joint_projection(cursor, SEES, "12-way", "raw", "pca", 2).empty
 
 
 def test_a_sweep_is_told_by_perplexity(cursor: Cursor) -> None:
-    frame = map_queries.projection_sweep(cursor, SEES, "12-way", "agent500")
+    frame = page_queries.projection_sweep(cursor, SEES, "12-way", "agent500")
     assert list(frame["perplexity"]) == [10.0] * 6 + [50.0] * 6 and set(frame["method"]) == {"tsne-sweep"}
     shown = queries.projection_quality(cursor, SEES, "12-way", "agent500")
     assert set(shown["method"]) == {"tsne", "umap", "pca"}
 
 
 def test_outlines_come_as_lists(cursor: Cursor) -> None:
-    frame = map_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne")
+    frame = page_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne")
     assert list(frame["family"]) == ["Qwen"] and list(frame["x"].iloc[0]) == [-9.0, 9.0, 9.0, -9.0, -9.0]
-    assert map_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne", 0.8).empty
+    assert page_queries.density_regions(cursor, SEES, "12-way", "agent500", "tsne", 0.8).empty
 
 
 def test_clusters_name_the_sources_that_are_in_one(cursor: Cursor) -> None:
     points = queries.projection(cursor, SEES, "27-way", "agent500", "tsne", 2)
-    held = map_queries.clusters(cursor, SEES, "27-way", "agent500", "tsne", 2)
+    held = page_queries.clusters(cursor, SEES, "27-way", "agent500", "tsne", 2)
     wanted, _ = density_clusters(points[["x", "y"]].to_numpy())
     assert dict(zip(held["source"], held["cluster"], strict=True)) == {
         source: number for source, number in zip(points["source"], wanted, strict=True) if number >= 0
     }
     assert len(held)
-    assert map_queries.clusters(cursor, SEES, "27-way", "agent500", "none", 2).empty
+    assert page_queries.clusters(cursor, SEES, "27-way", "agent500", "none", 2).empty
 
 
 def test_votes_count_readers_that_have_a_source_near(cursor: Cursor) -> None:
     readers = [SEES, "reader-paper/mid/r", "reader-paper/wide/r"]
-    votes = map_queries.neighbor_votes(cursor, readers, "27-way", "agent500", "gpt_1", 5).set_index("neighbor")
+    votes = page_queries.neighbor_votes(cursor, "27-way", "agent500", "gpt_1", 5, readers).set_index("neighbor")
     assert len(votes) == 26 and set(votes["readers"]) == {3} and votes["near"].sum() == 15
     for neighbor in ("gpt_2", "qwen_1"):
         ranks = [queries.neighbors(cursor, reader, "27-way", "agent500", "gpt_1") for reader in readers]
         near = sum(int(frame.set_index("neighbor").at[neighbor, "rank"]) <= 5 for frame in ranks)
         assert votes.at[neighbor, "near"] == near
-    assert map_queries.neighbor_votes(cursor, [], "27-way", "agent500", "gpt_1").empty
+    assert page_queries.neighbor_votes(cursor, "27-way", "agent500", "gpt_1", readers=[]).empty

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from backend.store import relationships as store
+from backend.store import page_queries as store
 from backend.store.database import open_work
 from tests.invented_atlas import MARKUP
 from tests.invented_relationships import invented_pairs, write_relationships

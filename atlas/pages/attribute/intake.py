@@ -15,8 +15,7 @@ from dash.development.base_component import Component
 from atlas import shell, tables
 from atlas.pages.attribute import sections, visitor
 from backend.errors import AtlasError
-from backend.intake import Columns
-from backend.intake.preview import Preview
+from backend.intake import Columns, Preview
 from backend.service.uploads import Upload
 
 ROLES = {

@@ -21,7 +21,7 @@ from backend.errors import AtlasError
 from backend.inference.drift import DIFFERENT, LEVEL, named
 from backend.service.job import ENDED
 from backend.service.uploads import MissingError
-from backend.store import audit_queries
+from backend.store import page_queries
 
 POLL_MS = 700
 REFUSED = {"refused": True}
@@ -78,7 +78,7 @@ def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str
     """
     rows = pd.DataFrame(columns=POWER)
     if cache.problem() is None:
-        measured = cache.ask(audit_queries.drift, reader)
+        measured = cache.ask(page_queries.drift, reader)
         rows = measured[measured["space"] == "fingerprints"]
     if len(here := rows[rows["roster"] == roster]):
         return here

@@ -20,7 +20,7 @@ from atlas.state import View
 from atlas.theme import Plot
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
 from backend.protocol import READER_PAPER
-from backend.store import comparison_queries, queries
+from backend.store import page_queries, queries
 
 PARTS: Mapping[str, Series] = {
     READER_PAPER: Series("both (DC–AC)", "circle", 1, 0),
@@ -165,7 +165,7 @@ def forms(cache: QueryCache, view: View) -> FigureView:
 
 def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Source-to-prompt variance by reader and block."""
-    frame = cache.ask(comparison_queries.variance_ratios, view.roster)
+    frame = cache.ask(page_queries.variance_ratios, view.roster)
     names = [
         f"{name} + prompt" if reads == "ur" else str(name)
         for name, reads in zip(frame["proxy_name"], frame["view"], strict=True)
@@ -260,7 +260,7 @@ def capability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Capability of every proxy, and the accuracy of READER with it."""
     readers = cache.ask(queries.readers)
     own = readers.loc[(readers["method"] == READER_PAPER) & (readers["view"] == READS), "reader"]
-    return cache.ask(comparison_queries.capability, list(own), view.roster, view.k)
+    return cache.ask(page_queries.capability, list(own), view.roster, view.k)
 
 
 def correlations_told(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
@@ -278,7 +278,7 @@ def capability(cache: QueryCache, view: View) -> FigureView:
             "Choose the roster 100-way and a published budget, or measure it with: python -m jobs evaluate --stage "
             "statistics",
         )
-    correlations = cache.ask(comparison_queries.correlations)
+    correlations = cache.ask(page_queries.correlations)
     correlations = correlations[correlations["reference"] == f"accuracy@{view.k}/{READS}"]
     told = {}
     for benchmark, rows in correlations.groupby("subject"):
@@ -303,7 +303,7 @@ def capability(cache: QueryCache, view: View) -> FigureView:
 
 def cost_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """What every reader costs, one row a reader and machine, and its accuracy at K."""
-    stored = cache.ask(comparison_queries.costs, view.roster)
+    stored = cache.ask(page_queries.costs, view.roster)
     keys = ["reader", "origin", "method", "hardware"]
     wide = stored.pivot_table(index=keys, columns="measure", values="value", sort=False).reset_index()
     wide = wide.reindex(columns=[*keys, *MEASURES])

@@ -19,7 +19,7 @@ from atlas.pages import intervals
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
 from atlas.state import View
 from backend.protocol import READER_PAPER
-from backend.store import comparison_queries, queries
+from backend.store import page_queries, queries
 
 WORDS, TUNED = "ngram-word", "fused-tuned"
 MEMBERS: Mapping[str, str] = {
@@ -151,7 +151,7 @@ def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
     }
     everyone = [reader for readers in who.values() for reader in readers]
     frame = cache.ask(queries.summaries, everyone, view.roster, ("accuracy", "accuracy_low", "accuracy_high"))
-    printed = cache.ask(comparison_queries.paper_values, PRINTED)
+    printed = cache.ask(page_queries.paper_values, PRINTED)
     keys = ["reader", "benchmark", "condition", "k", "reduction", "metric"]
     values = dict(zip(frame[keys].itertuples(index=False, name=None), frame["value"], strict=True))
     aimed = view.roster == AIMED_ROSTER

@@ -19,7 +19,7 @@ from atlas.pages.map.card import NEAREST, card
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import Plot
 from backend.store import queries
-from backend.store.map_queries import clusters, density_regions, joint_projection
+from backend.store.page_queries import clusters, density_regions, joint_projection
 
 QUESTION = "Which sources write alike?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"

@@ -17,7 +17,7 @@ from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.protocol import READER_PAPER
 from backend.store import queries
-from backend.store.map_queries import neighbor_votes
+from backend.store.page_queries import neighbor_votes
 
 NEAREST = 5
 """Neighbours that are linked and listed, as many as the authors' viewer shows."""
@@ -137,7 +137,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
     marks = cache.marks()
     maps = cache.ask(queries.maps)
     agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
-    votes = cache.ask(neighbor_votes, agree, view.roster, view.domain, view.source, WITHIN).set_index("neighbor")
+    votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN, agree).set_index("neighbor")
     several = len(agree) > 1
     size = pieces.roster_size(cache, view)
     pairs = size * (size - 1) // 2

@@ -12,7 +12,7 @@ from atlas import downloads, shell, tables
 from atlas.data import QueryCache, questions
 from atlas.pages.methods.words import LIMITS, MORE_LIMITS, PAPER_LIMITS, TERMS
 from atlas.state import View
-from backend.store import download_queries, queries
+from backend.store import queries, result_queries
 
 CONTENTS = {"words": "Words", "limits": "Limits", "figure-builds": "Builds", "figure-downloads": "Downloads"}
 TABLES = {
@@ -167,7 +167,7 @@ def build_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def table_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Tables of the generation with what they hold and where they are taken from."""
     del view
-    frame = cache.ask(download_queries.table_sizes)
+    frame = cache.ask(result_queries.table_sizes)
     return frame.assign(
         holds=[TABLES.get(name, "") for name in frame["table_name"]],
         address=[downloads.address(name) for name in frame["table_name"]],

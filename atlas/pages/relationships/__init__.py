@@ -20,7 +20,7 @@ from atlas.pages import pieces
 from atlas.pages.relationships import pairs
 from atlas.state import MEASURES, PROTOCOLS, View
 from backend.protocol import READER_PAPER
-from backend.store import relationships as store
+from backend.store import page_queries as store
 
 QUESTIONS = {
     "readouts": "Which reader tells relatives from strangers?",

@@ -16,7 +16,7 @@ from atlas.pages import pieces
 from atlas.state import PROTOCOLS, View
 from backend.methods.registry import RELATED, names
 from backend.protocol import READER_PAPER
-from backend.store import relationships as store
+from backend.store import page_queries as store
 
 SETS = {"pair": "pair_disjoint", "model": "disjoint_union", "family": "disjoint_union"}
 DECISIONS = {"pair": "decision", "model": "decision_model", "family": "decision_family"}

@@ -35,7 +35,7 @@ from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES
 from backend.statistics import SEED as TEST_SEED
 from backend.store.builds import recorded
-from backend.store.relationships import measured_splits
+from backend.store.page_queries import measured_splits
 from backend.store.writers import replace_rows, write_reader
 from backend.traces import View
 

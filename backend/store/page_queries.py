@@ -1,0 +1,271 @@
+"""Questions that one page each asks: Attribute, Map, Compare and Relationships."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from backend.store import Cursor, frame_of
+
+# ---- Attribute: what the evidence of an audit is worth --------------------------------------------------------------
+
+COLUMNS = (
+    *("condition", "part", "k", "metric", "scenario", "statistic", "rule", "level", "space"),
+    *("value", "std", "n", "build_id"),
+)
+
+
+def validation(
+    cursor: Cursor,
+    reader: str,
+    roster: str,
+    condition: str | None = None,
+    k: int | None = None,
+    part: str | None = None,
+) -> pd.DataFrame:
+    """Validation of a reader's audit on a roster, columns :data:`COLUMNS`, in a fixed order.
+
+    k : traces; of every part and condition the rows of the nearest measured number are given, in its logarithm.
+    """
+    filters = {"reader": reader, "roster": roster, "condition": condition, "part": part}
+    given: dict[str, object] = {name: value for name, value in filters.items() if value is not None}
+    where = " AND ".join(f"{name} = ${name}" for name in given)
+    if k is not None:
+        given["k"] = k
+        where += " QUALIFY abs(ln(k / $k)) = min(abs(ln(k / $k))) OVER (PARTITION BY condition, part)"
+    sql = f"SELECT {', '.join(COLUMNS)} FROM audit_validation WHERE {where} ORDER BY {', '.join(COLUMNS[:-4])}"
+    return cursor.execute(sql, given).df()
+
+
+def validated(cursor: Cursor) -> pd.DataFrame:
+    """What was validated, of which numbers of traces."""
+    sql = """
+        SELECT reader, roster, condition, part, min(k) AS smallest, max(k) AS largest, count(*) AS rows
+        FROM audit_validation GROUP BY ALL ORDER BY ALL"""
+    return cursor.execute(sql).df()
+
+
+def drift(cursor: Cursor, reader: str) -> pd.DataFrame:
+    """Alarms of the drift test at 5 % on real pairs of undamaged responses; the longest roster first.
+
+    k : traces a window; value : share of pairs called different; n : pairs.
+    """
+    sql = """
+        SELECT roster, condition, k, scenario, statistic, space, level, value, std, v.n
+        FROM audit_validation v WHERE part = 'drift' AND condition = 'clean' AND reader = ?
+        ORDER BY (SELECT count(*) FROM roster_members m WHERE m.roster = v.roster) DESC, roster, scenario,
+            statistic, k"""
+    return cursor.execute(sql, [reader]).df()
+
+
+# ---- Map: both domains in one space, where it is dense, and who else agrees -----------------------------------------
+
+
+def joint_projection(
+    cursor: Cursor, reader: str, roster: str, variant: str, method: str = "tsne", dimensions: int = 3
+) -> pd.DataFrame:
+    """Sources of both domains on one map (variant: signatures as they are, or less the mean of their domain)."""
+    sql = """
+        SELECT m.position, p.domain, source, name, family, access, x, y, z
+        FROM joint_projections p JOIN roster_members m USING (roster, source) JOIN sources USING (source)
+        WHERE reader = ? AND roster = ? AND variant = ? AND method = ? AND dimensions = ?
+        ORDER BY p.domain, m.position"""
+    return frame_of(cursor, sql, [reader, roster, variant, method, dimensions])
+
+
+def projection_sweep(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
+    """How far maps of other settings can be trusted, one row a map and metric."""
+    sql = """
+        SELECT method, dimensions, (settings->>'perplexity')::DOUBLE AS perplexity, metric, value, settings, build_id
+        FROM projection_quality
+        WHERE reader = ? AND roster = ? AND domain = ? AND method LIKE '%-sweep'
+        ORDER BY method, dimensions, perplexity, settings->>'seed', metric"""
+    return frame_of(cursor, sql, [reader, roster, domain])
+
+
+def density_regions(
+    cursor: Cursor, reader: str, roster: str, domain: str, method: str, mass: float = 0.5
+) -> pd.DataFrame:
+    """Outlines within which a share of every large family lies on a 2-D map; x, y are lists."""
+    sql = """
+        SELECT family, ring, x, y FROM density_regions
+        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND mass = ? ORDER BY family, ring"""
+    return frame_of(cursor, sql, [reader, roster, domain, method, mass])
+
+
+def clusters(
+    cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
+) -> pd.DataFrame:
+    """Which sources lie close together on a map; those in no cluster are absent."""
+    sql = """
+        SELECT source, cluster FROM clusters
+        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? AND cluster IS NOT NULL
+        ORDER BY cluster, source"""
+    return frame_of(cursor, sql, [reader, roster, domain, method, dimensions])
+
+
+def neighbor_votes(
+    cursor: Cursor, roster: str, domain: str, source: str, within: int = 10, readers: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """How many readers, by default all that ranked the two, have each source among the nearest of one.
+
+    A proxy counts once, whatever it reads.
+    """
+    sql = """
+        SELECT neighbor, count(*)::INTEGER AS readers, (count(*) FILTER (rank <= $within))::INTEGER AS near,
+            count(DISTINCT proxy)::INTEGER AS proxies,
+            (count(DISTINCT proxy) FILTER (rank <= $within))::INTEGER AS near_proxies
+        FROM neighbors JOIN readers USING (reader) WHERE roster = $roster AND domain = $domain AND source = $source
+            AND ($readers::VARCHAR[] IS NULL OR list_contains($readers::VARCHAR[], reader))
+        GROUP BY neighbor ORDER BY near DESC, neighbor"""
+    chosen = None if readers is None else list(readers)
+    about = {"roster": roster, "domain": domain, "source": source, "within": within, "readers": chosen}
+    return frame_of(cursor, sql, about)
+
+
+# ---- Compare: parts, variance, capability, cost, and what the paper printed -----------------------------------------
+
+
+def variance_ratios(cursor: Cursor, roster: str) -> pd.DataFrame:
+    """Source-to-prompt variance of every reader's fingerprints, at the block that it reads.
+
+    Values are means over the n folds, std is that of the folds' ratios (population; NaN without folds).
+    """
+    sql = """
+        WITH chosen AS (
+            SELECT reader, max(layer) AS layer FROM layer_selection WHERE outer_fold IS NULL AND roster = $roster
+            GROUP BY reader
+        ), read_at AS (
+            SELECT v.reader, coalesce(max(own.layer), max(with_prompt.layer)) AS layer FROM variance_ratios v
+            LEFT JOIN chosen own ON own.reader = v.reader
+            LEFT JOIN chosen with_prompt ON with_prompt.reader = regexp_replace(v.reader, '/r$', '/ur')
+            WHERE v.roster = $roster GROUP BY v.reader
+        ), spread AS (
+            SELECT reader, layer, block, stddev_pop(ratio) AS std, count(*)::INTEGER AS n FROM variance_ratios
+            WHERE roster = $roster AND fold IS NOT NULL GROUP BY reader, layer, block
+        )
+        SELECT v.reader, r.origin, p.name AS proxy_name, input_view AS view, v.layer, v.block, source_variance,
+            prompt_variance, ratio, std, coalesce(n, 0)::INTEGER AS n, v.build_id
+        FROM variance_ratios v JOIN readers r ON r.reader = v.reader JOIN read_at ON read_at.reader = v.reader
+        LEFT JOIN proxies p ON p.proxy = r.proxy
+        LEFT JOIN spread s ON s.reader = v.reader AND s.layer = v.layer AND s.block = v.block
+        WHERE v.roster = $roster AND fold IS NULL AND v.layer = coalesce(read_at.layer, v.layer)
+        ORDER BY r.origin, v.reader, v.layer, v.block"""
+    return frame_of(cursor, sql, {"roster": roster})
+
+
+def capability(cursor: Cursor, readers: Sequence[str], roster: str, k: int) -> pd.DataFrame:
+    """General capability of proxies (score in percent) and pooled accuracy of readers with them on whole Agent500."""
+    sql = """
+        SELECT c.benchmark, c.proxy, p.name AS proxy_name, input_view AS view, r.reader, origin, score, a.value,
+            c.build_id
+        FROM capability_scores c JOIN readers r ON r.proxy = c.proxy
+        JOIN attribution_metrics a ON a.reader = r.reader AND a.roster = $roster AND a.benchmark = 'agent500'
+            AND condition = 'clean' AND metric = 'accuracy' AND reduction = 'pooled' AND seed IS NULL AND fold IS NULL
+            AND k = $k
+        LEFT JOIN proxies p ON p.proxy = c.proxy
+        WHERE list_contains($readers::VARCHAR[], r.reader) ORDER BY c.benchmark, score, r.reader"""
+    return frame_of(cursor, sql, {"readers": list(readers), "roster": roster, "k": k})
+
+
+def correlations(cursor: Cursor) -> pd.DataFrame:
+    """Correlations over proxies."""
+    sql = """
+        SELECT subject, reference, statistic, value, p_value, n, build_id FROM correlations
+        ORDER BY subject, reference, statistic"""
+    return frame_of(cursor, sql)
+
+
+def costs(cursor: Cursor, roster: str) -> pd.DataFrame:
+    """What readers cost."""
+    sql = """
+        SELECT reader, origin, method, measure, value, unit, hardware, c.build_id
+        FROM costs c JOIN readers USING (reader) WHERE roster = ? ORDER BY origin, reader, measure"""
+    return frame_of(cursor, sql, [roster])
+
+
+def paper_values(cursor: Cursor, places: Sequence[str]) -> pd.DataFrame:
+    """Numbers as the paper prints them."""
+    sql = """
+        SELECT place, row_name, column_name, value, file_value, build_id FROM paper_values
+        WHERE list_contains(?::VARCHAR[], place) ORDER BY place, row_name, column_name"""
+    return frame_of(cursor, sql, [list(places)])
+
+
+# ---- Relationships: is one model derived from the other (paper, Transfer to Unseen Models)? -------------------------
+
+SCORES = ("dc", "ac", "match", "distance", "decision", "decision-model", "decision-family")
+"""Features that pages show: cosines of the two blocks, a matcher's rate, a distance, mean decision by protocol."""
+
+
+def measured_splits(cursor: Cursor) -> pd.DataFrame:
+    """Metrics of single splits that were measured here."""
+    sql = """
+        SELECT reader, protocol, readout, metric, split, value FROM relationship_metrics JOIN readers USING (reader)
+        WHERE origin = 'measured' AND split IS NOT NULL ORDER BY reader, protocol, readout, metric, split"""
+    return frame_of(cursor, sql)
+
+
+def relationship_readers(cursor: Cursor) -> pd.DataFrame:
+    """Readers with relationships, measured ones first; pairs : of which a score is stored."""
+    sql = """
+        SELECT reader, r.name, method, r.proxy, p.name AS proxy_name, input_view AS view, origin,
+            (SELECT count(DISTINCT (pair_set, pair_id)) FROM relationship_features f WHERE f.reader = r.reader)
+                ::INTEGER AS pairs
+        FROM readers r LEFT JOIN proxies p ON p.proxy = r.proxy
+        WHERE reader IN (SELECT reader FROM relationship_metrics)
+        ORDER BY origin, method = 'reader-paper' DESC, method, r.proxy, input_view DESC, reader"""
+    return frame_of(cursor, sql)
+
+
+def relationship_summaries(cursor: Cursor, protocol: str) -> pd.DataFrame:
+    """Means over the n splits of a protocol; low and high are NaN where no interval is stored."""
+    sql = """
+        SELECT reader, origin, readout, metric, value, std, low, high, n, m.build_id
+        FROM relationship_metrics m JOIN readers USING (reader)
+        WHERE protocol = ? AND split IS NULL ORDER BY origin, reader, readout, metric"""
+    return frame_of(cursor, sql, [protocol])
+
+
+def relationship_models(cursor: Cursor) -> pd.DataFrame:
+    """Models of the task by parent, parents first."""
+    sql = """
+        SELECT model, parent_family, is_parent, empty_responses FROM relationship_models
+        ORDER BY lower(parent_family), is_parent DESC, lower(model)"""
+    return frame_of(cursor, sql)
+
+
+def relationship_pairs(cursor: Cursor) -> pd.DataFrame:
+    """Pairs with their truth; parents are families."""
+    sql = """
+        SELECT pair_set, pair_id, model_a, model_b, a.parent_family AS parent_a, b.parent_family AS parent_b, related
+        FROM relationship_pairs LEFT JOIN relationship_models a ON a.model = model_a
+        LEFT JOIN relationship_models b ON b.model = model_b ORDER BY pair_set, pair_id"""
+    return frame_of(cursor, sql)
+
+
+def relationship_scores(cursor: Cursor, pair_set: str, reader: str | None = None) -> pd.DataFrame:
+    """What one reader, or every one, sees of every pair of a set: a row a reader and pair.
+
+    Columns reader, pair_id, and those of :data:`SCORES` with '_' for '-', NaN where a reader has no such score.
+    """
+    wide = ", ".join(f"max(value) FILTER (feature = '{name}') AS {name.replace('-', '_')}" for name in SCORES)
+    sql = f"""
+        SELECT reader, pair_id, {wide} FROM relationship_features
+        WHERE pair_set = ? AND reader = coalesce(?, reader) GROUP BY reader, pair_id ORDER BY reader, pair_id"""
+    return frame_of(cursor, sql, [pair_set, reader])
+
+
+def relationship_tests(cursor: Cursor, protocol: str) -> pd.DataFrame:
+    """Paired comparisons of readouts under a protocol, each once in every set that corrected it."""
+    sql = """
+        SELECT hypotheses, regexp_extract(subject, '^(.*):', 1) AS subject,
+            regexp_extract(subject, '([^:]*)$', 1) AS subject_readout,
+            regexp_extract(reference, '^(.*):', 1) AS reference,
+            regexp_extract(reference, '([^:]*)$', 1) AS reference_readout,
+            measure, difference, low, high, p_value, p_holm, n, method, origin, build_id
+        FROM comparisons JOIN builds USING (build_id)
+        WHERE regexp_matches(hypotheses, '(^|/)relationships/[^/]+/' || ? || '$')
+        ORDER BY origin, hypotheses, measure, p_holm, p_value, subject, reference"""
+    return frame_of(cursor, sql, [protocol])
