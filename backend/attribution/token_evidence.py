@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -311,3 +312,23 @@ def _offsets(
         tuple(min(max(0, pair[side] - len(prefix)), len(trace.response)) for pair in offsets) for side in (0, 1)
     )
     return starts, stops
+
+
+def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any]:
+    """Tokens with their text; those that share a character are shown once, with their sum."""
+    pieces: list[dict[str, Any]] = []
+    at = 0
+    for start, stop, value in zip(evidence.starts, evidence.stops, evidence.split.tokens, strict=True):
+        if pieces and stop <= at:
+            pieces[-1]["value"] += float(value)
+            continue
+        text = evidence.response[at:stop]
+        pieces.append({"text": text, "start": min(at, start), "stop": stop, "value": float(value)})
+        at = stop
+    return {
+        "number": number,
+        "prompt": prompt,
+        **{name: getattr(evidence, name) for name in ("source", "rival", "log_odds", "stored")},
+        "pieces": pieces,
+        "rest": evidence.response[at:],
+    }
