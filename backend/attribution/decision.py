@@ -1,6 +1,6 @@
 """From scored traces to an answer about the competing propositions, by statistics that an enrolment brings along.
 
-The propositions are: the named source made the traces; another enrolled source did; none of the enrolled did. Without a
+The propositions: the named source wrote the traces; another enrolled source did; none of the enrolled did. Without a
 claim the leading source stands in for the named one. The statistics are attachments ``part.name`` of the enrolment with
 parts ``calibration``, ``unknown``, ``stop``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT`` and
 ``unknown-CUT`` serve responses that were cut.
@@ -80,7 +80,7 @@ class FittedStatistics:
     # budget to the smallest and the largest log10 ratio that the validation can bear
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
     family_log10_bounds: Callable[[int], tuple[float, float]] | None = None
-    unknown_p: Callable[[Scored], float] | None = None  # p value of "an enrolled source made them"
+    unknown_p: Callable[[Scored], float] | None = None  # p value of "an enrolled source wrote them"
     # (log-posteriors (n, C), source or None) to the number of traces that was enough, as JSON; ``looked`` is the number
     # of traces that were looked at, where that is not all of them
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
@@ -110,7 +110,7 @@ class EnrolmentCapabilities:
     """The questions that an enrolment can answer."""
 
     calibrated: bool  # without a calibration no claim is decided
-    unknown: bool  # whether it can be decided that no enrolled source made the traces
+    unknown: bool  # whether it can be decided that no enrolled source wrote the traces
     budgets: tuple[int, ...]  # numbers of traces that the calibration was fitted for, ascending
     stop_levels: tuple[float, ...]  # error rates of the sequential stop that can be chosen, ascending
     validated: bool  # whether the realised error rates of just these statistics are known
@@ -173,7 +173,7 @@ def fitted_statistics_of(
 
     def flags(scored: Scored) -> tuple[Flag, ...]:
         n = len(scored.log_posteriors)
-        # Responses of another length than the reference's lie elsewhere: only that of their own condition counts.
+        # Responses of another length lie in another place: only the reference of their own condition counts.
         p = max((domain.p_value(scored.mean, n) for domain in domains), default=math.nan)
         return shift_flags(float(scored.tokens.mean()), p, n, n if validated is None else validated, verdict_rule)
 
@@ -330,7 +330,7 @@ def find(
     log_posterior = companions.posterior(along[-1:], n, stated)[0]
     leader = int(log_posterior.argmax())
     subject = leader if named is None else named
-    weighed = weigh(scored, enrolment, companions)
+    weighed = Weighed(scored, enrolment, companions)
     verdict = weighed.decide(named, stated)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     contributions = leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
@@ -386,17 +386,18 @@ def find(
     )
 
 
-@dataclass(frozen=True)
 class Weighed:
-    """Evidence of some traces for the rule, whatever is claimed."""
+    """Evidence of scored traces for the rule, by statistics of their own condition, whatever is claimed."""
 
-    even: Doubles  # (C,) log-posterior under the uniform prior, calibrated where there is a calibration
-    family: npt.NDArray[np.intp]  # (C,)
-    traces: int
-    p: float | None  # of the unknown-source test
-    flags: tuple[Flag, ...] | None
-    traffic: Traffic
-    companions: FittedStatistics  # those of the traces' own condition
+    def __init__(self, scored: Scored, enrolment: Enrolment, companions: FittedStatistics) -> None:
+        self.traces = len(scored.log_posteriors)
+        self.traffic, self.companions = scored.traffic, companions
+        self.family = np.unique(np.array(enrolment.families), return_inverse=True)[1]  # (C,)
+        uniform = np.full(len(enrolment.sources), -math.log(len(enrolment.sources)))
+        total = (scored.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64, keepdims=True)
+        self.even = companions.posterior(total, self.traces, uniform)[0]  # (C,) log-posterior under the uniform prior
+        self.p = None if companions.unknown_p is None else companions.unknown_p(scored)  # of the unknown-source test
+        self.flags = None if companions.flags is None else companions.flags(scored)
 
     def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
         """The verdict on a claim, or without one, under the log of a stated prior (C,)."""
@@ -414,22 +415,6 @@ class Weighed:
             self.companions.calibrate is not None,
         )
         return decide(evidence, self.companions.rule)
-
-
-def weigh(scored: Scored, enrolment: Enrolment, companions: FittedStatistics) -> Weighed:
-    """Evidence of scored traces, by statistics that are those of their own condition already."""
-    n = len(scored.log_posteriors)
-    uniform = np.full(len(enrolment.sources), -math.log(len(enrolment.sources)))
-    total = (scored.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64, keepdims=True)
-    return Weighed(
-        companions.posterior(total, n, uniform)[0],
-        np.unique(np.array(enrolment.families), return_inverse=True)[1],
-        n,
-        None if companions.unknown_p is None else companions.unknown_p(scored),
-        None if companions.flags is None else companions.flags(scored),
-        scored.traffic,
-        companions,
-    )
 
 
 def _running(likelihoods: Doubles, companions: FittedStatistics, subject: int, stated: Doubles) -> Doubles:

@@ -202,6 +202,7 @@ def drift_answer(
         enough_read((before.read, after.read))
     rows = in_common(before.prompts, after.prompts) if stopped else None
     first, second = rows or (range(len(before.prompts)), range(len(after.prompts)))
+    method = before.report["method"]
     prompts = [before.prompts[i] for i in first], [after.prompts[i] for i in second]
     test = asdict(compare(before.fingerprints[first], after.fingerprints[second], prompts, enrolment))
     power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
@@ -221,7 +222,13 @@ def drift_answer(
         "power": power,
         "validation": _validation_rows(enrolment),
         "windows": [_window(window) for window in (before, after)],
-        "reading": _reading(before.report, enrolment),
+        "reading": {
+            "enrolment": enrolment.name,
+            "layer": enrolment.place,
+            **{key: method[key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")},
+            "proxy_hash": enrolment.facts.get("proxy_hash"),
+            "code_version": method["code_version"],
+        },
         "settings": {
             "columns": asdict(settings.columns),
             "encoding": settings.encoding,
@@ -267,12 +274,6 @@ def _window(window: Window) -> dict[str, Any]:
         "file": {key: value for key, value in window.report["input"].items() if key != "name"},
         "traces": [{key: trace[key] for key in ("place", "turn", "sha256")} for trace in window.traces],
     }
-
-
-def _reading(report: Mapping[str, Any], enrolment: Enrolment) -> dict[str, Any]:
-    method = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
-    version = {"proxy_hash": enrolment.facts.get("proxy_hash"), "code_version": report["method"]["code_version"]}
-    return {"enrolment": enrolment.name, "layer": enrolment.place, **method, **version}
 
 
 def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:

@@ -52,28 +52,7 @@ LIMITS = (
 )
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
-FACTS = {
-    "proxy_hash": "Weights of the proxy (sha256)",
-    "hashes_beside": "Weights of what else reads (sha256)",
-    "cells_by": "Lengths counted in tokens of",
-    "data_hash": "Enrolled data (sha256)",
-    "engine": "Engine of the enrolment",
-    "max_tokens": "Tokens that the proxy reads",
-    "records": "Enrolled traces",
-    "whole_tokens": "Tokens at which enrolled responses end",
-    "seed": "Seed of the folds",
-    "code_version": "Code of the enrolment",
-    "created": "Enrolled on",
-}
-"""Names of the facts of an enrolment."""
-TRAFFIC = {
-    "like": "like the enrolled prompts",
-    "other topic": "other topic than enrolled",
-    "other language": "other language than enrolled",
-    "no prompts": "no prompts were given, so that it cannot be checked",
-    "unchecked": "the enrolment cannot check it",
-}
-CHART_WIDTH, CHART_HEIGHT, AXIS_LEFT, AXIS_FLOOR = 720, 220, 46, 194
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y = 720, 220, 46, 194
 
 
 @dataclass(frozen=True)
@@ -439,10 +418,8 @@ def write_html(report: Mapping[str, Any]) -> str:
         results=results,
         rows=ROWS,
         candidates=CANDIDATES,
-        facts=FACTS,
         landed=landing_sentence(results),
         subject_prior=reference["prior"][reference["sources"].index(results["subject"])],
-        traffic=TRAFFIC,
         chart=evidence_chart(results["running"], results["spread"]["points"]),
     )
 
@@ -455,10 +432,10 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
     last = max(int(running[-1]["traces"]), 2)
 
     def x(k: float) -> float:
-        return round(AXIS_LEFT + (CHART_WIDTH - AXIS_LEFT - 8) * math.log(k) / math.log(last), 1)
+        return round(AXIS_X + (CHART_WIDTH - AXIS_X - 8) * math.log(k) / math.log(last), 1)
 
     def y(value: float) -> float:
-        return round(8 + (AXIS_FLOOR - 8) * (high - value) / (high - low), 1)
+        return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
 
     upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
     lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
@@ -469,8 +446,8 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
     return {
         "width": CHART_WIDTH,
         "height": CHART_HEIGHT,
-        "left": AXIS_LEFT,
-        "floor": AXIS_FLOOR,
+        "left": AXIS_X,
+        "floor": AXIS_Y,
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],

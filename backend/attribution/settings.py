@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, get_type_hints
 
@@ -23,7 +24,6 @@ MOST_ALSO = 3  # further readers of one audit; each reads all traces once more
 Orders = Annotated[int, Field(ge=1, le=MOST_ORDERS)]
 Natural = Annotated[int, Field(ge=0)]
 NUMBERS = {"orders": TypeAdapter(Orders), "show": TypeAdapter(Natural), "seed": TypeAdapter(Natural)}
-# What a report that somebody wrote by hand may cause.
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 
@@ -37,7 +37,7 @@ class Settings:
     enrolment: Annotated[str | None, Field(description="Published enrolment; None for the only one that fits.")] = None
     claimed: Annotated[str | None, Field(description="Source that the traces are claimed to come from.")] = None
     case: Annotated[str, Field(description="Name of the case, for the report.")] = "Untitled case"
-    question: Annotated[str | None, Field(description="The question; by default made from the claim.")] = None
+    question: Annotated[str | None, Field(description="The question; by default that of the claim.")] = None
     prior: Annotated[
         Mapping[str, float] | None, Field(description="Weights of sources; None for the same weight for each.")
     ] = None
@@ -130,6 +130,18 @@ def column_words(columns: Columns) -> list[str]:
     return [word for pair in named for word in pair]
 
 
+@contextmanager
+def unreadable_if_damaged() -> Iterator[None]:
+    """An AtlasError in place of what a report that somebody wrote by hand may cause."""
+    try:
+        yield
+    except DAMAGED as error:
+        why = visible(short(str(error) or type(error).__name__, 80))
+        message = f"The report lacks what is needed to compute it again ({why})"
+        raise AtlasError(message, "Give it unchanged") from error
+
+
+@unreadable_if_damaged()
 def settings_of(
     report: Mapping[str, Any], enrolment: str, known: Callable[[str], str | None] = lambda _: None
 ) -> Settings:
@@ -138,30 +150,27 @@ def settings_of(
     enrolment : name of the enrolment that has the report's sha256.
     known : sha256 of an enrolment of a further reader to its name here; None where it is not here.
     """
-    try:
-        results, names, shown = report["results"], report["input"]["columns"], report["heat_maps"]
-        columns = Columns(**{role: None if names.get(role) is None else str(names[role]) for role in asdict(Columns())})
-        others = [known(str(row["enrolment_sha256"])) for row in results["readers"][1:]]
-        return Settings(
-            enrolment=enrolment,
-            case=str(report["case"]),
-            question=str(report["question"]),
-            prior_statement=str(report["reference"]["prior_statement"]),
-            claimed=None if results["claimed"] is None else str(results["claimed"]),
-            prior=_weights(report["reference"]),
-            keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
-            # A response column that was recognised is recognised again: naming it would switch chat logs off.
-            columns=columns if report["input"]["mapped"] else replace(columns, response=None),
-            encoding=encoding_given(str(report["input"].get("encoding"))),
-            show=len(shown),
-            against=str(shown[0]["rival"]) if shown else None,
-            orders=int(results["spread"]["orders"]),
-            seed=int(results["spread"]["seed"]),
-            stop_level=float((results["stop"] or {}).get("error_rate", STOP_LEVEL)),
-            also=tuple(name for name in others if name is not None),
-        )
-    except DAMAGED as error:
-        raise unreadable(error) from error
+    results, names, shown = report["results"], report["input"]["columns"], report["heat_maps"]
+    columns = Columns(**{role: None if names.get(role) is None else str(names[role]) for role in asdict(Columns())})
+    others = [known(str(row["enrolment_sha256"])) for row in results["readers"][1:]]
+    return Settings(
+        enrolment=enrolment,
+        case=str(report["case"]),
+        question=str(report["question"]),
+        prior_statement=str(report["reference"]["prior_statement"]),
+        claimed=None if results["claimed"] is None else str(results["claimed"]),
+        prior=_weights(report["reference"]),
+        keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
+        # A response column that was recognised is recognised again: naming it would switch chat logs off.
+        columns=columns if report["input"]["mapped"] else replace(columns, response=None),
+        encoding=encoding_given(str(report["input"].get("encoding"))),
+        show=len(shown),
+        against=str(shown[0]["rival"]) if shown else None,
+        orders=int(results["spread"]["orders"]),
+        seed=int(results["spread"]["seed"]),
+        stop_level=float((results["stop"] or {}).get("error_rate", STOP_LEVEL)),
+        also=tuple(name for name in others if name is not None),
+    )
 
 
 def _weights(reference: Mapping[str, Any]) -> dict[str, float]:
@@ -172,9 +181,3 @@ def _weights(reference: Mapping[str, Any]) -> dict[str, float]:
             raise ValueError(f"the prior of {short(source)} is {short(weight)} and no positive number")
         weights[source] = float(weight)
     return weights
-
-
-def unreadable(error: BaseException) -> AtlasError:
-    """The error for a report that somebody wrote by hand."""
-    why = visible(short(str(error) or type(error).__name__, 80))
-    return AtlasError(f"The report lacks what is needed to compute it again ({why})", "Give it unchanged")

@@ -1,15 +1,15 @@
-"""Which response tokens carry the evidence: the log-odds of two candidates, split over the tokens of a trace.
+"""Log-odds of two candidates, split over the response tokens of a trace.
 
 A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and most heads are linear in it,
 at one block or at several, so the difference of two logits is a sum over tokens. A head that reads text is a sum over
-n-grams; what each adds is spread over the characters that it covers, and a token gets what its characters have; text
-beyond the proxy's window is one more piece where a head has read it. An ensemble is a sum over members. What another
-proxy's tokens say goes to their characters. A network, and experts between families, are split along a plane through
-their scores at the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as
-well. What an encoder's embedding says, fine-tuned or not, belongs to no token.
+n-grams; each is spread over the characters that it covers, and a token gets what its characters have; text beyond the
+proxy's window is one more piece where a head has read it. An ensemble is a sum over members; another proxy's tokens
+count through their characters. A network, and experts between families, are split along a plane through their scores at
+the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as well. The share of
+an encoder's embedding, fine-tuned or not, belongs to no token.
 
 Everything is computed in float32 states and float64 sums. The live score goes through the feature store's half
-precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it lies apart from the sum by
+precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it differs from the sum by
 the rounding of the fingerprint alone (a few thousandths of a nat).
 """
 
@@ -64,7 +64,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Part:
-    """What a head or a member says, by token of the proxy and by character."""
+    """Evidence by a head or a member, by token of the proxy and by character."""
 
     split: Split  # without words
     characters: Doubles | None = None  # (len(response),) None where nothing of it belongs to characters
@@ -87,7 +87,7 @@ class ReadTrace:
     tokens: int  # response tokens of the proxy
     states: Mapping[int, Floats]  # (T, d) by the proxy, of every block that heads read
     counts: Counts  # (1, buckets)
-    beside: Material  # what members read besides, but for further proxies
+    auxiliary: Material  # what members read in addition, but for further proxies
     foreign: Mapping[str, Foreign]  # the trace by further proxies
     cell: int
 
@@ -111,7 +111,7 @@ def _split(
     form: Form,
     plane: tuple[npt.NDArray[np.floating], Doubles, float],
 ) -> Split:
-    """Split of what a plane (centre, direction, constant) says of a trajectory at some blocks."""
+    """Split of a plane (centre, direction, constant) over a trajectory at some blocks."""
     centre, direction, constant = plane
     length, d = states[layers[0]].shape
     if len(centre) != len(layers) * len(form.vectors) * d:
@@ -136,7 +136,7 @@ def _split(
 
 
 def head_part(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Part:
-    """What a head says of a trace for one candidate against another."""
+    """Evidence by a head for one candidate against another."""
     nothing = Split(np.zeros(seen.tokens), np.zeros(seen.tokens), 0.0)
     if isinstance(head.probe, Ensemble):
         parts = [_member_part(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
@@ -174,7 +174,7 @@ def log_odds(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, riv
 
     foreign = {name: rows(one.states, FORMS[WHOLE]) for name, one in seen.foreign.items()}
     by_layer = rows(seen.states, (enrolment.form or FORMS[WHOLE]).stored)
-    material = enrolment.coordinates(head, by_layer, seen.counts, {**seen.beside, **foreign})
+    material = enrolment.coordinates(head, by_layer, seen.counts, {**seen.auxiliary, **foreign})
     return _apart(head.log_posterior(material, np.array([seen.cell])), source, rival)
 
 
@@ -185,7 +185,7 @@ def _member_part(
         characters, constant = member.spread(seen.response, source, rival)
         return Part(replace(nothing, constant=constant), characters)
     if not member.layers:
-        log_posteriors = member.model.log_posterior(seen.beside[member.reads])
+        log_posteriors = member.model.log_posterior(seen.auxiliary[member.reads])
         return Part(replace(nothing, constant=_apart(log_posteriors, source, rival)))
     own = member.reads == enrolment.proxy
     states = seen.states if own else seen.foreign[member.reads].states
@@ -239,7 +239,7 @@ def token_evidence(
     starts, stops = _offsets(reader, clean, enrolment, encoded)
     layers = sorted({layer for head in heads for layer in head.layers})
     known = others or {}
-    texts = {name: held for name, held in known.items() if not isinstance(held, Reader)}
+    texts = {name: model for name, model in known.items() if not isinstance(model, Reader)}
     seen = ReadTrace(
         clean.response,
         len(starts),
@@ -275,10 +275,10 @@ def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> d
     """The trace by every further proxy that members read with."""
     out = {}
     for name, layers in enrolment.beside.items():
-        held = others.get(name)
-        if isinstance(held, Reader) and layers:
-            (encoded,) = held.encode([trace], enrolment.view)
-            out[name] = Foreign(held.states(encoded, layers), *_offsets(held, trace, enrolment, encoded))
+        model = others.get(name)
+        if isinstance(model, Reader) and layers:
+            (encoded,) = model.encode([trace], enrolment.view)
+            out[name] = Foreign(model.states(encoded, layers), *_offsets(model, trace, enrolment, encoded))
     return out
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.attribution.decision import fitted_statistics_of, weigh
+from backend.attribution.decision import Weighed, fitted_statistics_of
 from backend.attribution.scoring import Attributor, Scored
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import slice_of
@@ -108,7 +108,7 @@ def transfer_frame(
         tally, n = Counter[str](), min(len(groups), MOST_GROUPS)
         for group, source in (groups[i] for i in np.linspace(0, len(groups) - 1, n).astype(np.intp)):
             scored = rows.take(group, own)
-            weighed = weigh(scored, enrolment, companions.for_condition(scored))
+            weighed = Weighed(scored, enrolment, companions.for_condition(scored))
             leader = int(weighed.even.argmax())
             tally["flagged"] += weighed.traffic.kind != "like"
             tally["rejected"] += weighed.p is not None and weighed.p <= Rule.unknown_level

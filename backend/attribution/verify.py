@@ -31,7 +31,7 @@ from backend.attribution.report import (
 )
 from backend.attribution.run import UNASKED, Selection, answer, checked
 from backend.attribution.scoring import Scored
-from backend.attribution.settings import DAMAGED, Settings, settings_of, unreadable
+from backend.attribution.settings import Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
@@ -77,30 +77,28 @@ def fitting(
     return given if encoding is not None or layout.sha256 == sha256 else replace(given, encoding=None)
 
 
+@unreadable_if_damaged()
 def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Selection:
     """The traces that a report has to be about.
 
     In its own file, those that an audit takes, whatever the report lists; of a report that somebody stopped, the first
     of them. In another file (``sha256``), those of the same hashes, as often as the report counts them.
     """
-    try:
-        rule = report["input"]["selection"]
-        stopped = report["results"]["complete"] is False
-        remaining = Counter(str(trace["sha256"]) for trace in report["traces"])
-        numbers = itertools.count()
-        keep, text = bool(rule["keep_duplicates"]), limits.text if report["heat_maps"] else 0
-        own, characters, most = sha256 == report["input"]["sha256"], int(rule["characters"]), len(report["traces"])
-    except DAMAGED as error:
-        raise unreadable(error) from error
+    rule = report["input"]["selection"]
+    stopped = report["results"]["complete"] is False
+    remaining = Counter(str(trace["sha256"]) for trace in report["traces"])
+    numbers = itertools.count()
+    keep, text = bool(rule["keep_duplicates"]), limits.text if report["heat_maps"] else 0
+    own, characters, most = sha256 == report["input"]["sha256"], int(rule["characters"]), len(report["traces"])
 
-    def named(trace: Received) -> bool:
+    def listed(trace: Received) -> bool:
         remaining[trace.sha256] -= 1
         return remaining[trace.sha256] >= 0
 
     if own:
         first = (lambda _: next(numbers) < most) if stopped else None
         return Selection(keep, wanted=first, characters=characters, text=text)
-    return Selection(keep, wanted=named, text=text)
+    return Selection(keep, wanted=listed, text=text)
 
 
 def rederived(
@@ -217,25 +215,21 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
     return report
 
 
+@unreadable_if_damaged()
 def alterations(report: Mapping[str, Any]) -> list[str]:
     """Sentences about a report that does not agree with itself; empty for one that is as it was written."""
-    try:
-        return list(_alterations(report))
-    except DAMAGED as error:
-        raise unreadable(error) from error
+    return list(_alterations(report))
 
 
+@unreadable_if_damaged()
 def compared(
     report: Mapping[str, Any], again: Mapping[str, Any], enrolment: Enrolment, mean: npt.NDArray[np.float64]
 ) -> Comparison:
     """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that."""
-    try:
-        follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
-        found, notes = (*alterations(report), *differences(report, again, follows)), tuple(_notes(report, again))
-        verdict, largest = again["results"]["verdict"], largest_difference(report, again)
-        return Comparison(found, notes, len(again["traces"]), verdict, largest)
-    except DAMAGED as error:
-        raise unreadable(error) from error
+    follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
+    found, notes = (*alterations(report), *differences(report, again, follows)), tuple(_notes(report, again))
+    verdict, largest = again["results"]["verdict"], largest_difference(report, again)
+    return Comparison(found, notes, len(again["traces"]), verdict, largest)
 
 
 def _by_itself(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
@@ -293,8 +287,8 @@ def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]
     if report["results"]["complete"] is False:
         yield f"The report says that somebody stopped it after {len(report['traces']):,} traces."
     if report["method"].get("code_version") != again["method"]["code_version"]:
-        made_by = short(report["method"].get("code_version"), 60)
-        yield f"The report was made by code {made_by}; this is {again['method']['code_version']}."
+        code = short(report["method"].get("code_version"), 60)
+        yield f"The report was made by code {code}; this is {again['method']['code_version']}."
     if not same_engine(report, again):
         there, here = short(report["method"]["engine"], 80), again["method"]["engine"]
         was, now = (one["results"]["log10_ratio_others"] for one in (report, again))
@@ -431,7 +425,7 @@ def _without(values: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) ->
 
 
 def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
-    """What further readers found, whose log-posteriors are not in the report; absent ones are named elsewhere."""
+    """Findings of further readers, whose log-posteriors are not in the report; absent ones are in the notes."""
     rows = {row["enrolment_sha256"]: row for row in again["results"]["readers"][1:]}
     ratio, apart = 2 * OTHER_ENGINE * math.sqrt(len(report["traces"])) / LN10, ("engine",)
     sums = _slack(log10_ratio_others=ratio, low=ratio, high=ratio, probability=0.25, unknown_p=0.1)
