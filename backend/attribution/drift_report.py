@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.report import digest
-from backend.attribution.settings import Settings, column_words, of_windows
+from backend.attribution.settings import Report, Settings, column_words, of_windows
 from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.enrolment.validation_lookup import expected_power, validation_of
 from backend.errors import AtlasError, StoppedError
@@ -163,7 +163,7 @@ def prompts_of(stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequenc
 class Window:
     """The traces of a window, or of a file whose halves are compared."""
 
-    report: Mapping[str, Any]  # of the audit that read them (:func:`backend.attribution.report.build_report`)
+    report: Report  # of the audit that read them
     fingerprints: npt.NDArray[np.floating]  # (n, 2 d) where the enrolment places traces, in the order of arrival
     prompts: Sequence[str]  # length n
     total: int | None = None  # traces that the window has; None where all of them were read

@@ -27,7 +27,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.attribution.decision import FLAGS, Findings
 from backend.attribution.scoring import BATCHES, Scored, landing_of
-from backend.attribution.settings import EVEN_PRIOR
+from backend.attribution.settings import EVEN_PRIOR, Report
 from backend.attribution.token_evidence import TokenEvidence, heat_map
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, matched_validation
@@ -354,18 +354,18 @@ def encoded(log_posteriors: npt.NDArray[np.float32]) -> str:
     return base64.b64encode(log_posteriors.astype("<f4").tobytes()).decode("ascii")
 
 
-def log_posteriors_of(report: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+def log_posteriors_of(report: Report) -> npt.NDArray[np.float32]:
     """Log-posteriors (n, C) that a report holds: traces by sources of the reference; ValueError if not so many."""
     values = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
     return values.reshape(len(report["traces"]), len(report["reference"]["sources"]))
 
 
-def write_json(report: Mapping[str, Any]) -> str:
+def write_json(report: Report) -> str:
     """The report as text."""
     return json.dumps(report, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def write_csv(report: Mapping[str, Any]) -> str:
+def write_csv(report: Report) -> str:
     """One row a trace; a cell that a spreadsheet would take for a formula gets an apostrophe."""
     stream = io.StringIO()
     columns = [
@@ -405,7 +405,7 @@ def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"name": title, "text": f"The traces come {whence}."} for title, whence in pairs]
 
 
-def write_html(report: Mapping[str, Any]) -> str:
+def write_html(report: Report) -> str:
     """The page of a report: no script, nothing from outside, every text escaped."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(

@@ -17,6 +17,7 @@ from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake.encoding import encoding_given
 from backend.intake.traces import Columns, short, visible
 
+Report = Mapping[str, Any]  # JSON of :func:`backend.attribution.report.build_report`
 EVEN_PRIOR = "Every enrolled source is as likely as the next."
 STOP_LEVEL = 0.05  # stated error rate of the sequential stop where nobody chose one
 MOST_ORDERS = 10_000
@@ -142,9 +143,7 @@ def unreadable_if_damaged() -> Iterator[None]:
 
 
 @unreadable_if_damaged()
-def settings_of(
-    report: Mapping[str, Any], enrolment: str, known: Callable[[str], str | None] = lambda _: None
-) -> Settings:
+def settings_of(report: Report, enrolment: str, known: Callable[[str], str | None] = lambda _: None) -> Settings:
     """Settings that give a report again.
 
     enrolment : name of the enrolment that has the report's sha256.

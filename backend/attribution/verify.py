@@ -31,7 +31,7 @@ from backend.attribution.report import (
 )
 from backend.attribution.run import UNASKED, Selection, answer, checked
 from backend.attribution.scoring import Scored
-from backend.attribution.settings import Settings, settings_of, unreadable_if_damaged
+from backend.attribution.settings import Report, Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
@@ -78,7 +78,7 @@ def fitting(
 
 
 @unreadable_if_damaged()
-def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Selection:
+def selection_for(report: Report, sha256: str, limits: Limits) -> Selection:
     """The traces that a report has to be about.
 
     In its own file, those that an audit takes, whatever the report lists; of a report that somebody stopped, the first
@@ -101,9 +101,7 @@ def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Sel
     return Selection(keep, wanted=listed, text=text)
 
 
-def rederived(
-    report: Mapping[str, Any], again: Mapping[str, Any], enrolment: Enrolment, mean: npt.NDArray[np.float64]
-) -> dict[str, Any]:
+def rederived(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> dict[str, Any]:
     """Results (with the row of the report's own reader only) and traces that follow from a report's log-posteriors.
 
     again : of a second run of the same traces, for what comes from their text; mean : (2 d,) its mean fingerprint.
@@ -131,7 +129,7 @@ def rederived(
     return out
 
 
-def wrong_steps(report: Mapping[str, Any]) -> Iterator[str]:
+def wrong_steps(report: Report) -> Iterator[str]:
     """Sentences about a chain that is broken, is none of such a report, or disagrees with the report."""
     steps, due = report["steps"], steps_of(report)
     if (number := broken_step(steps)) is not None:
@@ -162,7 +160,7 @@ def _is_time(value: Any) -> bool:
     return True
 
 
-def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def steps_of(report: Report) -> list[tuple[str, dict[str, Any]]]:
     """Name and details of every step that a report must have, in order, out of the report itself."""
     file, results, method, reference = (report[part] for part in ("input", "results", "method", "reference"))
     question = {name: report[name] for name in ("case", "question")}
@@ -216,15 +214,13 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
 
 
 @unreadable_if_damaged()
-def alterations(report: Mapping[str, Any]) -> list[str]:
+def alterations(report: Report) -> list[str]:
     """Sentences about a report that does not agree with itself; empty for one that is as it was written."""
     return list(_alterations(report))
 
 
 @unreadable_if_damaged()
-def compared(
-    report: Mapping[str, Any], again: Mapping[str, Any], enrolment: Enrolment, mean: npt.NDArray[np.float64]
-) -> Comparison:
+def compared(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> Comparison:
     """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that."""
     follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
     found, notes = (*alterations(report), *differences(report, again, follows)), tuple(_notes(report, again))
@@ -232,7 +228,7 @@ def compared(
     return Comparison(found, notes, len(again["traces"]), verdict, largest)
 
 
-def _by_itself(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+def _by_itself(report: Report, again: Report) -> bool:
     """Whether results follow from the report's own log-posteriors: another engine computed them for these traces."""
     scores = log_posteriors_of(report)
     return (
@@ -243,7 +239,7 @@ def _by_itself(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
     )
 
 
-def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
+def _alterations(report: Report) -> Iterator[str]:
     rest = {key: value for key, value in report.items() if key != "sha256"}
     if digest(rest) != report["sha256"]:
         yield "The report's own sha256 does not agree: something in it was changed"
@@ -257,7 +253,7 @@ def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"The tokens of trace {shown['number']} do not add up to their log-odds"
 
 
-def _wrong_traces(report: Mapping[str, Any]) -> Iterator[str]:
+def _wrong_traces(report: Report) -> Iterator[str]:
     """Sentences about traces that no audit takes from a file, or that every audit takes."""
     rule, times = report["input"]["selection"], Counter(trace["sha256"] for trace in report["traces"])
     yield from unlike(sorted(rule), ["characters", "keep_duplicates"], "input.selection")
@@ -270,7 +266,7 @@ def _wrong_traces(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{excluded:,} traces were left out that repeat none of those that were scored"
 
 
-def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+def _notes(report: Report, again: Report) -> Iterator[str]:
     if same_file(report, again):
         yield "The file is the one of the report, byte for byte."
     else:
@@ -303,9 +299,7 @@ def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]
             yield f"The further reader {short(row['enrolment'], 80)} is not here, and what it found was not checked."
 
 
-def differences(
-    report: Mapping[str, Any], again: Mapping[str, Any], follows: Mapping[str, Any] | None = None
-) -> list[str]:
+def differences(report: Report, again: Report, follows: Report | None = None) -> list[str]:
     """What a second run of the same traces gives differently: some sentences, and how many more there are.
 
     follows : from :func:`rederived`, in the place of what follows from the log-posteriors of the second run.
@@ -326,18 +320,18 @@ def differences(
     return [*found[:SENTENCES], *more]
 
 
-def largest_difference(report: Mapping[str, Any], again: Mapping[str, Any]) -> float:
+def largest_difference(report: Report, again: Report) -> float:
     """Largest difference of a log-posterior between two runs, in nats; infinite where they are not of one shape."""
     was, now = log_posteriors_of(report), log_posteriors_of(again)
     return float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
 
 
-def same_file(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+def same_file(report: Report, again: Report) -> bool:
     """Whether both are about one file, byte for byte."""
     return bool(report["input"]["sha256"] == again["input"]["sha256"])
 
 
-def same_engine(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+def same_engine(report: Report, again: Report) -> bool:
     """Whether log-posteriors have to come out bit for bit."""
     return bool(report["method"]["engine"] == again["method"]["engine"])
 
@@ -367,7 +361,7 @@ def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Itera
         yield visible(f"{place} was {short(was)} and is {short(now)}")
 
 
-def _selection(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+def _selection(report: Report, again: Report) -> Iterator[str]:
     """Whether the very same file gives these traces, leaves out the others for these reasons, and has these places."""
     apart = ("name", "problems", "selection")  # a file may be renamed; what was selected is looked at below
     yield from unlike(_without(report["input"], apart), _without(again["input"], apart), "input")
@@ -383,7 +377,7 @@ def _selection(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[
         yield from unlike(was, now, name)
 
 
-def _scores(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+def _scores(report: Report, again: Report) -> Iterator[str]:
     was, now = log_posteriors_of(report).astype(np.float64), log_posteriors_of(again).astype(np.float64)
     sources = again["reference"]["sources"]
     if was.shape != now.shape:
@@ -403,7 +397,7 @@ def _scores(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str
         yield f"The log-posteriors of {sources[source]} differ by more than {total:.4g} nats in all"
 
 
-def _body(one: Mapping[str, Any], report: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
+def _body(one: Report, report: Report, again: Report) -> dict[str, Any]:
     """All that follows from log-posteriors, enrolment and file, without what is compared otherwise."""
     of_file = frozenset() if same_file(report, again) else IN_THE_FILE
     stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
@@ -424,7 +418,7 @@ def _without(values: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) ->
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+def _readers(report: Report, again: Report) -> Iterator[str]:
     """Findings of further readers, whose log-posteriors are not in the report; absent ones are in the notes."""
     rows = {row["enrolment_sha256"]: row for row in again["results"]["readers"][1:]}
     ratio, apart = 2 * OTHER_ENGINE * math.sqrt(len(report["traces"])) / LN10, ("engine",)
@@ -435,7 +429,7 @@ def _readers(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[st
             yield from unlike(_without(row, apart), _without(other, apart), f"reader {short(row['enrolment'])}", slack)
 
 
-def _landing(report: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _landing(report: Report, now: Report) -> Iterator[str]:
     """Where the traces land by another engine: cosines may differ a little, and ranks are those of the cosines."""
     lands, there = (one["results"].get("lands") for one in (report, now))
     if not lands or not there or same_engine(report, now):
@@ -454,7 +448,7 @@ def _slack(**known: float) -> Slack:
     return lambda name, now: known.get(name, exactly(name, now))
 
 
-def _heat_maps(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+def _heat_maps(report: Report, again: Report) -> Iterator[str]:
     """Text and token evidence; another engine may find other traces the weightiest, which are named as unchecked."""
     if same_engine(report, again):
         yield from unlike(report["heat_maps"], again["heat_maps"], "heat_maps")
