@@ -50,6 +50,7 @@ LEVEL = 0.05  # p values up to it say that prompts are of another kind
 COMMON = 0.02  # share of the enrolled prompts from which on a language counts as enrolled
 PART = "prompts"
 STD_FLOOR = 1e-6
+DTYPES = {"buckets": "uint32", "weights": "float16", "vectors": "int8", "budgets": "intp", "nulls": "float64"}
 
 
 @dataclass(frozen=True)
@@ -134,26 +135,23 @@ class PromptReference:
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays for :func:`numpy.savez` without pickling."""
-        names = ("buckets", "weights", "vectors", "budgets")
-        plain: dict[str, npt.NDArray[np.generic]] = {name: getattr(self, name) for name in names}
-        languages = np.array(self.languages, dtype=np.str_)
-        unseen, nulls = np.array(self.unseen), self.nulls.astype(np.float32)
-        return plain | {"unseen": unseen, "nulls": nulls, "languages": languages}
+        return {
+            "buckets": self.buckets,
+            "weights": self.weights,
+            "unseen": np.array(self.unseen),
+            "vectors": self.vectors,
+            "budgets": self.budgets,
+            "nulls": self.nulls.astype(np.float32),
+            "languages": np.array(self.languages, dtype=np.str_),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> PromptReference:
         """The inverse of :meth:`to_arrays`."""
         if arrays["vectors"].ndim != 2 or arrays["vectors"].shape[1] != WIDTH:
             raise ValueError("the reference of prompts has the wrong shape")
-        return cls(
-            np.asarray(arrays["buckets"], dtype=np.uint32),
-            np.asarray(arrays["weights"], dtype=np.float16),
-            float(arrays["unseen"]),
-            np.asarray(arrays["vectors"], dtype=np.int8),
-            np.asarray(arrays["budgets"], dtype=np.intp),
-            np.asarray(arrays["nulls"], dtype=np.float64),
-            tuple(map(str, arrays["languages"])),
-        )
+        plain: dict[str, Any] = {name: np.asarray(arrays[name], dtype=kind) for name, kind in DTYPES.items()}
+        return cls(unseen=float(arrays["unseen"]), languages=tuple(map(str, arrays["languages"])), **plain)
 
 
 def fit_prompt_reference(
