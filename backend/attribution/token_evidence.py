@@ -48,6 +48,7 @@ class Split:
     ac: Doubles  # (T,) through the front-to-back change and higher modes, against the trace's own mean state
     constant: float  # what belongs to no token: biases, and the enrolment's mean change
     words: Doubles | None = None  # (T,) through n-grams that cover its characters, and tokens of further proxies
+    characters: Doubles | None = None  # (len(response),) the same by character, as long as no token has it
 
     @property
     def tokens(self) -> Doubles:
@@ -60,14 +61,6 @@ class Split:
         """Log-odds of the two candidates."""
         words = 0.0 if self.words is None else float(self.words.sum())
         return float(self.dc.sum() + self.ac.sum()) + words + self.constant
-
-
-@dataclass(frozen=True)
-class Part:
-    """Evidence by a head or a member, by token of the proxy and by character."""
-
-    split: Split  # without words
-    characters: Doubles | None = None  # (len(response),) None where nothing of it belongs to characters
 
 
 @dataclass(frozen=True)
@@ -135,33 +128,31 @@ def _split(
     return Split(level, change, constant)
 
 
-def head_part(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Part:
-    """Evidence by a head for one candidate against another."""
+def head_split(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Split:
+    """Evidence by a head for one candidate against another, by token and by character."""
     nothing = Split(np.zeros(seen.tokens), np.zeros(seen.tokens), 0.0)
     if isinstance(head.probe, Ensemble):
-        parts = [_member_part(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
+        parts = [_member_split(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
         return summed(parts, [float(share) for share in head.probe.shares[seen.cell]])
     if isinstance(head.probe, CodedNgrams):
         characters, constant = character_odds(seen.response, head.probe, source, rival)
-        return Part(replace(nothing, constant=constant), characters)
+        return replace(nothing, constant=constant, characters=characters)
     split = split_log_odds(seen.states, head, enrolment.block, source, rival, seen.cell)
     if not isinstance(head.probe, NgramBank):
-        return Part(split)
+        return split
     characters, constant = head.probe.spread(seen.response, seen.cell, source, rival)
-    return Part(replace(split, constant=split.constant + constant), characters)
+    return replace(split, constant=split.constant + constant, characters=characters)
 
 
-def summed(parts: Sequence[Part], shares: Sequence[float]) -> Part:
-    """Parts of one trace together, each by its share."""
-    both = list(zip(parts, shares, strict=True))
-    spread = [share * part.characters for part, share in both if part.characters is not None]
-    return Part(
-        Split(
-            np.sum([share * part.split.dc for part, share in both], axis=0),
-            np.sum([share * part.split.ac for part, share in both], axis=0),
-            float(sum(share * part.split.constant for part, share in both)),
-        ),
-        np.sum(spread, axis=0) if spread else None,
+def summed(splits: Sequence[Split], shares: Sequence[float]) -> Split:
+    """Splits of one trace together, each by its share."""
+    both = list(zip(splits, shares, strict=True))
+    spread = [share * split.characters for split, share in both if split.characters is not None]
+    return Split(
+        np.sum([share * split.dc for split, share in both], axis=0),
+        np.sum([share * split.ac for split, share in both], axis=0),
+        float(sum(share * split.constant for split, share in both)),
+        characters=np.sum(spread, axis=0) if spread else None,
     )
 
 
@@ -178,23 +169,23 @@ def log_odds(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, riv
     return _apart(head.log_posterior(material, np.array([seen.cell])), source, rival)
 
 
-def _member_part(
+def _member_split(
     enrolment: Enrolment, member: Member, nothing: Split, seen: ReadTrace, source: int, rival: int
-) -> Part:
+) -> Split:
     if member.reads in GRAMS:
         characters, constant = member.spread(seen.response, source, rival)
-        return Part(replace(nothing, constant=constant), characters)
+        return replace(nothing, constant=constant, characters=characters)
     if not member.layers:
         log_posteriors = member.model.log_posterior(seen.auxiliary[member.reads])
-        return Part(replace(nothing, constant=_apart(log_posteriors, source, rival)))
+        return replace(nothing, constant=_apart(log_posteriors, source, rival))
     own = member.reads == enrolment.proxy
     states = seen.states if own else seen.foreign[member.reads].states
     row = np.concatenate([FORMS[WHOLE].of_states(states[layer])[0] for layer in member.layers])
     split = _split(states, member.layers, FORMS[WHOLE], member.plane(row, source, rival))
-    return Part(split) if own else _on_characters(seen.foreign[member.reads], split, nothing, len(seen.response))
+    return split if own else _on_characters(seen.foreign[member.reads], split, nothing, len(seen.response))
 
 
-def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) -> Part:
+def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) -> Split:
     """A split of a further proxy's tokens over characters (length,); tokens without any go to the constant."""
     edges, constant = np.zeros(length + 1), split.constant
     for start, stop, value in zip(foreign.starts, foreign.stops, split.dc + split.ac, strict=True):
@@ -203,7 +194,7 @@ def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) 
             edges[stop] -= value / (stop - start)
         else:
             constant += float(value)
-    return Part(replace(nothing, constant=constant), np.cumsum(edges)[:-1])
+    return replace(nothing, constant=constant, characters=np.cumsum(edges)[:-1])
 
 
 def _apart(log_posteriors: npt.NDArray[np.floating], source: int, rival: int) -> float:
@@ -250,9 +241,9 @@ def token_evidence(
         int(cells_of_traces([clean], [encoded], enrolment.cells_by)[0]),
     )
     share = 1 / len(heads)
-    part = summed([head_part(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
+    split = summed([head_split(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
     end = max(stops, default=0)
-    if part.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
+    if split.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
         starts, stops = (*starts, end), (*stops, len(clean.response))
     exact, stored = (
         float(np.mean([log_odds(enrolment, head, seen, source, rival, halved=halved) for head in heads]))
@@ -264,7 +255,7 @@ def token_evidence(
         clean.response,
         starts,
         stops,
-        _on_tokens(part, stops),
+        _on_tokens(split, stops),
         exact,
         stored,
         max(0, len(clean.response) - max(stops, default=0)),
@@ -282,15 +273,15 @@ def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> d
     return out
 
 
-def _on_tokens(part: Part, stops: Sequence[int]) -> Split:
-    """A part whose characters go to pieces that end at ``stops``, a shared end to the first of them."""
-    if part.characters is None:
-        return part.split
-    until = np.concatenate([[0.0], np.cumsum(part.characters)])
+def _on_tokens(split: Split, stops: Sequence[int]) -> Split:
+    """A split whose characters go to pieces that end at ``stops``, a shared end to the first of them."""
+    if split.characters is None:
+        return split
+    until = np.concatenate([[0.0], np.cumsum(split.characters)])
     edges = np.maximum.accumulate(np.array([0, *stops]))
-    behind = np.zeros(len(stops) - len(part.split.dc))  # no state was read of the text behind the window
-    level, change = (np.concatenate([states, behind]) for states in (part.split.dc, part.split.ac))
-    return Split(level, change, part.split.constant, np.diff(until[edges]))
+    behind = np.zeros(len(stops) - len(split.dc))  # no state was read of the text behind the window
+    level, change = (np.concatenate([states, behind]) for states in (split.dc, split.ac))
+    return Split(level, change, split.constant, np.diff(until[edges]))
 
 
 def _offsets(
