@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.attribution.transfer_parts import Part
+from backend.attribution.transfer import Part
 from backend.corpus.release import Release, default_release
 from backend.enrolment.head_fits import METHODS, Fits, FittedHeads, choose, fit_chosen, heads_of
 from backend.errors import AtlasError

@@ -18,10 +18,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import fitted_statistics_of
+from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.scoring import Attributor
-from backend.attribution.transfer_parts import CATEGORY, Part, ask
+from backend.attribution.transfer import CATEGORY, Part, ask
 from backend.corpus.release import Release, default_release
 from backend.enrolment.catalogue import Ecosystems
 from backend.proxies.registry import load_reader

@@ -18,8 +18,7 @@ from dataclasses import replace
 import duckdb
 import pandas as pd
 
-from backend.attribution.transfer import PART
-from backend.attribution.transfer_parts import Part, measure, transfers, with_bounds, with_prompts
+from backend.attribution.transfer import PART, Part, measure, transfers, with_bounds, with_prompts
 from backend.corpus.release import BENCHMARKS, Benchmark, Release
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.validation_lookup import validation_of

@@ -13,7 +13,8 @@ from typing import Any
 
 from backend.attribution.run import Inquiry, audit
 from backend.attribution.scoring import Models
-from backend.attribution.verify import alterations, compared, fitting, read_report, selection_for, settings_of
+from backend.attribution.settings import settings_of
+from backend.attribution.verify import alterations, compared, fitting, read_report, selection_for
 from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment

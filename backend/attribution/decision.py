@@ -1,14 +1,16 @@
-"""From scored traces to an answer about the competing propositions, with all that the answer rests on.
+"""From scored traces to an answer about the competing propositions, by statistics that an enrolment brings along.
 
-The propositions are: the named source made the traces; another enrolled source did; none of the enrolled did. Without a
-claim the leading source stands in for the named one.
+The propositions: the named source wrote the traces; another enrolled source did; none of the enrolled did. Without a
+claim the leading source stands in for the named one. The statistics are attachments ``part.name`` of the enrolment with
+parts ``calibration``, ``unknown``, ``stop``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT`` and
+``unknown-CUT`` serve responses that were cut.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +19,19 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from backend.attribution.scoring import Scored
+from backend.attribution.settings import STOP_LEVEL
 from backend.enrolment.catalogue import SHOWN, alike
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.validation_lookup import matched_validation, passing_of
+from backend.enrolment.validation_lookup import (
+    condition_in,
+    conditions_of,
+    matched_validation,
+    passing_of,
+    validation_of,
+)
 from backend.errors import AtlasError
-from backend.inference.domain_shift import UNCHECKED, Traffic
+from backend.inference.calibration import Calibration
+from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic
 from backend.inference.likelihood_ratios import (
     LN10,
     ORDERS,
@@ -42,38 +52,46 @@ from backend.inference.likelihood_ratios import (
     running_scores,
     weighed_log_ratio,
 )
-from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile
+from backend.inference.sequential_stop import StopRule, running_ratios
+from backend.inference.unknown_source import UnknownReference
+from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile, shift_flags
+from backend.protocol import CLEAN
 
 Doubles = npt.NDArray[np.float64]
 LARGEST, SMALLEST = sys.float_info.max, sys.float_info.min  # of weights; of shares, which lose digits below
 DEFAULT_RULE = Rule()
 POINTS = 200  # budgets at which the running evidence is printed
+SHORTEST = 24.0  # mean response tokens below which cut traces are shorter than those validated (32 tokens)
+FLAGS: Mapping[Flag, str] = {
+    "short": "The responses are shorter than any that were validated.",
+    "domain": "The responses are unlike those of the enrolled sources, in topic or in how they are written.",
+    "budget": "There are more traces than were validated together; further ones add less certainty.",
+}
 
 
 @dataclass(frozen=True)
 class FittedStatistics:
-    """Statistics that were fitted for an enrolment; each may be absent.
+    """Statistics that were fitted for an enrolment; each may be absent."""
 
-    calibrate : (log-likelihoods (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C).
-    per_trace : budget to the calibration's factor on sums, and to what it adds to the log-posteriors of every trace
-        before, (C,) nats.
-    log10_bounds, family_log10_bounds : budget to the smallest and the largest log10 ratio that the validation can bear.
-    unknown_p : scored traces to the p value of "an enrolled source made them".
-    stop : (log-posteriors (n, C), source or None) to where enough was enough, as JSON; ``looked`` says how many traces
-        were looked at, where that is not all of them.
-    flags : scored traces to the shift flags of the verdict's rule.
-    matched : scored traces to the statistics that were fitted for such short ones, or None where these here are right.
-    """
-
+    # (log-likelihoods (G, C), budget, log prior (C,)) to calibrated log-posteriors (G, C)
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None
+    # budget to the calibration's factor on sums, and to what it adds to every trace's log-posteriors before, (C,) nats
     per_trace: Callable[[int], tuple[float, Doubles]] | None = None
+    # budget to the smallest and the largest log10 ratio that the validation can bear
     log10_bounds: Callable[[int], tuple[float, float]] | None = None
     family_log10_bounds: Callable[[int], tuple[float, float]] | None = None
-    unknown_p: Callable[[Scored], float] | None = None
+    unknown_p: Callable[[Scored], float] | None = None  # p value of "an enrolled source wrote them"
+    # (log-posteriors (n, C), source or None) to the number of traces that was enough, as JSON; ``looked`` is the number
+    # of traces that were looked at, where that is not all of them
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
-    flags: Callable[[Scored], tuple[Flag, ...]] | None = None
+    flags: Callable[[Scored], tuple[Flag, ...]] | None = None  # shift flags of the verdict's rule
     rule: Rule = DEFAULT_RULE
+    # statistics that were fitted for such short traces; None where these here are right
     matched: Callable[[Scored], FittedStatistics | None] | None = None
+
+    def for_condition(self, scored: Scored) -> FittedStatistics:
+        """The statistics of the condition of scored traces."""
+        return (self.matched and self.matched(scored)) or self
 
     def posterior(self, likelihoods: Doubles, budget: int, log_prior: Doubles) -> Doubles:
         """Log-posteriors (G, C) under a prior, calibrated where there is a calibration."""
@@ -88,30 +106,153 @@ class FittedStatistics:
 
 
 @dataclass(frozen=True)
-class Findings:
-    """The answer; ratios and posteriors are calibrated where ``calibrated`` says so, and bounded where possible.
+class EnrolmentCapabilities:
+    """The questions that an enrolment can answer."""
 
-    bias : (C,) what the calibration adds to the log-posteriors of every trace; zero without one. All sums below hold
-        it, so that they lead to the source that the calibrated answer leads to.
-    running : (B, 4) at printed budgets: traces, log10 ratio of the subject against the others, its posterior under the
-        stated prior, and the most probable source.
+    calibrated: bool  # without a calibration no claim is decided
+    unknown: bool  # whether it can be decided that no enrolled source wrote the traces
+    budgets: tuple[int, ...]  # numbers of traces that the calibration was fitted for, ascending
+    stop_levels: tuple[float, ...]  # error rates of the sequential stop that can be chosen, ascending
+    validated: bool  # whether the realised error rates of just these statistics are known
+
+
+def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
+    """Capabilities by the attachments, without fitting or reading anything."""
+    calibration, stop = _part(enrolment, "calibration"), _part(enrolment, "stop") or {}
+    budgets = () if calibration is None else tuple(int(k) for k in np.ravel(calibration.get("budgets", [])))
+    return EnrolmentCapabilities(
+        calibration is not None,
+        _part(enrolment, "unknown") is not None,
+        tuple(sorted(budgets)),
+        tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
+        not validation_of(enrolment).empty,
+    )
+
+
+def refuse_stop_level(enrolment: Enrolment, level: float, levels: Collection[float]) -> None:
+    """Refuse an error rate that the enrolment has no stop rule for, unless it has none at all."""
+    if levels and level not in levels:
+        raise AtlasError(
+            f"The enrolment '{enrolment.name}' has no stop rule for an error rate of {level:g}",
+            f"Choose from {', '.join(f'{one:g}' for one in levels)}",
+        )
+
+
+def fitted_statistics_of(
+    enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL
+) -> FittedStatistics:
+    """The attachments of an enrolment as functions; what is missing is None.
+
+    condition : 'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean',
+        traces that turn out to be cut are met by what was fitted for that cut (``matched``).
+    stop_level : stated error rate of the sequential stop. It is fitted for whole responses only.
     """
+    tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
+    try:
+        calibration = _part(enrolment, f"calibration{tail}")
+        unknown, stop = _part(enrolment, f"unknown{tail}"), None if tail else _part(enrolment, "stop")
+        fitted = None if calibration is None else Calibration.from_arrays(calibration)
+        reference = None if unknown is None else UnknownReference.from_arrays(unknown)
+        rules = {level: StopRule.from_arrays(stop or {}, level) for level in _stop_levels(stop)}
+        names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
+        parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == condition]
+        domains = [DomainReference.from_arrays(part) for part in parts]
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        message = f"What is attached to the enrolment '{enrolment.name}' is damaged ({error})"
+        raise AtlasError(message, "Make it again") from error
+    refuse_stop_level(enrolment, stop_level, rules)
+    verdict_rule = Rule(least_tokens=SHORTEST) if cuts else DEFAULT_RULE
+    validated = None if fitted is None else int(fitted.budgets[-1])
+    # The stop looks after as many traces as its sessions had; of unknown length, these had the largest budget at least.
+    looks = min((rule.traces or validated or 0 for rule in rules.values()), default=0)
+
+    def p_none(scored: Scored) -> float:
+        assert reference is not None
+        means = scored.log_posteriors.mean(0, dtype=np.float64, keepdims=True)
+        return float(reference.p_none(means, len(scored.log_posteriors))[0])
+
+    def flags(scored: Scored) -> tuple[Flag, ...]:
+        n = len(scored.log_posteriors)
+        # Responses of another length lie in another place: only the reference of their own condition counts.
+        p = max((domain.p_value(scored.mean, n) for domain in domains), default=math.nan)
+        return shift_flags(float(scored.tokens.mean()), p, n, n if validated is None else validated, verdict_rule)
+
+    def family_limits(budget: int) -> tuple[float, float]:
+        assert fitted is not None
+        return fitted.log10_limits(budget, len(set(enrolment.families)))
+
+    def stopped(log_posteriors: npt.NDArray[np.floating], claimed: int | None) -> dict[str, Any]:
+        looked = min(len(log_posteriors), looks)
+        ratios = running_ratios(log_posteriors, np.arange(looked)[None], fitted)
+        ratios[:, : verdict_rule.minimum_traces - 1] = np.nan  # no verdict stands on fewer, so no stop does
+        answers = {level: _stop_answer(rule, ratios, claimed, enrolment.sources) for level, rule in rules.items()}
+        short = {"looked": looked} if looked < len(log_posteriors) else {}
+        return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]} | short
+
+    def matched(scored: Scored) -> FittedStatistics | None:
+        found = condition_in(enrolment, scored.tokens, cuts)
+        return None if found == condition else fitted_statistics_of(enrolment, found, stop_level)
+
+    return FittedStatistics(
+        calibrate=None if fitted is None else fitted.apply,
+        per_trace=None if fitted is None else fitted.per_trace,
+        log10_bounds=None if fitted is None else fitted.log10_limits,
+        family_log10_bounds=None if fitted is None else family_limits,
+        unknown_p=None if reference is None else p_none,
+        stop=stopped if looks else None,
+        flags=flags,
+        rule=verdict_rule,
+        matched=matched if cuts and condition == CLEAN else None,
+    )
+
+
+def _stop_answer(rule: StopRule, ratios: Doubles, claimed: int | None, sources: tuple[str, ...]) -> dict[str, Any]:
+    """Answer of a stop rule to running ratios (1, m, C)."""
+    if claimed is None:
+        at, source = rule.named_at(ratios)
+        decision = {"named": sources[int(source[0])] if at[0] else None}
+    else:
+        at, side = rule.claim_at(ratios[..., claimed])
+        decision = {"decided": {1: "for the claim", -1: "against the claim", 0: None}[int(side[0])]}
+    return {"error_rate": rule.level, "enough_after": int(at[0]) or None, **decision}
+
+
+def _cut_of(name: str) -> str:
+    """Condition of a domain's part: 't64' of 'domain-agent500-t64', 'clean' of 'domain-agent500'."""
+    tail = name.rpartition("-")[2]
+    return tail if tail[:1] == "t" and tail[1:].isdecimal() else CLEAN
+
+
+def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:
+    return [] if stop is None else [float(level) for level in np.atleast_2d(stop["thresholds"])[:, 0]]
+
+
+def _part(enrolment: Enrolment, part: str) -> Mapping[str, npt.NDArray[Any]] | None:
+    found = {n.removeprefix(f"{part}."): a for n, a in enrolment.attachments.items() if n.startswith(f"{part}.")}
+    return found or None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The answer; ratios and posteriors are calibrated if ``calibrated``, and bounded where possible."""
 
     claimed: int | None  # source that was named
     subject: int  # the named source, else the leading one: whom ratios are about
     leader: int  # the most probable source under the stated prior
     rival: int  # strongest source that is not the subject
     scores: Doubles  # (C,) accumulated as in the paper, without the bias of the calibration
+    # (C,) what the calibration adds to the log-posteriors of every trace; zero without one. All sums below hold it, so
+    # that they lead to the source that the calibrated answer leads to.
     bias: Doubles
     log_posterior: Doubles  # (C,) under the stated prior
     log10_ratios: Doubles  # (C,) of the subject against every other source
     log10_others: float  # of the subject against 'another enrolled source'
-    running: Doubles
+    running: Doubles  # (B, 4) at printed budgets: traces, log10 ratio of the subject, its posterior, and the leader
     spread: OrderSpread
     contributions: Contributions
     family: FamilyAnswer
     verdict: Verdict
-    statements: Statements  # what may be said together with the verdict
+    statements: Statements  # the words that go with the verdict
     calibrated: bool
     traffic: Traffic = UNCHECKED
     unknown_p: float | None = None
@@ -169,18 +310,14 @@ def find(
     orders: int = ORDERS,
     seed: int = SEED,
 ) -> Findings:
-    """Weigh the propositions.
+    """Weigh the propositions, with orders and seed of the spread over random orders.
 
-    claimed : source that the traces are said to come from.
     prior : (C,) log of the stated prior, from :func:`stated_prior`; uniform when absent.
-    orders, seed : of the spread over random orders.
     """
     n = len(scored.log_posteriors)
     if not n:
         raise AtlasError("No trace was scored", "Let at least the first batch finish, or give a file with good lines")
-    companions = companions or FittedStatistics()
-    if companions.matched is not None:
-        companions = companions.matched(scored) or companions
+    companions = (companions or FittedStatistics()).for_condition(scored)
     named = None if claimed is None else source_number(enrolment, claimed)
     stated = stated_prior(enrolment) if prior is None else prior
     scores = running_scores(scored.log_posteriors, enrolment.log_prior)
@@ -193,7 +330,7 @@ def find(
     log_posterior = companions.posterior(along[-1:], n, stated)[0]
     leader = int(log_posterior.argmax())
     subject = leader if named is None else named
-    weighed = weigh(scored, enrolment, companions)
+    weighed = Weighed(scored, enrolment, companions)
     verdict = weighed.decide(named, stated)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     contributions = leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
@@ -249,17 +386,18 @@ def find(
     )
 
 
-@dataclass(frozen=True)
 class Weighed:
-    """What the rule asks of some traces, whatever is claimed."""
+    """Evidence of scored traces for the rule, by statistics of their own condition, whatever is claimed."""
 
-    even: Doubles  # (C,) log-posterior under the uniform prior, calibrated where there is a calibration
-    family: npt.NDArray[np.intp]  # (C,)
-    traces: int
-    p: float | None  # of the unknown-source test
-    flags: tuple[Flag, ...] | None
-    traffic: Traffic
-    companions: FittedStatistics  # those of the traces' own condition
+    def __init__(self, scored: Scored, enrolment: Enrolment, companions: FittedStatistics) -> None:
+        self.traces = len(scored.log_posteriors)
+        self.traffic, self.companions = scored.traffic, companions
+        self.family = np.unique(np.array(enrolment.families), return_inverse=True)[1]  # (C,)
+        uniform = np.full(len(enrolment.sources), -math.log(len(enrolment.sources)))
+        total = (scored.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64, keepdims=True)
+        self.even = companions.posterior(total, self.traces, uniform)[0]  # (C,) log-posterior under the uniform prior
+        self.p = None if companions.unknown_p is None else companions.unknown_p(scored)  # of the unknown-source test
+        self.flags = None if companions.flags is None else companions.flags(scored)
 
     def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
         """The verdict on a claim, or without one, under the log of a stated prior (C,)."""
@@ -277,22 +415,6 @@ class Weighed:
             self.companions.calibrate is not None,
         )
         return decide(evidence, self.companions.rule)
-
-
-def weigh(scored: Scored, enrolment: Enrolment, companions: FittedStatistics) -> Weighed:
-    """Evidence of scored traces, by statistics that are those of their own condition already."""
-    n = len(scored.log_posteriors)
-    uniform = np.full(len(enrolment.sources), -math.log(len(enrolment.sources)))
-    total = (scored.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64, keepdims=True)
-    return Weighed(
-        companions.posterior(total, n, uniform)[0],
-        np.unique(np.array(enrolment.families), return_inverse=True)[1],
-        n,
-        None if companions.unknown_p is None else companions.unknown_p(scored),
-        None if companions.flags is None else companions.flags(scored),
-        scored.traffic,
-        companions,
-    )
 
 
 def _running(likelihoods: Doubles, companions: FittedStatistics, subject: int, stated: Doubles) -> Doubles:

@@ -1,14 +1,13 @@
-"""Has an endpoint changed between two windows of its traces? Comparison and answer as JSON (paper, Limitations).
+"""Drift of an endpoint between two windows of its traces: comparison and answer as JSON (paper, Limitations).
 
-Fingerprints are standardised as the enrolment does, so that no coordinate speaks louder for its scale. Where both
-windows answer the same prompts, and enough of them, answers are put side by side and swapped within prompts. The
-answer holds the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace.
+Fingerprints are standardised as the enrolment does, so that no coordinate weighs more for its scale. Where both windows
+answer the same prompts, and enough of them, answers are swapped within prompts. The answer holds the hashes of files,
+traces and enrolment, the seed and the settings, and no text of any trace.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,11 +17,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.audit_log import digest
-from backend.attribution.fitted_statistics import drift_rows
-from backend.attribution.settings import Settings, of_windows
+from backend.attribution.report import digest
+from backend.attribution.settings import Report, Settings, column_words, of_windows
 from backend.enrolment.enrolment import WHOLE, Enrolment
-from backend.enrolment.validation_lookup import expected_power
+from backend.enrolment.validation_lookup import expected_power, validation_of
 from backend.errors import AtlasError, StoppedError
 from backend.inference.drift import (
     FEWEST_PAIRED,
@@ -36,7 +34,9 @@ from backend.inference.drift import (
     so_far,
     verdict,
 )
+from backend.inference.validation import SPACE
 from backend.intake import Layout, Limits, Problem, walk
+from backend.protocol import CLEAN
 
 Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
@@ -51,15 +51,16 @@ def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
     Where no head reads that block, or all of a fingerprint there, the spread of the enrolled domain stands in.
     """
     if enrolment.landing is None:
-        mean, scale = _of_heads(enrolment) or _of_domain(enrolment)
+        mean, scale = _spread_of_heads(enrolment) or _spread_of_domain(enrolment)
         columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
     else:  # the validation compares whole fingerprints there, whatever part of them is scored
-        mean, scale = (_of_heads(enrolment) if enrolment.block == WHOLE else None) or _of_domain(enrolment)
+        by_heads = _spread_of_heads(enrolment) if enrolment.block == WHOLE else None
+        mean, scale = by_heads or _spread_of_domain(enrolment)
         columns = np.asarray(fingerprints, dtype=np.float64)
     return (columns - mean) / scale
 
 
-def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
+def _spread_of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
     """Mean and spread by the first head that reads where traces are placed."""
     for head in enrolment.heads:
         if enrolment.place in head.layers:
@@ -70,7 +71,7 @@ def _of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
     return None
 
 
-def _of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
+def _spread_of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
     """Mean and spread of the enrolled domain."""
     for name in sorted(enrolment.attachments):
         part, _, array = name.partition(".")
@@ -82,7 +83,7 @@ def _of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
 
 
 def side_by_side(before: Sequence[str], after: Sequence[str]) -> npt.NDArray[np.intp] | None:
-    """Order (n,) of the second window's prompts that puts the same side by side; None unless all match one by one."""
+    """Order (n,) of the second window's prompts that equals the first's; None unless all match one by one."""
     place = {prompt: i for i, prompt in enumerate(after)}
     if len(place) != len(after) or len(set(before)) != len(before) or set(place) != set(before) or "" in place:
         return None
@@ -103,7 +104,7 @@ def compare(
     enrolment: Enrolment,
     method: Method = "energy",
 ) -> DriftTest:
-    """Test two windows (n, 2 d) and (m, 2 d) of fingerprints for drift, paired where they answer the same prompts."""
+    """Test windows (n, 2 d) and (m, 2 d) of fingerprints for drift, paired where they answer the same prompts."""
     long_enough((len(before), len(after)))
     order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
     first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
@@ -123,11 +124,7 @@ def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
 
 
 def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """How much was read of both windows, which may be the halves of one file.
-
-    read : of one or two files (traces that were read, in its order; traces that it has).
-    Returns the same of the two windows. Where the halves part does not depend on how much was read.
-    """
+    """Traces read and in all of two windows, out of those of one or two files; one file is halved by its total."""
     if len(read) == 2:
         return list(read)
     ((done, total),) = read
@@ -136,7 +133,7 @@ def of_both(read: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def enough_read(read: Sequence[tuple[int, int]]) -> None:
-    """Refuse with a StoppedError to compare what was read (:func:`of_both`) when somebody stopped too early."""
+    """Raise a StoppedError where somebody stopped before windows of (read, total) traces can be compared."""
     windows = of_both(read)
     if min(done for done, _ in windows) < FEWEST:
         raise StoppedError(
@@ -166,7 +163,7 @@ def prompts_of(stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequenc
 class Window:
     """The traces of a window, or of a file whose halves are compared."""
 
-    report: Mapping[str, Any]  # of the audit that read them (:func:`backend.attribution.report.build_report`)
+    report: Report  # of the audit that read them
     fingerprints: npt.NDArray[np.floating]  # (n, 2 d) where the enrolment places traces, in the order of arrival
     prompts: Sequence[str]  # length n
     total: int | None = None  # traces that the window has; None where all of them were read
@@ -175,7 +172,7 @@ class Window:
 
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
-        """What the report says of these traces."""
+        """These traces in the report."""
         traces: Sequence[Mapping[str, Any]] = self.report["traces"]
         return traces[self.first : self.first + len(self.prompts)]
 
@@ -188,18 +185,13 @@ class Window:
 def drift_answer(
     read: Sequence[Window], enrolment: Enrolment, settings: Settings | None = None, command: str | None = None
 ) -> dict[str, Any]:
-    """Compare two windows, or the halves of one in the order of arrival, and say what the comparison is worth.
+    """Compare two windows, or the halves of one in the order of arrival; the answer as JSON.
 
     Of windows that somebody stopped before all was read, what answers the same prompts is compared where there is
     enough of it: without it the rest of one window would look like another model.
 
     read : the earlier one first; read with the same enrolment.
     settings : how the windows were read; command : by default the one that gives this answer.
-    Returns JSON: verdict, sentence, expected and notes in words; the test (:class:`backend.inference.drift.DriftTest`)
-        and its level; power (:func:`backend.enrolment.validation_lookup.expected_power`, or None); validation
-        (:func:`backend.attribution.fitted_statistics.drift_rows`); windows (name, part, total, the file with its
-        columns and bad places, hashes of the traces that were read); reading (enrolment, reader, block, engine and
-        their hashes, code version); settings; created, command and the sha256 of all else.
     """
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
@@ -210,6 +202,7 @@ def drift_answer(
         enough_read((before.read, after.read))
     rows = in_common(before.prompts, after.prompts) if stopped else None
     first, second = rows or (range(len(before.prompts)), range(len(after.prompts)))
+    method = before.report["method"]
     prompts = [before.prompts[i] for i in first], [after.prompts[i] for i in second]
     test = asdict(compare(before.fingerprints[first], after.fingerprints[second], prompts, enrolment))
     power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
@@ -227,12 +220,15 @@ def drift_answer(
         **test,
         "level": LEVEL,
         "power": power,
-        "validation": [
-            {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
-            for row in drift_rows(enrolment)
-        ],
+        "validation": _validation_rows(enrolment),
         "windows": [_window(window) for window in (before, after)],
-        "reading": _reading(before.report, enrolment),
+        "reading": {
+            "enrolment": enrolment.name,
+            "layer": enrolment.place,
+            **{key: method[key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")},
+            "proxy_hash": enrolment.facts.get("proxy_hash"),
+            "code_version": method["code_version"],
+        },
         "settings": {
             "columns": asdict(settings.columns),
             "encoding": settings.encoding,
@@ -242,6 +238,14 @@ def drift_answer(
     }
     answer: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return answer | {"sha256": digest(answer)}
+
+
+def _validation_rows(enrolment: Enrolment) -> list[dict[str, Any]]:
+    """Alarms of the drift test on real pairs of fingerprints, as the enrolment's own validation measured them."""
+    rows = validation_of(enrolment)
+    rows = rows[rows["part"].eq("drift") & rows["space"].eq(SPACE) & rows["condition"].eq(CLEAN)]
+    records = rows[["k", "scenario", "statistic", "value", "std", "n"]].to_dict("records")
+    return [{str(name): None if value != value else value for name, value in row.items()} for row in records]
 
 
 def _halves(whole: Window) -> tuple[Window, Window]:
@@ -272,17 +276,8 @@ def _window(window: Window) -> dict[str, Any]:
     }
 
 
-def _reading(report: Mapping[str, Any], enrolment: Enrolment) -> dict[str, Any]:
-    method = {key: report["method"][key] for key in ("reader", "proxy", "view", "enrolment_sha256", "engine")}
-    version = {"proxy_hash": enrolment.facts.get("proxy_hash"), "code_version": report["method"]["code_version"]}
-    return {"enrolment": enrolment.name, "layer": enrolment.place, **method, **version}
-
-
 def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
     """The command line that gives the same answer on a machine with the same enrolment."""
     words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
-    words += ["--enrolment", enrolment.name]
-    options = {f"--{role}-column": column for role, column in asdict(settings.columns).items()}
-    for option, value in (options | {"--encoding": settings.encoding}).items():
-        words += [] if value is None else [option, str(value)]
-    return shlex.join(words)
+    words += ["--enrolment", enrolment.name, *column_words(settings.columns)]
+    return shlex.join(words + ([] if settings.encoding is None else ["--encoding", settings.encoding]))

@@ -1,29 +1,34 @@
-"""The report of an audit: everything that is needed to recompute it, as JSON and as a table.
+"""The report of an audit as JSON, table and page: all that is needed to recompute it.
 
-JSON is the report; the table and the page (:mod:`backend.attribution.report_html`) show it. It holds the hash of every
-trace and no text unless that was asked for. Its own hash covers all of it, and the chain of steps ends with the hash of
-the results.
+JSON is the report; table and page show it. It holds the hash of every trace and no text unless that was requested. Its
+own hash covers all of it. Its steps are an append-only hash chain that ends with the hash of the results: whoever keeps
+the last hash in another place (in a mail, on paper) can show later that no step was added, taken away or altered.
+Without that, the chain shows only that it was not altered by accident, because whoever holds the file can compute a new
+one.
 """
 
 from __future__ import annotations
 
 import base64
 import csv
+import hashlib
 import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from backend.attribution.audit_log import Chain, digest
-from backend.attribution.decision import Findings
-from backend.attribution.fitted_statistics import FLAGS
-from backend.attribution.scoring import BATCHES, Scored
-from backend.attribution.token_evidence import TokenEvidence
+from backend.attribution.decision import FLAGS, Findings
+from backend.attribution.scoring import BATCHES, Scored, landing_of
+from backend.attribution.settings import EVEN_PRIOR, Report
+from backend.attribution.token_evidence import TokenEvidence, heat_map
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, matched_validation
 from backend.inference.domain_shift import LEVEL
@@ -31,6 +36,7 @@ from backend.inference.verdict import SCALE, Rule
 from backend.intake.traces import Layout, Problem, Received, is_remark, notes_on_remarks
 from backend.output_files import plain_cell
 
+START = "0" * 64
 NEAREST = 3  # sources that the sentence names
 REMARKS = ("time", "label", "name")  # in words of the file: a column that was taken for one of them may hold text
 FORMAT = 4  # of reports; others are refused, since they state numbers where these were not validated
@@ -44,42 +50,58 @@ LIMITS = (
     "The proxy reads at most 1,024 tokens of prompt and response together.",
     "The report shows where evidence points, and how strongly. It proves nothing.",
 )
+ROWS = 500  # traces that the page lists; the table in CSV holds all
+CANDIDATES = 12
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y = 720, 220, 46, 194
 
 
-def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
-    """Cosine between the signature of traces and that of every enrolled source (paper, signatures).
+@dataclass(frozen=True)
+class Chain:
+    """The steps of an audit so far."""
 
-    The signatures are those of the enrolment: its sha256 covers them, and a report needs no database.
+    steps: tuple[Mapping[str, Any], ...] = ()
 
-    Returns proxy, view and layer (the block of the proxy) at which traces were placed; reader, roster and domain, by
-        which the atlas finds a map of them; rows (rank, source, family, cosine), the nearest first. None where the
-        enrolment has no signatures.
-    """
-    vectors = enrolment.attachments.get("signatures.vectors")
-    if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
-        return None
-    cosines = cosines_to(scored.signature, vectors.astype(np.float64))
-    return {
-        **_fields(enrolment, "proxy", "view"),
-        "layer": enrolment.place,
-        "reader": enrolment.place_reader,
-        "roster": str(enrolment.facts.get("roster", enrolment.name)),
-        "domain": str(enrolment.facts.get("benchmark", "")),
-        "rows": [
-            {"rank": rank, "source": enrolment.sources[i], "family": enrolment.families[i], "cosine": float(cosines[i])}
-            for rank, i in enumerate(np.argsort(-cosines, kind="stable"), start=1)
-        ],
-    }
+    @property
+    def head(self) -> str:
+        """Hash of the last step."""
+        return str(self.steps[-1]["sha256"]) if self.steps else START
+
+    def append(self, step: str, details: Mapping[str, Any], at: datetime | None = None) -> Chain:
+        """A longer chain; details are JSON without NaN, the step is by default of this moment."""
+        entry = {
+            "number": len(self.steps) + 1,
+            "step": step,
+            "at": (at or datetime.now(UTC)).isoformat(timespec="milliseconds"),
+            "details": json.loads(canonical(details)),
+            "previous": self.head,
+        }
+        return Chain((*self.steps, entry | {"sha256": digest(entry)}))
 
 
-def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Cosine of a signature (2 d,) to every vector (C, 2 d); 0 where one of them is all zeros."""
-    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(signature)
-    return vectors @ signature / np.where(lengths > 0, lengths, 1.0)
+def broken_step(steps: Sequence[Mapping[str, Any]]) -> int | None:
+    """Number (from 1) of the first step that does not follow from those before it; None when all follow."""
+    previous = START
+    for number, entry in enumerate(steps, start=1):
+        rest = {key: value for key, value in entry.items() if key != "sha256"}
+        fits = entry.get("previous") == previous and entry.get("number") == number
+        if not fits or entry.get("sha256") != digest(rest):
+            return number
+        previous = entry["sha256"]
+    return None
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """sha256 of :func:`canonical`."""
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
 
 
 def landing_sentence(results: Mapping[str, Any]) -> str | None:
-    """Where the traces land, for people, by the results of a report; None where they do not say it."""
+    """Where the traces land, for people, by the results of a report; None where these have no place."""
     landed = results.get("lands")
     if not landed:
         return None
@@ -95,7 +117,7 @@ def landing_sentence(results: Mapping[str, Any]) -> str | None:
 
 
 def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
-    """Findings as JSON: the answer first, then what it rests on."""
+    """Findings as JSON: the answer first, then its grounds."""
     sources, f, words, s = enrolment.sources, findings, findings.statements, findings.spread
     order = np.argsort(-f.log_posterior, kind="stable")
 
@@ -169,7 +191,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
 
 
 def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict[str, Any]:
-    """What one reader finds in the traces, as a row next to those of other readers."""
+    """The findings of one reader, as a row next to those of other readers."""
     f, interval = findings, findings.interval if findings.statements.stated else None
     return {
         "enrolment": enrolment.name,
@@ -193,16 +215,16 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
 
 @dataclass(frozen=True)
 class Question:
-    """What an audit is about, in words for people."""
+    """The subject of an audit, in words for people."""
 
     case: str
     question: str
-    prior_statement: str = "Every enrolled source is as likely as the next."  # where the prior comes from
+    prior_statement: str = EVEN_PRIOR  # where the prior comes from
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a report says of a trace, without its text."""
+    """A trace without its text."""
 
     place: int
     turn: int
@@ -240,14 +262,12 @@ def build_report(
     selection: Mapping[str, Any],
     session: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Put the report together.
+    """Put the report together, as JSON whose ``sha256`` covers everything else.
 
-    layout, problems, notes : from the intake; seen : length n, scored traces, in the order of arrival.
-    exclusions : place, turn, sha256 and reason of every trace that was left out; log_prior : length C, stated prior.
-    chain : steps so far; the report adds its own; heat_maps : traces whose text the report is allowed to show.
-    readers : what further readers found (:func:`reader_row`).
+    seen : length n, scored traces, in the order of arrival; exclusions : place, turn, sha256 and reason of each.
+    log_prior : length C, stated prior; chain : steps so far; readers : rows of further readers (:func:`reader_row`).
+    heat_maps : traces whose text the report is allowed to show.
     selection : keep_duplicates, and the characters beyond which a prompt or a response was refused.
-    Returns JSON; its ``sha256`` covers everything else.
     """
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
@@ -315,7 +335,7 @@ def session_of(earlier: Sequence[str]) -> dict[str, Any]:
 
 
 def trace_rows(scored: Scored, enrolment: Enrolment, findings: Findings) -> list[dict[str, Any]]:
-    """What the scores say of every trace, in the order of arrival."""
+    """Scores of every trace, in the order of arrival."""
     contributions = findings.contributions
     return [
         {
@@ -334,18 +354,18 @@ def encoded(log_posteriors: npt.NDArray[np.float32]) -> str:
     return base64.b64encode(log_posteriors.astype("<f4").tobytes()).decode("ascii")
 
 
-def log_posteriors_of(report: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+def log_posteriors_of(report: Report) -> npt.NDArray[np.float32]:
     """Log-posteriors (n, C) that a report holds: traces by sources of the reference; ValueError if not so many."""
     values = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
     return values.reshape(len(report["traces"]), len(report["reference"]["sources"]))
 
 
-def write_json(report: Mapping[str, Any]) -> str:
+def write_json(report: Report) -> str:
     """The report as text."""
     return json.dumps(report, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def write_csv(report: Mapping[str, Any]) -> str:
+def write_csv(report: Report) -> str:
     """One row a trace; a cell that a spreadsheet would take for a formula gets an apostrophe."""
     stream = io.StringIO()
     columns = [
@@ -359,7 +379,7 @@ def write_csv(report: Mapping[str, Any]) -> str:
 
 
 def _without_text(trace: Seen) -> dict[str, Any]:
-    """What a report says of a trace, without a time, label or name that may be its text."""
+    """A trace as a report lists it, without a time, label or name that may be its text."""
     fields = asdict(trace)
     return fields | {role: None for role in REMARKS if fields[role] is not None and not is_remark(fields[role])}
 
@@ -385,21 +405,69 @@ def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"name": title, "text": f"The traces come {whence}."} for title, whence in pairs]
 
 
-def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any]:
-    """Tokens with their text; those that share a character are shown once, with their sum."""
-    pieces: list[dict[str, Any]] = []
-    at = 0
-    for start, stop, value in zip(evidence.starts, evidence.stops, evidence.split.tokens, strict=True):
-        if pieces and stop <= at:
-            pieces[-1]["value"] += float(value)
-            continue
-        text = evidence.response[at:stop]
-        pieces.append({"text": text, "start": min(at, start), "stop": stop, "value": float(value)})
-        at = stop
+def write_html(report: Report) -> str:
+    """The page of a report: no script, nothing from outside, every text escaped."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": _number, "share": _share, "heat": _heat}
+    results, reference = report["results"], report["reference"]
+    return environment.get_template("report.html").render(
+        report=report,
+        results=results,
+        rows=ROWS,
+        candidates=CANDIDATES,
+        landed=landing_sentence(results),
+        subject_prior=reference["prior"][reference["sources"].index(results["subject"])],
+        chart=evidence_chart(results["running"], results["spread"]["points"]),
+    )
+
+
+def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders."""
+    values: list[float] = [row["log10_ratio_others"] for row in running]
+    values += [row[key] for row in spread for key in ("low", "high")]
+    low, high = min([*values, -2.5]), max([*values, 2.5])
+    last = max(int(running[-1]["traces"]), 2)
+
+    def x(k: float) -> float:
+        return round(AXIS_X + (CHART_WIDTH - AXIS_X - 8) * math.log(k) / math.log(last), 1)
+
+    def y(value: float) -> float:
+        return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
+
+    upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
+    lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
+    ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
+    step = max(1, 10 ** math.floor(math.log10(max(high - low, 1) / 2)))
+    marks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    marks = marks[:: max(1, len(marks) // 8)]
     return {
-        "number": number,
-        "prompt": prompt,
-        **_fields(evidence, "source", "rival", "log_odds", "stored"),
-        "pieces": pieces,
-        "rest": evidence.response[at:],
+        "width": CHART_WIDTH,
+        "height": CHART_HEIGHT,
+        "left": AXIS_X,
+        "floor": AXIS_Y,
+        "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
+        "band": " ".join(upper + lower),
+        "ticks": [(x(k), f"{k:,}") for k in ticks],
+        "marks": [(y(mark), f"{mark:g}") for mark in marks],
+        "rules": [y(2), y(-2)],
     }
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "not stated"
+    return "< .001" if value < 0.001 else ("> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0"))
+
+
+def _heat(value: float, largest: float) -> str:
+    """Background of a token: the source's colour or the rival's, as strong as the evidence."""
+    strength = min(1.0, abs(value) / largest) if largest > 0 else 0.0
+    colour = "42,139,84" if value > 0 else "178,66,66"
+    return f"background:rgba({colour},{0.65 * strength:.2f})"

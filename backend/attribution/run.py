@@ -1,12 +1,10 @@
-"""One audit from a file to its report: the road that the page, REST and the command line share.
+"""One audit from a file to its report, for page, REST and command line (paper, Stage 1 and Stage 2).
 
-A file is walked through once, a trace at a time; what is left out is listed with its reason; the scores, the answer and
-the report follow (paper, Stage 1 and Stage 2).
+A file is walked through once, a trace at a time; what is excluded is listed with its reason.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, BinaryIO
@@ -14,16 +12,22 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.audit_log import Chain, digest
-from backend.attribution.decision import Findings, FittedStatistics, find, source_number, stated_prior
-from backend.attribution.fitted_statistics import capabilities_of, fitted_statistics_of, refuse_stop_level
-from backend.attribution.report import Question, Seen, build_report, encoded, reader_row, session_of
+from backend.attribution.decision import (
+    Findings,
+    FittedStatistics,
+    capabilities_of,
+    find,
+    fitted_statistics_of,
+    refuse_stop_level,
+    source_number,
+    stated_prior,
+)
+from backend.attribution.report import Chain, Question, Seen, build_report, digest, encoded, reader_row, session_of
 from backend.attribution.scoring import Attributor, Progress, Scored
-from backend.attribution.settings import MOST_ALSO, MOST_ORDERS, STOP_LEVEL, Settings
+from backend.attribution.settings import MOST_ALSO, Settings, command_of, refuse_wrong_numbers
 from backend.attribution.token_evidence import token_evidence
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake import COMMAND_LINE, Layout, Limits, Problem, Received, notes_about, walk
 from backend.store.builds import code_version
 from backend.traces import Trace
@@ -39,7 +43,7 @@ class Selection:
     keep_duplicates: bool = False
     wanted: Callable[[Received], bool] | None = None  # whether a trace that repeats no earlier one is scored; all are
     characters: int | None = None  # of one prompt or one response, where they are fewer than those of the limits
-    text: int = 0  # characters of text that are kept for token evidence; nothing is kept at 0
+    text: int = 0  # characters of text that are stored for token evidence; nothing is stored at 0
     seen: list[Seen] = field(default_factory=list)
     texts: list[Trace] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -53,15 +57,13 @@ class Selection:
             if isinstance(found, Problem):
                 self.problems.append(found)
                 continue
+            place = {"place": found.place, "turn": found.turn, "sha256": found.sha256}
             at = first.setdefault(found.sha256, (found.place, found.turn))
-            reason = None
             if at != (found.place, found.turn) and not self.keep_duplicates:
-                reason = f"the same as {layout.unit} {at[0]}"
-            elif self.wanted is not None and not self.wanted(found):
-                reason = UNASKED
-            if reason is not None:
-                place = {"place": found.place, "turn": found.turn, "sha256": found.sha256}
-                self.exclusions.append(place | {"reason": reason})
+                self.exclusions.append(place | {"reason": f"the same as {layout.unit} {at[0]}"})
+                continue
+            if self.wanted is not None and not self.wanted(found):
+                self.exclusions.append(place | {"reason": UNASKED})
                 continue
             self.seen.append(Seen.of(found))
             if self.text:
@@ -79,23 +81,21 @@ class Selection:
         return limits.characters if self.characters is None else min(self.characters, limits.characters)
 
     def empty(self, message: str, layout: Layout) -> AtlasError:
-        """What is said where no trace was taken, with the first place that gives none."""
+        """The error where no trace was taken, with the first place that gives none."""
         first = self.problems[0] if self.problems else None
         where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
         return AtlasError(message + where, "Check the file and the mapping of its columns")
 
+    def notes(self) -> list[str]:
+        """Sentences a person should read about what was scored."""
+        lengths = [(trace.prompt_characters, trace.response_characters) for trace in self.seen]
+        names = [(trace.name, trace.turn) for trace in self.seen if trace.name is not None]
+        return notes_about(lengths, names, {trace.label for trace in self.seen if trace.label})
+
 
 def selection_of(settings: Settings, limits: Limits) -> Selection:
-    """The traces that the settings ask for."""
+    """The traces that the settings select."""
     return Selection(settings.keep_duplicates, text=limits.text if settings.show else 0)
-
-
-def notes_on(selection: Selection) -> list[str]:
-    """Sentences a person should read about what was scored."""
-    seen = selection.seen
-    lengths = [(trace.prompt_characters, trace.response_characters) for trace in seen]
-    names = [(trace.name, trace.turn) for trace in seen if trace.name is not None]
-    return notes_about(lengths, names, {trace.label for trace in seen if trace.label})
 
 
 def counted(stream: BinaryIO, layout: Layout, selection: Selection, limits: Limits) -> int:
@@ -136,15 +136,11 @@ def audit(
 ) -> Inquiry:
     """Score a file and report.
 
-    layout : what :func:`backend.intake.inspect` found the file to be.
-    selection : filled on return; by default what the settings say.
-    companions : by default what is attached to the enrolment.
+    selection : filled on return; companions : statistics in place of those attached to the enrolment.
     total, progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
-    command : written into the report; by default the one that would give it again.
-    others : further readers of the same traces; what they find stands next to the answer and does not change it.
-    beside : receives their progress.
-    earlier : hashes of the last steps of earlier reports of the same session, in that order: the report says how many
-        there are, so that the one that is shown is not taken for the only one.
+    command : written into the report, in place of the one that would give it again.
+    others : further readers of the same traces, whose findings do not change the answer; beside : gets their progress.
+    earlier : hashes of the last steps of earlier reports of the same session: the report says how many there are.
     """
     enrolment = attributor.enrolment
     selection = selection or selection_of(settings, limits)
@@ -158,7 +154,7 @@ def audit(
 
     step("file", sha256=layout.sha256, size=layout.size, columns=asdict(layout.columns), session=session)
     shares = [float(value) for value in np.exp(prior)]
-    step("question", case=settings.case, question=settings.asked, claimed=settings.claimed, prior=shares)
+    step("question", case=settings.case, question=settings.question_text, claimed=settings.claimed, prior=shares)
     step("enrolment", name=enrolment.name, sha256=enrolment.sha256)
     scored = attributor.score(
         selection.traces(stream, layout, limits),
@@ -177,7 +173,7 @@ def audit(
         seconds=round(scored.seconds, 3),
         log_posteriors=digest(encoded(scored.log_posteriors)),
     )
-    findings = weighed(scored, enrolment, settings, prior, companions)
+    findings = answer(scored, enrolment, settings, prior, companions)
     places, readers = {(seen.place, seen.turn) for seen in selection.seen}, []
     for other in others:
         same = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
@@ -192,10 +188,10 @@ def audit(
         evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, against, attributor.others)
         maps.append((int(row) + 1, trace.prompt, evidence))
     report = build_report(
-        Question(settings.case, settings.asked, settings.stated),
+        Question(settings.case, settings.question_text, settings.stated),
         layout,
         selection.problems,
-        notes_on(selection),
+        selection.notes(),
         selection.seen,
         selection.exclusions,
         enrolment,
@@ -204,7 +200,7 @@ def audit(
         [float(value) for value in prior],
         chain,
         code_version=version or code_version(),
-        command=command or command_of(layout, enrolment, settings),
+        command=command or command_of(layout.name, enrolment.name, settings),
         heat_maps=maps,
         readers=readers,
         selection={"keep_duplicates": selection.keep_duplicates, "characters": selection.most(limits)},
@@ -213,7 +209,7 @@ def audit(
     return Inquiry(report, scored, findings)
 
 
-def weighed(
+def answer(
     scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: FittedStatistics | None = None
 ) -> Findings:
     """The answer to the question of the settings, under the log of the stated prior (C,)."""
@@ -229,13 +225,8 @@ def weighed(
 
 
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
-    """Log of the stated prior and the number of the rival; what is wrong is said before anything runs."""
-    if not 1 <= settings.orders <= MOST_ORDERS or settings.show < 0 or settings.seed < 0:
-        raise AtlasError(
-            f"The number of orders must be at least 1 and at most {MOST_ORDERS:,}, that of traces with text and the "
-            "seed at least 0",
-            "Change the number",
-        )
+    """Log of the stated prior and the number of the rival; an AtlasError for wrong settings, before anything runs."""
+    refuse_wrong_numbers(settings)
     refuse_stop_level(enrolment, settings.stop_level, capabilities_of(enrolment).stop_levels)
     if settings.claimed is not None:
         source_number(enrolment, settings.claimed)
@@ -256,40 +247,17 @@ def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], E
     return found
 
 
-def command_of(layout: Layout, enrolment: Enrolment, settings: Settings) -> str:
-    """The command line that gives the same answer on a machine with the same enrolment.
-
-    A stated prior is taken from the report itself, which holds it.
-    """
-    options: list[tuple[str, Any]] = [
-        ("--enrolment", enrolment.name),
-        ("--claimed", settings.claimed),
-        ("--case", settings.case),
-        ("--question", settings.question),
-        ("--prior", "report.json" if settings.prior else None),
-        ("--prior-statement", settings.prior_statement),
-        *((f"--{role}-column", column) for role, column in asdict(settings.columns).items()),
-        ("--encoding", settings.encoding),
-        ("--keep-text", settings.show or None),
-        ("--against", settings.against),
-        ("--orders", settings.orders if settings.orders != ORDERS else None),
-        ("--seed", settings.seed if settings.seed != SEED else None),
-        ("--stop-level", settings.stop_level if settings.stop_level != STOP_LEVEL else None),
-        ("--also", ",".join(settings.also) or None),
-    ]
-    words = ["python", "-m", "jobs", "attribute", layout.name]
-    for option, value in options:
-        if value is not None:
-            words += [option, str(value)]
-    return shlex.join([*words, *(["--keep-duplicates"] if settings.keep_duplicates else [])])
-
-
 def _row_of(enrolment: Enrolment, scored: Scored, settings: Settings) -> dict[str, Any]:
     """What a further reader finds in the same traces."""
     levels = capabilities_of(enrolment).stop_levels
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
-    companions = fitted_statistics_of(enrolment, stop_level=level)
-    return reader_row(
-        enrolment, scored, find(scored, enrolment, claimed, companions=companions, orders=1, seed=settings.seed)
+    found = find(
+        scored,
+        enrolment,
+        claimed,
+        companions=fitted_statistics_of(enrolment, stop_level=level),
+        orders=1,
+        seed=settings.seed,
     )
+    return reader_row(enrolment, scored, found)

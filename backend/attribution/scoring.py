@@ -1,7 +1,7 @@
-"""Score traces against an enrolment, a batch at a time: the live road of the paper's Stage 1 and Stage 2.
+"""Score traces against an enrolment, a batch at a time (paper, Stage 1 and Stage 2).
 
-The first batch is small, so that evidence is there early; the proxy leaves the pass at the enrolment's last block; what
-is done when somebody cancels is kept. Proxies and encoders stay in memory for the next attributor.
+The proxy leaves the pass at the enrolment's last block; batches that are done when somebody cancels are returned.
+Proxies and encoders stay in memory for the next attributor.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Loaded = tuple[Reader, str | None]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a batch brought."""
+    """Scores of a batch."""
 
     done: int  # traces scored so far
     total: int | None  # where it is known
@@ -57,13 +57,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Scored:
-    """Traces that were scored, in the order of arrival; an AtlasError where a score is not finite."""
+    """Scored traces, in the order of arrival; an AtlasError where a score is not finite."""
 
     log_posteriors: Floats  # (n, C)
     tokens: npt.NDArray[np.intp]  # (n,) response tokens that the proxy read
     folds: tuple[int | None, ...]  # of every prompt in the enrolment; None where it was not enrolled
     mean: Doubles  # (2 d,) mean fingerprint at the block where the enrolment places traces
-    fingerprints: npt.NDArray[np.float16] | None  # (n, 2 d) at that same block, where they were asked for
+    fingerprints: npt.NDArray[np.float16] | None  # (n, 2 d) at that same block, where they were requested
     complete: bool  # False when somebody cancelled
     seconds: float
     engine: str  # how the forward pass was computed
@@ -74,7 +74,7 @@ class Scored:
 
     @property
     def signature(self) -> Doubles:
-        """The mean fingerprint with DC and AC each of length 1: where the traces lie among the sources, (2 d,)."""
+        """The mean fingerprint with DC and AC each of length 1, (2 d,)."""
         out = self.mean.copy()
         for block in np.split(out, FINGERPRINT_MODES):
             block /= np.linalg.norm(block) or 1.0
@@ -82,10 +82,9 @@ class Scored:
 
 
 class Attributor:
-    """An enrolment and the proxy that it was made with.
+    """An enrolment, its proxy, and the further proxies and encoders that its members read with.
 
     proxy_hash : of the weights that were loaded; compared with the enrolment's where both are known.
-    others : further proxies and encoders that its members read with.
     """
 
     def __init__(
@@ -112,11 +111,10 @@ class Attributor:
         keep_fingerprints: bool = False,
         sizes: Sequence[int] = BATCHES,
     ) -> Scored:
-        """Score traces in the order of arrival.
+        """Score traces, walked through once, in the order of arrival.
 
-        traces : walked through once, a batch at a time; total : how many there are, for the progress.
-        progress : receives a :class:`Progress` after every batch.
-        cancelled : asked before every batch; when it says yes, what is done is returned.
+        total : how many there are, for the progress, which is called after every batch.
+        cancelled : called before every batch; once it is true, the batches so far are returned.
         keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
         sizes : traces of the first batches; the last number goes on.
         """
@@ -144,9 +142,9 @@ class Attributor:
             variant = enrolment.form.variant if enrolment.form else "full"
             by_layer = {layer: rows for (layer, name), rows in read.items() if name == variant}
             counts = enrolment.counts([whole(trace.response) for trace in batch])
-            beside = read_auxiliary_models(enrolment, batch, self.others)
+            auxiliary = read_auxiliary_models(enrolment, batch, self.others)
             cells = cells_of_traces(batch, encoded, enrolment.cells_by)
-            scores.append(self._log_posteriors(by_layer, known, cells, counts, beside))
+            scores.append(self._log_posteriors(by_layer, known, cells, counts, auxiliary))
             refuse_unscored(scores[-1], first=len(tokens) + 1)
             tokens += [e.response_tokens for e in encoded]
             folds += known
@@ -178,7 +176,7 @@ class Attributor:
         folds: list[int | None],
         cells: Ints,
         counts: Counts,
-        beside: dict[str, Any],
+        auxiliary: dict[str, Any],
     ) -> Floats:
         out = np.empty((len(folds), len(self.enrolment.sources)), dtype=np.float32)
         numbers = np.array([-1 if fold is None else fold for fold in folds])
@@ -186,13 +184,42 @@ class Attributor:
             rows = numbers == number
             here = {layer: fingerprints[rows] for layer, fingerprints in by_layer.items()}
             texts = None if counts is None else counts[np.flatnonzero(rows)]
-            more = some_of(beside, rows)
+            more = some_of(auxiliary, rows)
             heads = self.enrolment.heads_for(None if number < 0 else int(number))
             parts = [
                 head.log_posterior(self.enrolment.coordinates(head, here, texts, more), cells[rows]) for head in heads
             ]
             out[rows] = np.mean(parts, axis=0)
         return out
+
+
+def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
+    """Cosine of the traces' signature to that of every enrolled source, the nearest first (paper, signatures).
+
+    By reader, roster and domain the atlas finds a map of them. None where the enrolment has no signatures.
+    """
+    vectors = enrolment.attachments.get("signatures.vectors")
+    if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
+        return None
+    cosines = cosines_to(scored.signature, vectors.astype(np.float64))
+    return {
+        "proxy": enrolment.proxy,
+        "view": enrolment.view,
+        "layer": enrolment.place,
+        "reader": enrolment.place_reader,
+        "roster": str(enrolment.facts.get("roster", enrolment.name)),
+        "domain": str(enrolment.facts.get("benchmark", "")),
+        "rows": [
+            {"rank": rank, "source": enrolment.sources[i], "family": enrolment.families[i], "cosine": float(cosines[i])}
+            for rank, i in enumerate(np.argsort(-cosines, kind="stable"), start=1)
+        ],
+    }
+
+
+def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Cosine of a signature (2 d,) to every vector (C, 2 d); 0 where one of them is all zeros."""
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(signature)
+    return vectors @ signature / np.where(lengths > 0, lengths, 1.0)
 
 
 def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
@@ -216,14 +243,14 @@ def refuse_other_weights(enrolment: Enrolment, name: str, found: str | None, exp
 
 
 def readout_of(enrolment: Enrolment) -> Readout:
-    """What the pass has to keep of every trajectory for the heads."""
+    """The part of every trajectory that the heads need."""
     layers = tuple(sorted({layer for head in enrolment.heads for layer in head.layers}))
     variant = enrolment.form.variant if enrolment.form else "full"
     return Readout(temporal=layers if variant == "temporal" else (), positions=layers if variant == "positions" else ())
 
 
 def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
-    """Cell of every trace (n,), by its response tokens (counted as a registered proxy does) and how it ends."""
+    """Cell of every trace (n,), by its response tokens (as the proxy ``by`` counts them) and how it ends."""
     own = np.array([e.response_tokens for e in encoded], dtype=np.intp)
     return cells_of(count_tokens(tokenizer_of(by), traces) if by else own, [whole(trace.response) for trace in traces])
 
@@ -231,8 +258,7 @@ def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str
 def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Trace]]:
     iterator = iter(traces)
     for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
-        batch = list(itertools.islice(iterator, size))
-        if not batch:
+        if not (batch := list(itertools.islice(iterator, size))):
             return
         yield batch
 
@@ -258,11 +284,11 @@ class Models:
 
     @classmethod
     def on(cls, device: str) -> Models:
-        """Of the registry, on a device."""
+        """Models of the registry, on a device."""
         return cls(lambda proxy: from_registry(proxy, device), lambda name: encoder_from_registry(name, device))
 
     def attributor(self, enrolment: Enrolment) -> Attributor:
-        """An enrolment with all that it reads with; what was used longest ago makes room."""
+        """An enrolment with all that it reads with; the least recently used makes room."""
         known = enrolment.facts.get("hashes_beside") or {}
         others: dict[str, Reader | SentenceEncoder] = {}
         needs = auxiliary_models(enrolment)

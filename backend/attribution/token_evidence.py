@@ -1,15 +1,15 @@
-"""Which response tokens carry the evidence: the log-odds of two candidates, split over the tokens of a trace.
+"""Log-odds of two candidates, split over the response tokens of a trace.
 
 A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and most heads are linear in it,
 at one block or at several, so the difference of two logits is a sum over tokens. A head that reads text is a sum over
-n-grams; what each adds is spread over the characters that it covers, and a token gets what its characters have; text
-beyond the proxy's window is one more piece where a head has read it. An ensemble is a sum over members. What another
-proxy's tokens say goes to their characters. A network, and experts between families, are split along a plane through
-their scores at the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as
-well. What an encoder's embedding says, fine-tuned or not, belongs to no token.
+n-grams; each is spread over the characters that it covers, and a token gets what its characters have; text beyond the
+proxy's window is one more piece where a head has read it. An ensemble is a sum over members; another proxy's tokens
+count through their characters. A network, and experts between families, are split along a plane through their scores at
+the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as well. The share of
+an encoder's embedding, fine-tuned or not, belongs to no token.
 
 Everything is computed in float32 states and float64 sums. The live score goes through the feature store's half
-precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it lies apart from the sum by
+precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it differs from the sum by
 the rounding of the fingerprint alone (a few thousandths of a nat).
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,7 @@ class Split:
     ac: Doubles  # (T,) through the front-to-back change and higher modes, against the trace's own mean state
     constant: float  # what belongs to no token: biases, and the enrolment's mean change
     words: Doubles | None = None  # (T,) through n-grams that cover its characters, and tokens of further proxies
+    characters: Doubles | None = None  # (len(response),) the same by character, as long as no token has it
 
     @property
     def tokens(self) -> Doubles:
@@ -57,14 +59,6 @@ class Split:
         """Log-odds of the two candidates."""
         words = 0.0 if self.words is None else float(self.words.sum())
         return float(self.dc.sum() + self.ac.sum()) + words + self.constant
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a head or a member says, by token of the proxy and by character."""
-
-    split: Split  # without words
-    characters: Doubles | None = None  # (len(response),) None where nothing of it belongs to characters
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ class ReadTrace:
     tokens: int  # response tokens of the proxy
     states: Mapping[int, Floats]  # (T, d) by the proxy, of every block that heads read
     counts: Counts  # (1, buckets)
-    beside: Material  # what members read besides, but for further proxies
+    auxiliary: Material  # what members read in addition, but for further proxies
     foreign: Mapping[str, Foreign]  # the trace by further proxies
     cell: int
 
@@ -108,7 +102,7 @@ def _split(
     form: Form,
     plane: tuple[npt.NDArray[np.floating], Doubles, float],
 ) -> Split:
-    """Split of what a plane (centre, direction, constant) says of a trajectory at some blocks."""
+    """Split of a plane (centre, direction, constant) over a trajectory at some blocks."""
     centre, direction, constant = plane
     length, d = states[layers[0]].shape
     if len(centre) != len(layers) * len(form.vectors) * d:
@@ -132,33 +126,31 @@ def _split(
     return Split(level, change, constant)
 
 
-def head_part(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Part:
-    """What a head says of a trace for one candidate against another."""
+def head_split(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Split:
+    """Evidence by a head for one candidate against another, by token and by character."""
     nothing = Split(np.zeros(seen.tokens), np.zeros(seen.tokens), 0.0)
     if isinstance(head.probe, Ensemble):
-        parts = [_member_part(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
+        parts = [_member_split(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
         return summed(parts, [float(share) for share in head.probe.shares[seen.cell]])
     if isinstance(head.probe, CodedNgrams):
         characters, constant = character_odds(seen.response, head.probe, source, rival)
-        return Part(replace(nothing, constant=constant), characters)
+        return replace(nothing, constant=constant, characters=characters)
     split = split_log_odds(seen.states, head, enrolment.block, source, rival, seen.cell)
     if not isinstance(head.probe, NgramBank):
-        return Part(split)
+        return split
     characters, constant = head.probe.spread(seen.response, seen.cell, source, rival)
-    return Part(replace(split, constant=split.constant + constant), characters)
+    return replace(split, constant=split.constant + constant, characters=characters)
 
 
-def summed(parts: Sequence[Part], shares: Sequence[float]) -> Part:
-    """Parts of one trace together, each by its share."""
-    both = list(zip(parts, shares, strict=True))
-    spread = [share * part.characters for part, share in both if part.characters is not None]
-    return Part(
-        Split(
-            np.sum([share * part.split.dc for part, share in both], axis=0),
-            np.sum([share * part.split.ac for part, share in both], axis=0),
-            float(sum(share * part.split.constant for part, share in both)),
-        ),
-        np.sum(spread, axis=0) if spread else None,
+def summed(splits: Sequence[Split], shares: Sequence[float]) -> Split:
+    """Splits of one trace together, each by its share."""
+    both = list(zip(splits, shares, strict=True))
+    spread = [share * split.characters for split, share in both if split.characters is not None]
+    return Split(
+        np.sum([share * split.dc for split, share in both], axis=0),
+        np.sum([share * split.ac for split, share in both], axis=0),
+        float(sum(share * split.constant for split, share in both)),
+        characters=np.sum(spread, axis=0) if spread else None,
     )
 
 
@@ -171,27 +163,27 @@ def log_odds(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, riv
 
     foreign = {name: rows(one.states, FORMS[WHOLE]) for name, one in seen.foreign.items()}
     by_layer = rows(seen.states, (enrolment.form or FORMS[WHOLE]).stored)
-    material = enrolment.coordinates(head, by_layer, seen.counts, {**seen.beside, **foreign})
+    material = enrolment.coordinates(head, by_layer, seen.counts, {**seen.auxiliary, **foreign})
     return _apart(head.log_posterior(material, np.array([seen.cell])), source, rival)
 
 
-def _member_part(
+def _member_split(
     enrolment: Enrolment, member: Member, nothing: Split, seen: ReadTrace, source: int, rival: int
-) -> Part:
+) -> Split:
     if member.reads in GRAMS:
         characters, constant = member.spread(seen.response, source, rival)
-        return Part(replace(nothing, constant=constant), characters)
+        return replace(nothing, constant=constant, characters=characters)
     if not member.layers:
-        log_posteriors = member.model.log_posterior(seen.beside[member.reads])
-        return Part(replace(nothing, constant=_apart(log_posteriors, source, rival)))
+        log_posteriors = member.model.log_posterior(seen.auxiliary[member.reads])
+        return replace(nothing, constant=_apart(log_posteriors, source, rival))
     own = member.reads == enrolment.proxy
     states = seen.states if own else seen.foreign[member.reads].states
     row = np.concatenate([FORMS[WHOLE].of_states(states[layer])[0] for layer in member.layers])
     split = _split(states, member.layers, FORMS[WHOLE], member.plane(row, source, rival))
-    return Part(split) if own else _on_characters(seen.foreign[member.reads], split, nothing, len(seen.response))
+    return split if own else _on_characters(seen.foreign[member.reads], split, nothing, len(seen.response))
 
 
-def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) -> Part:
+def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) -> Split:
     """A split of a further proxy's tokens over characters (length,); tokens without any go to the constant."""
     edges, constant = np.zeros(length + 1), split.constant
     for start, stop, value in zip(foreign.starts, foreign.stops, split.dc + split.ac, strict=True):
@@ -200,7 +192,7 @@ def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) 
             edges[stop] -= value / (stop - start)
         else:
             constant += float(value)
-    return Part(replace(nothing, constant=constant), np.cumsum(edges)[:-1])
+    return replace(nothing, constant=constant, characters=np.cumsum(edges)[:-1])
 
 
 def _apart(log_posteriors: npt.NDArray[np.floating], source: int, rival: int) -> float:
@@ -236,7 +228,7 @@ def token_evidence(
     starts, stops = _offsets(reader, clean, enrolment, encoded)
     layers = sorted({layer for head in heads for layer in head.layers})
     known = others or {}
-    texts = {name: held for name, held in known.items() if not isinstance(held, Reader)}
+    texts = {name: model for name, model in known.items() if not isinstance(model, Reader)}
     seen = ReadTrace(
         clean.response,
         len(starts),
@@ -247,9 +239,9 @@ def token_evidence(
         int(cells_of_traces([clean], [encoded], enrolment.cells_by)[0]),
     )
     share = 1 / len(heads)
-    part = summed([head_part(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
+    split = summed([head_split(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
     end = max(stops, default=0)
-    if part.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
+    if split.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
         starts, stops = (*starts, end), (*stops, len(clean.response))
     exact, stored = (
         float(np.mean([log_odds(enrolment, head, seen, source, rival, halved=halved) for head in heads]))
@@ -261,7 +253,7 @@ def token_evidence(
         clean.response,
         starts,
         stops,
-        _on_tokens(part, stops),
+        _on_tokens(split, stops),
         exact,
         stored,
         max(0, len(clean.response) - max(stops, default=0)),
@@ -272,22 +264,22 @@ def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> d
     """The trace by every further proxy that members read with."""
     out = {}
     for name, layers in enrolment.auxiliary.items():
-        held = others.get(name)
-        if isinstance(held, Reader) and layers:
-            (encoded,) = held.encode([trace], enrolment.view)
-            out[name] = Foreign(held.states(encoded, layers), *_offsets(held, trace, enrolment, encoded))
+        model = others.get(name)
+        if isinstance(model, Reader) and layers:
+            (encoded,) = model.encode([trace], enrolment.view)
+            out[name] = Foreign(model.states(encoded, layers), *_offsets(model, trace, enrolment, encoded))
     return out
 
 
-def _on_tokens(part: Part, stops: Sequence[int]) -> Split:
-    """A part whose characters go to pieces that end at ``stops``, a shared end to the first of them."""
-    if part.characters is None:
-        return part.split
-    until = np.concatenate([[0.0], np.cumsum(part.characters)])
+def _on_tokens(split: Split, stops: Sequence[int]) -> Split:
+    """A split whose characters go to pieces that end at ``stops``, a shared end to the first of them."""
+    if split.characters is None:
+        return split
+    until = np.concatenate([[0.0], np.cumsum(split.characters)])
     edges = np.maximum.accumulate(np.array([0, *stops]))
-    behind = np.zeros(len(stops) - len(part.split.dc))  # no state was read of the text behind the window
-    level, change = (np.concatenate([states, behind]) for states in (part.split.dc, part.split.ac))
-    return Split(level, change, part.split.constant, np.diff(until[edges]))
+    behind = np.zeros(len(stops) - len(split.dc))  # no state was read of the text behind the window
+    level, change = (np.concatenate([states, behind]) for states in (split.dc, split.ac))
+    return Split(level, change, split.constant, np.diff(until[edges]))
 
 
 def _offsets(
@@ -309,3 +301,23 @@ def _offsets(
         tuple(min(max(0, pair[side] - len(prefix)), len(trace.response)) for pair in offsets) for side in (0, 1)
     )
     return starts, stops
+
+
+def heat_map(number: int, prompt: str, evidence: TokenEvidence) -> dict[str, Any]:
+    """Tokens with their text; those that share a character are shown once, with their sum."""
+    pieces: list[dict[str, Any]] = []
+    at = 0
+    for start, stop, value in zip(evidence.starts, evidence.stops, evidence.split.tokens, strict=True):
+        if pieces and stop <= at:
+            pieces[-1]["value"] += float(value)
+            continue
+        text = evidence.response[at:stop]
+        pieces.append({"text": text, "start": min(at, start), "stop": stop, "value": float(value)})
+        at = stop
+    return {
+        "number": number,
+        "prompt": prompt,
+        **{name: getattr(evidence, name) for name in ("source", "rival", "log_odds", "stored")},
+        "pieces": pieces,
+        "rest": evidence.response[at:],
+    }

@@ -1,34 +1,53 @@
-"""What verdicts are worth on traffic of another kind: the rule itself answers on labelled traces.
+"""Verdicts on traffic of another kind: the rule itself answers on labelled traces, from stored fingerprints.
 
-A verdict is right where it was validated. Here groups of K traces of enrolled sources are asked as an auditor asks:
-with the true source as the claim, with the nearest other one, and without a claim. Every answer is counted, and so is
-what the unknown-source test alone would have said.
+A verdict is right where it was validated. Here groups of K traces of enrolled sources meet the rule as an auditor's
+traces do: with the true source as the claim, with the nearest other one, and without a claim. Every answer is counted,
+and so is that of the unknown-source test alone. An enrolment of one benchmark meets the other one, and one of nine
+categories of prompts meets the tenth. Texts are tokenised and counted once; only heads and their calibration are fitted
+for every part.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.attribution.decision import weigh
-from backend.attribution.fitted_statistics import fitted_statistics_of
-from backend.attribution.scoring import Scored
+from backend.attribution.decision import Weighed, fitted_statistics_of
+from backend.attribution.scoring import Attributor, Scored
+from backend.corpus.release import Benchmark, Release
+from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.fit import enrolment_of_traces
+from backend.enrolment.statistics import measured_attachments, prompt_attachments
+from backend.errors import AtlasError
+from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
+from backend.evaluations.readouts import LENGTHS
+from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.domain_shift import UNCHECKED, PromptReference, PromptScores, fit_prompt_reference
 from backend.inference.sequential_stop import nearest_sources
 from backend.inference.verdict import Rule
-from backend.protocol import BUDGETS, GROUPING_SEEDS
+from backend.protocol import BUDGETS, CLEAN, GROUPING_SEEDS, READER_PAPER
+from backend.proxies.reader import Reader, StoredReader
+from backend.proxies.registry import describe, proxy_hash, tokenizer_of
+from backend.traces import Trace
 
 Ints = npt.NDArray[np.intp]
 PART = "transfer"
 OUTCOMES = ("SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE")
 CLAIMS = ("true", "nearest", "none")
 MOST_GROUPS = 1_000  # of a budget, evenly drawn over the sources: a share of 5 % is known to 0.7 points then
+PLACE = 20  # modal block of the paper's probe of the default proxy, where traces are placed
+SAME, CATEGORY = "same", "category"
+"""Scenarios: held-out prompts of the enrolled kind; prompts of a category that was excluded."""
+FEWEST = 10  # prompts of a category that is excluded
+BATCH = (512,)
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,22 @@ class LabelledScores:
     scored: Scored  # with the fingerprints of every trace
     labels: Ints  # (n,) column of the true source in the enrolment
     prompts: PromptScores  # by the enrolment's reference, or by one that has not seen these prompts
+
+    def take(self, group: Ints, reference: PromptReference | None) -> Scored:
+        """Scores of some traces, whose prompts a reference judges."""
+        every = self.scored
+        assert every.fingerprints is not None
+        return Scored(
+            log_posteriors=every.log_posteriors[group],
+            tokens=every.tokens[group],
+            folds=tuple(every.folds[i] for i in group),
+            mean=every.fingerprints[group].mean(0, dtype=np.float64),
+            fingerprints=None,
+            complete=True,
+            seconds=0.0,
+            engine=every.engine,
+            traffic=UNCHECKED if reference is None else reference.judge(self.prompts.take(group)),
+        )
 
 
 def transfer_frame(
@@ -50,45 +85,42 @@ def transfer_frame(
 ) -> pd.DataFrame:
     """Shares of every answer on groups of one source each.
 
-    scenario : what the traces are to the enrolment: 'math100', 'category', 'same'.
-    budgets : those above the number of traces of every source are left out.
+    scenario : how the traces relate to the enrolment: 'math100', 'category', 'same'.
+    budgets : those above the number of traces of every source are skipped.
     reference : judges the prompts in place of the enrolment's own, where that has seen them.
     Returns columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`,
-        ``flagged`` (prompts said to be of another kind), ``rejected`` (p of the unknown-source test at most its level,
-        whatever the prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or
-        for a family, that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best
-        match is right).
+        ``flagged`` (prompts of another kind), ``rejected`` (p of the unknown-source test at most its level, whatever
+        the prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or for a
+        family, that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best match
+        is right).
     """
     companions = fitted_statistics_of(enrolment)
     nearest = nearest_sources(rows.scored.log_posteriors, rows.labels)
     own = reference or enrolment.prompt_reference
     family = np.unique(np.array(enrolment.families), return_inverse=True)[1]
+    names = ["flagged", "rejected", "false_unknown", "leader", "leading_family", "wrong"]
+    names += [f"{claim}_{outcome}" for claim in CLAIMS for outcome in OUTCOMES]
     out: list[dict[str, object]] = []
     for k in budgets:
-        tally, n = Counter[str](), 0
         groups = groups_of(rows.labels, k, seed)
-        some = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), MOST_GROUPS)).astype(np.intp))
-        for group, source in (groups[i] for i in some):
-            scored = _some(rows, group, own)
-            weighed = weigh(scored, enrolment, (companions.matched and companions.matched(scored)) or companions)
+        if not groups:
+            continue
+        tally, n = Counter[str](), min(len(groups), MOST_GROUPS)
+        for group, source in (groups[i] for i in np.linspace(0, len(groups) - 1, n).astype(np.intp)):
+            scored = rows.take(group, own)
+            weighed = Weighed(scored, enrolment, companions.for_condition(scored))
             leader = int(weighed.even.argmax())
-            n += 1
             tally["flagged"] += weighed.traffic.kind != "like"
             tally["rejected"] += weighed.p is not None and weighed.p <= Rule.unknown_level
             tally["leader"] += leader == source
             tally["leading_family"] += bool(family[leader] == family[source])
-            for claim in CLAIMS:
-                named = {"true": source, "nearest": int(nearest[source]), "none": None}[claim]
+            for claim, named in (("true", source), ("nearest", int(nearest[source])), ("none", None)):
                 verdict = weighed.decide(named)
                 tally[f"{claim}_{verdict.outcome}"] += 1
                 subject = leader if named is None else named
                 right = bool(subject == source if verdict.level == "source" else family[subject] == family[source])
                 tally["wrong"] += (verdict.outcome, right) in (("SUPPORTS", False), ("AGAINST", True))
-        if not n:
-            continue
         tally["false_unknown"] = tally["none_UNKNOWN"]
-        names = ["flagged", "rejected", "false_unknown", "leader", "leading_family", "wrong"]
-        names += [f"{claim}_{outcome}" for claim in CLAIMS for outcome in OUTCOMES]
         for name in names:
             of = n * len(CLAIMS) if name == "wrong" else n
             out.append({"k": k, "metric": name, "scenario": scenario, "value": tally[name] / of, "n": of})
@@ -121,25 +153,163 @@ def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> 
     return PromptScores.joined([part for part in parts if part is not None]), whole
 
 
-def _some(rows: LabelledScores, group: Ints, reference: PromptReference | None) -> Scored:
-    every = rows.scored
-    assert every.fingerprints is not None
-    return Scored(
-        log_posteriors=every.log_posteriors[group],
-        tokens=every.tokens[group],
-        folds=tuple(every.folds[i] for i in group),
-        mean=every.fingerprints[group].mean(0, dtype=np.float64),
-        fingerprints=None,
-        complete=True,
-        seconds=0.0,
-        engine=every.engine,
-        traffic=UNCHECKED if reference is None else reference.judge(rows.prompts.take(group)),
-    )
-
-
 def pooled(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows of several runs of one scenario as those of all their groups together."""
     rows = pd.concat(frames, ignore_index=True)
     rows["value"] *= rows["n"]
     sums = rows.groupby(["k", "metric", "scenario"], as_index=False)[["value", "n"]].sum()
     return sums.assign(value=sums["value"] / sums["n"])[["k", "metric", "scenario", "value", "n"]]
+
+
+class Part:
+    """Responses of a roster to some prompts, with their fingerprints; row = source * P + prompt."""
+
+    def __init__(
+        self,
+        proxy: str,
+        engine: str,
+        sources: list[str],
+        families: list[str],
+        traces: list[Trace],
+        arrays: dict[tuple[int, str], npt.NDArray[np.float16]],
+        corpus: Corpus | None = None,
+    ) -> None:
+        self.proxy, self.engine, self.sources, self.families = proxy, engine, sources, families
+        self.traces, self.arrays = traces, arrays
+        self.labels: Ints = np.repeat(np.arange(len(sources)), len(traces) // len(sources))
+        self._corpus = corpus
+
+    @classmethod
+    def of(cls, release: Release, benchmark: Benchmark, proxy: str, roster: str, limit: int | None) -> Part:
+        """All responses of a roster, of the first prompts where there is a limit."""
+        rows = slice_of(release, benchmark, proxy, "ur", roster, limit)
+        identity, records = rows.store.identity(), release.records(benchmark)
+        width, layers = len(records.prompt_ids), sorted({*live_blocks(proxy), PLACE})
+        arrays = {(layer, v): rows.load(layer, v) for layer in layers for v in ("full", "t128", "t64", "t32")}
+        traces = [
+            records.traces[source * width + prompt]
+            for source in range(len(rows.sources))
+            for prompt in range(len(rows.prompt_ids))
+        ]
+        return cls(proxy, identity.engine if identity else "", rows.sources, rows.families, traces, arrays)
+
+    def some(self, prompts: npt.NDArray[np.bool_]) -> Part:
+        """The responses to some prompts, a mask of shape (P,)."""
+        rows = np.flatnonzero(np.tile(prompts, len(self.sources)))
+        arrays = {key: array[rows] for key, array in self.arrays.items()}
+        traces = [self.traces[row] for row in rows]
+        return Part(self.proxy, self.engine, self.sources, self.families, traces, arrays, self.corpus.take(rows))
+
+    @property
+    def corpus(self) -> Corpus:
+        """The traces at all lengths, tokenised once."""
+        if self._corpus is None:
+            cuts, layers = [name for name in LENGTHS if name != CLEAN], sorted({layer for layer, _ in self.arrays})
+            folds = np.zeros(len(self.traces), dtype=np.intp)  # set where it is enrolled
+            self._corpus = read_corpus(
+                self.traces, self.reader(), "ur", layers, self.labels, folds, len(self.sources), cuts
+            )
+        return self._corpus
+
+    def reader(self) -> Reader:
+        """Reads these traces from the disk."""
+        stored = StoredReader(self.arrays, tokenizer_of(self.proxy), self.engine, describe(self.proxy).depth)
+        return cast(Reader, stored)
+
+    def enrol(self, method: str) -> Enrolment:
+        """Enrolment of all of them; prints how long it takes."""
+        started, corpus = time.perf_counter(), self.corpus
+        conditions = (CLEAN, *(() if method == READER_PAPER else cuts_of(corpus.tokens)))
+        enrolment = enrolment_of_traces(
+            self.traces,
+            [self.sources[label] for label in self.labels],
+            self.reader(),
+            name="part",
+            proxy=self.proxy,
+            weights_hash=proxy_hash(self.proxy),
+            view="ur",
+            layer=PLACE,
+            families=dict(zip(self.sources, self.families, strict=True)),
+            blocks=live_blocks(self.proxy),
+            validated=False,
+            method=method,
+            corpus=corpus.with_conditions(conditions),
+        )
+        seconds, sources = time.perf_counter() - started, len(self.sources)
+        print(f"{method} on {len(self.traces):,} traces of {sources} sources: {seconds:.0f} s", flush=True)
+        return enrolment
+
+
+def transfers(
+    parts: dict[Benchmark, Part], method: str, release: Release, limit: int | None
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows of every pair of enrolled and other traffic, with the name of its scenario."""
+    agent, math = parts["agent500"], parts["math100"]
+    yield "math100", ask(agent.enrol(method), math, "math100")
+    yield "agent500", ask(math.enrol(method), agent, "agent500")
+    kinds = release.prompts("agent500")["category"].to_numpy()[:limit]
+    frames = []
+    for kind in sorted(set(kinds)):
+        tenth = kinds == kind
+        if tenth.sum() >= FEWEST:
+            frames.append(ask(agent.some(~tenth).enrol(method), agent.some(tenth), CATEGORY))
+    if frames:
+        yield CATEGORY, pooled(frames)
+
+
+def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:
+    """Rows of an enrolment about other responses of its sources."""
+    scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
+    column = np.array([enrolment.sources.index(source) for source in part.sources])
+    reference = enrolment.prompt_reference
+    assert reference is not None
+    prompts = reference.score([trace.prompt for trace in part.traces])
+    return transfer_frame(enrolment, LabelledScores(scored, column[part.labels], prompts), scenario)
+
+
+def with_prompts(enrolment: Enrolment, release: Release) -> Enrolment:
+    """The enrolment with the reference of its prompts, where it has none and the release has their text."""
+    if enrolment.prompt_reference is not None:
+        return enrolment
+    prompts = release.prompts("agent500")["prompt"].astype(str).tolist()
+    folds = enrolment.folds_of(prompts)
+    if any(fold is None for fold in folds):
+        raise AtlasError(
+            f"The prompts of '{enrolment.name}' are not those of agent500", "Make it again: python -m jobs enroll"
+        )
+    found = prompt_attachments(prompts, np.array(folds, dtype=np.intp))
+    return replace(enrolment, attachments={**enrolment.attachments, **found})
+
+
+def with_bounds(enrolment: Enrolment, release: Release, limit: int | None) -> Enrolment:
+    """The enrolment with bounds of its ratios and realised p values, where it has none."""
+    attachments = enrolment.attachments
+    if "calibration.bounds" in attachments and "unknown.realised" in attachments:
+        return enrolment
+    part = Part.of(release, "agent500", enrolment.proxy, str(enrolment.facts["roster"]), limit)
+    scored = Attributor(part.reader(), enrolment).score(part.traces, sizes=BATCH)
+    each = len(part.traces) // len(part.sources)
+    folds = np.array(scored.folds[:each], dtype=np.intp)
+    found = measured_attachments(attachments, scored.log_posteriors, folds, part.families)
+    facts = {**enrolment.facts, "measured_prompts": each}
+    return replace(enrolment, attachments={**attachments, **found}, facts=facts)
+
+
+def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> pd.DataFrame:
+    """Rows of a served enrolment on one benchmark.
+
+    Raises AtlasError if the enrolment is of no roster, or fingerprints are not on disk.
+    """
+    roster = enrolment.facts.get("roster")
+    if not isinstance(roster, str):
+        raise AtlasError(f"'{enrolment.name}' is of no roster of the release", "Name one that is")
+    part = Part.of(release, benchmark, enrolment.proxy, roster, limit)
+    if enrolment.facts.get("benchmark") != benchmark:
+        return ask(enrolment, part, benchmark)
+    scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
+    everything = release.prompts(benchmark)["prompt"].astype(str).tolist()
+    folds = np.array(enrolment.folds_of(everything), dtype=np.intp)
+    held_out, reference = held_out_prompts(everything, folds)
+    each = len(part.traces) // len(part.sources)
+    prompts = held_out.take(np.tile(np.arange(each), len(part.sources)))
+    return transfer_frame(enrolment, LabelledScores(scored, part.labels, prompts), SAME, reference=reference)

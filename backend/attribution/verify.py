@@ -1,8 +1,9 @@
 """Is a report as it was written, and does a second run of the same traces give it again?
 
-What a report says of itself is checked by its hashes and by its steps, each of which repeats a part of it. What it says
-of the traces is computed again from them: with the same engine bit for bit. Another one may differ by a stated
-tolerance in log-posteriors only: all else is computed from those that the report holds.
+A report is checked against itself by its hashes and by its steps, each of which repeats a part of it, and against its
+traces by a second run. The same engine gives every log-posterior again, bit for bit, another one within a stated
+tolerance. All else in a report follows from its log-posteriors, from the enrolment and from the file, and has to be the
+same to the last word.
 """
 
 from __future__ import annotations
@@ -11,77 +12,52 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.audit_log import broken_step, digest
-from backend.attribution.differences import differences, largest_difference, same_engine, same_file, unlike
-from backend.attribution.report import FORMAT, log_posteriors_of, reader_row, results_of, trace_rows
-from backend.attribution.run import UNASKED, Selection, checked, weighed
+from backend.attribution.report import (
+    FORMAT,
+    broken_step,
+    digest,
+    log_posteriors_of,
+    reader_row,
+    results_of,
+    trace_rows,
+)
+from backend.attribution.run import UNASKED, Selection, answer, checked
 from backend.attribution.scoring import Scored
-from backend.attribution.settings import STOP_LEVEL, Settings
+from backend.attribution.settings import Report, Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
+from backend.inference.likelihood_ratios import LN10
+from backend.inference.verdict import REST
 from backend.intake import Columns, Limits, Received, inspect, trace_hash
-from backend.intake.encoding import encoding_given
 from backend.intake.traces import MOST_VALUES, TooManyValuesError, parse_json, short, visible
 
-# What a report that somebody wrote by hand may cause.
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 STEP = ("number", "step", "at", "details", "previous", "sha256")  # nothing else is shown of a step, or may be in it
 NEEDED = (
     "traces", "results", "method", "steps", "sha256", "reference", "exclusions", "input", "log_posteriors", "heat_maps",
 )  # fmt: skip
-
-
-def settings_of(
-    report: Mapping[str, Any], enrolment: str, known: Callable[[str], str | None] = lambda _: None
-) -> Settings:
-    """Settings that give a report again.
-
-    enrolment : name of the enrolment that has the report's sha256.
-    known : sha256 of an enrolment of a further reader to its name here; None where it is not here.
-    """
-    try:
-        results, names, shown = report["results"], report["input"]["columns"], report["heat_maps"]
-        columns = Columns(**{role: None if names.get(role) is None else str(names[role]) for role in asdict(Columns())})
-        others = [known(str(row["enrolment_sha256"])) for row in results["readers"][1:]]
-        return Settings(
-            enrolment=enrolment,
-            case=str(report["case"]),
-            question=str(report["question"]),
-            prior_statement=str(report["reference"]["prior_statement"]),
-            claimed=None if results["claimed"] is None else str(results["claimed"]),
-            prior=_weights(report["reference"]),
-            keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
-            # A response column that was recognised is recognised again: naming it would switch chat logs off.
-            columns=columns if report["input"]["mapped"] else replace(columns, response=None),
-            encoding=encoding_given(str(report["input"].get("encoding"))),
-            show=len(shown),
-            against=str(shown[0]["rival"]) if shown else None,
-            orders=int(results["spread"]["orders"]),
-            seed=int(results["spread"]["seed"]),
-            stop_level=float((results["stop"] or {}).get("error_rate", STOP_LEVEL)),
-            also=tuple(name for name in others if name is not None),
-        )
-    except DAMAGED as error:
-        raise unreadable(error) from error
-
-
-def _weights(reference: Mapping[str, Any]) -> dict[str, float]:
-    """The stated prior of a report, by source; ValueError or OverflowError for what is no positive number."""
-    weights = {}
-    for source, weight in zip(map(str, reference["sources"]), reference["prior"], strict=True):
-        if type(weight) not in (int, float) or not 0 < float(weight) < math.inf:
-            raise ValueError(f"the prior of {short(source)} is {short(weight)} and no positive number")
-        weights[source] = float(weight)
-    return weights
+OTHER_ENGINE = 0.25  # nats by which a log-posterior of another processor or type of products may differ
+PAINT = 0.1
+"""What token evidence of another engine may differ by: the root mean square of the differences relative to that of the
+map, and any one of them relative to its largest piece. Products in float32 and bfloat16 differ by 0.017 and 0.032."""
+LANDED = 0.005  # of a cosine; products in float32 and bfloat16 differ by 0.002 for one trace, by 0.001 for ten
+EXACT = 1e-6  # largest difference of two numbers that are the same; relative to those beyond 1
+STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
+SENTENCES = 12  # differences that are named one by one
+# Parts that only the author can know, or that are compared in a way of their own.
+APART = frozenset(
+    {"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"}
+)
+IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})  # what a trace has only from its file
+Slack = Callable[[str, float], float]  # name of a number and its value now to the difference that it may have
 
 
 def fitting(
@@ -89,7 +65,7 @@ def fitting(
 ) -> Settings:
     """The settings for a file that may hold the same traces in another way: what does not fit it is recognised anew.
 
-    sha256 : of the report's own file, as it says; what that was decoded with says nothing of another one.
+    sha256 : of the report's own file, whose encoding need not be that of another one.
     encoding : of the file that is here, where a person names it.
     """
     given = settings if encoding is None else replace(settings, encoding=encoding)
@@ -100,41 +76,34 @@ def fitting(
     return given if encoding is not None or layout.sha256 == sha256 else replace(given, encoding=None)
 
 
-def selection_for(report: Mapping[str, Any], sha256: str, limits: Limits) -> Selection:
+@unreadable_if_damaged()
+def selection_for(report: Report, sha256: str, limits: Limits) -> Selection:
     """The traces that a report has to be about.
 
-    Of its own file these are those that an audit takes, whatever the report says of each; where it says that somebody
-    stopped it, the first of them. In another file (``sha256``) they are found by their hashes, as often as the report
-    counts them.
+    In its own file, those that an audit takes, whatever the report lists; of a report that somebody stopped, the first
+    of them. In another file (``sha256``), those of the same hashes, as often as the report counts them.
     """
-    try:
-        rule = report["input"]["selection"]
-        stopped = report["results"]["complete"] is False
-        remaining = Counter(str(trace["sha256"]) for trace in report["traces"])
-        numbers = itertools.count()
-        keep, text = bool(rule["keep_duplicates"]), limits.text if report["heat_maps"] else 0
-        own, characters, most = sha256 == report["input"]["sha256"], int(rule["characters"]), len(report["traces"])
-    except DAMAGED as error:
-        raise unreadable(error) from error
+    rule = report["input"]["selection"]
+    stopped = report["results"]["complete"] is False
+    remaining = Counter(str(trace["sha256"]) for trace in report["traces"])
+    numbers = itertools.count()
+    keep, text = bool(rule["keep_duplicates"]), limits.text if report["heat_maps"] else 0
+    own, characters, most = sha256 == report["input"]["sha256"], int(rule["characters"]), len(report["traces"])
 
-    def named(trace: Received) -> bool:
+    def listed(trace: Received) -> bool:
         remaining[trace.sha256] -= 1
         return remaining[trace.sha256] >= 0
 
     if own:
         first = (lambda _: next(numbers) < most) if stopped else None
         return Selection(keep, wanted=first, characters=characters, text=text)
-    return Selection(keep, wanted=named, text=text)
+    return Selection(keep, wanted=listed, text=text)
 
 
-def rederived(
-    report: Mapping[str, Any], again: Mapping[str, Any], enrolment: Enrolment, mean: npt.NDArray[np.float64]
-) -> dict[str, Any]:
-    """What follows from the log-posteriors that a report holds: its results, and what it says of every trace.
+def rederived(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Results (with the row of the report's own reader only) and traces that follow from a report's log-posteriors.
 
-    again : of a second run of the same traces; what comes from their text is taken from it.
-    mean : (2 d,) mean fingerprint of the traces in the second run.
-    Returns results (with the row of the report's own reader only) and traces.
+    again : of a second run of the same traces, for what comes from their text; mean : (2 d,) its mean fingerprint.
     """
     settings = settings_of(report, enrolment.name)
     prior, _ = checked(enrolment, settings)
@@ -149,7 +118,7 @@ def rederived(
         engine=report["method"]["engine"],
         traffic=Traffic(**again["results"]["traffic"]),
     )
-    findings = weighed(scored, enrolment, settings, prior)
+    findings = answer(scored, enrolment, settings, prior)
     rows = trace_rows(scored, enrolment, findings)
     follows: dict[str, Any] = {
         "results": results_of(scored, enrolment, findings) | {"readers": [reader_row(enrolment, scored, findings)]},
@@ -159,14 +128,8 @@ def rederived(
     return out
 
 
-def unreadable(error: BaseException) -> AtlasError:
-    """What is said of a report that somebody wrote by hand."""
-    why = visible(short(str(error) or type(error).__name__, 80))
-    return AtlasError(f"The report lacks what is needed to compute it again ({why})", "Give it unchanged")
-
-
-def wrong_steps(report: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about a chain that is broken, is none of such a report, or says something else than the report."""
+def wrong_steps(report: Report) -> Iterator[str]:
+    """Sentences about a chain that is broken, is none of such a report, or disagrees with the report."""
     steps, due = report["steps"], steps_of(report)
     if (number := broken_step(steps)) is not None:
         yield f"Step {number} of the chain does not follow from the one before"
@@ -196,7 +159,7 @@ def _is_time(value: Any) -> bool:
     return True
 
 
-def steps_of(report: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def steps_of(report: Report) -> list[tuple[str, dict[str, Any]]]:
     """Name and details of every step that a report must have, in order, out of the report itself."""
     file, results, method, reference = (report[part] for part in ("input", "results", "method", "reference"))
     question = {name: report[name] for name in ("case", "question")}
@@ -249,31 +212,22 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
     return report
 
 
-def alterations(report: Mapping[str, Any]) -> list[str]:
-    """What about a report does not agree with itself; empty for one that was left as it was written."""
-    try:
-        return list(_alterations(report))
-    except DAMAGED as error:
-        raise unreadable(error) from error
+@unreadable_if_damaged()
+def alterations(report: Report) -> list[str]:
+    """Sentences about a report that does not agree with itself; empty for one that is as it was written."""
+    return list(_alterations(report))
 
 
-def compared(
-    report: Mapping[str, Any], again: Mapping[str, Any], enrolment: Enrolment, mean: npt.NDArray[np.float64]
-) -> Comparison:
-    """Compare a report with a second run of its traces (:func:`selection_for`).
-
-    again, enrolment, mean : report, enrolment and mean fingerprint (2 d,) of the second run.
-    """
-    try:
-        follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
-        found, notes = (*alterations(report), *differences(report, again, follows)), tuple(_notes(report, again))
-        verdict, largest = again["results"]["verdict"], largest_difference(report, again)
-        return Comparison(found, notes, len(again["traces"]), verdict, largest)
-    except DAMAGED as error:
-        raise unreadable(error) from error
+@unreadable_if_damaged()
+def compared(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> Comparison:
+    """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that."""
+    follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
+    found, notes = (*alterations(report), *differences(report, again, follows)), tuple(_notes(report, again))
+    verdict, largest = again["results"]["verdict"], largest_difference(report, again)
+    return Comparison(found, notes, len(again["traces"]), verdict, largest)
 
 
-def _by_itself(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+def _by_itself(report: Report, again: Report) -> bool:
     """Whether results follow from the report's own log-posteriors: another engine computed them for these traces."""
     scores = log_posteriors_of(report)
     return (
@@ -284,7 +238,7 @@ def _by_itself(report: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
     )
 
 
-def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
+def _alterations(report: Report) -> Iterator[str]:
     rest = {key: value for key, value in report.items() if key != "sha256"}
     if digest(rest) != report["sha256"]:
         yield "The report's own sha256 does not agree: something in it was changed"
@@ -298,8 +252,8 @@ def _alterations(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"The tokens of trace {shown['number']} do not add up to their log-odds"
 
 
-def _wrong_traces(report: Mapping[str, Any]) -> Iterator[str]:
-    """What no audit takes from a file, and no audit leaves out."""
+def _wrong_traces(report: Report) -> Iterator[str]:
+    """Sentences about traces that no audit takes from a file, or that every audit takes."""
     rule, times = report["input"]["selection"], Counter(trace["sha256"] for trace in report["traces"])
     yield from unlike(sorted(rule), ["characters", "keep_duplicates"], "input.selection")
     if not rule["characters"] >= Limits().characters:
@@ -311,7 +265,7 @@ def _wrong_traces(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{excluded:,} traces were left out that repeat none of those that were scored"
 
 
-def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+def _notes(report: Report, again: Report) -> Iterator[str]:
     if same_file(report, again):
         yield "The file is the one of the report, byte for byte."
     else:
@@ -319,17 +273,17 @@ def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]
             "The file is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
             "the report says of its own file (what was left out, and why) is not checked."
         )
-    unasked = sum(entry["reason"] == UNASKED for entry in again["exclusions"])
+    foreign = sum(entry["reason"] == UNASKED for entry in again["exclusions"])
     n, excluded = len(again["traces"]), len(again["exclusions"])
     yield (
-        f"Of the {n + excluded:,} traces of the file {n:,} were scored, {excluded - unasked:,} repeat an earlier one, "
-        f"and {unasked:,} are not in the report; {len(again['input']['problems']):,} places give no trace."
+        f"Of the {n + excluded:,} traces of the file {n:,} were scored, {excluded - foreign:,} repeat an earlier one, "
+        f"and {foreign:,} are not in the report; {len(again['input']['problems']):,} places give no trace."
     )
     if report["results"]["complete"] is False:
         yield f"The report says that somebody stopped it after {len(report['traces']):,} traces."
     if report["method"].get("code_version") != again["method"]["code_version"]:
-        made_by = short(report["method"].get("code_version"), 60)
-        yield f"The report was made by code {made_by}; this is {again['method']['code_version']}."
+        code = short(report["method"].get("code_version"), 60)
+        yield f"The report was made by code {code}; this is {again['method']['code_version']}."
     if not same_engine(report, again):
         there, here = short(report["method"]["engine"], 80), again["method"]["engine"]
         was, now = (one["results"]["log10_ratio_others"] for one in (report, again))
@@ -342,3 +296,178 @@ def _notes(report: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]
     for row in report["results"]["readers"]:
         if row["enrolment_sha256"] not in read:
             yield f"The further reader {short(row['enrolment'], 80)} is not here, and what it found was not checked."
+
+
+def differences(report: Report, again: Report, follows: Report | None = None) -> list[str]:
+    """What a second run of the same traces gives differently: some sentences, and how many more there are.
+
+    follows : from :func:`rederived`, in the place of what follows from the log-posteriors of the second run.
+    """
+    found = list(_selection(report, again)) if same_file(report, again) else []
+    was, there = ([trace["sha256"] for trace in one["traces"]] for one in (report, again))
+    if was != there:
+        found.append(f"The {len(was):,} traces of the report are not the {len(there):,} that were scored now")
+    else:
+        found += _scores(report, again)
+        if not same_engine(report, again):  # with the same one all of the results must be the same
+            for key in STRICT:
+                found += unlike(report["results"][key], again["results"][key], f"results.{key}")
+        now = {**again, **(follows or {})}
+        found += unlike(_body(report, report, again), _body(now, report, again))
+        found += [*_landing(report, now), *_readers(report, again), *_heat_maps(report, again)]
+    more = [f"and {len(found) - SENTENCES:,} more differences"] if len(found) > SENTENCES else []
+    return [*found[:SENTENCES], *more]
+
+
+def largest_difference(report: Report, again: Report) -> float:
+    """Largest difference of a log-posterior between two runs, in nats; infinite where they are not of one shape."""
+    was, now = log_posteriors_of(report), log_posteriors_of(again)
+    return float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
+
+
+def same_file(report: Report, again: Report) -> bool:
+    """Whether both are about one file, byte for byte."""
+    return bool(report["input"]["sha256"] == again["input"]["sha256"])
+
+
+def same_engine(report: Report, again: Report) -> bool:
+    """Whether log-posteriors have to come out bit for bit."""
+    return bool(report["method"]["engine"] == again["method"]["engine"])
+
+
+def exactly(_: str, now: float) -> float:
+    """No number may differ."""
+    return EXACT * max(1.0, abs(now))
+
+
+def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Iterator[str]:
+    """Places at which two values of JSON differ: keys, lengths, types, words, and numbers by more than their slack."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in {**now, **was}:
+            inner = f"{place}.{key}" if place else str(key)
+            if key not in was or key not in now:
+                yield visible(f"{short(inner, 80)} is {'missing' if key in now else 'no part of a report'}")
+            else:
+                yield from unlike(was[key], now[key], inner, slack)
+    elif isinstance(was, list) and isinstance(now, list):
+        if len(was) != len(now):
+            yield visible(f"{place} had {len(was):,} entries and has {len(now):,}")
+        for number, (one, other) in enumerate(zip(was, now, strict=False), start=1):
+            yield from unlike(one, other, f"{place}[{number}]", slack)
+    elif type(was) is not type(now) or not (
+        abs(was - now) <= slack(place.rpartition(".")[2], now) if isinstance(now, float) else was == now
+    ):
+        yield visible(f"{place} was {short(was)} and is {short(now)}")
+
+
+def _selection(report: Report, again: Report) -> Iterator[str]:
+    """Whether the very same file gives these traces, leaves out the others for these reasons, and has these places."""
+    apart = ("name", "problems", "selection")  # a file may be renamed; what was selected is looked at below
+    yield from unlike(_without(report["input"], apart), _without(again["input"], apart), "input")
+    last = max((trace["place"] for trace in report["traces"]), default=0)
+    excluded = [entry for entry in again["exclusions"] if entry["reason"] != UNASKED]
+    for name, was, now in (
+        ("exclusions", report["exclusions"], excluded),
+        ("problems", report["input"]["problems"], again["input"]["problems"]),
+    ):
+        if report["results"]["complete"] is False:
+            # What lies behind the trace at which somebody stopped was not looked at.
+            now = [e for at, e in enumerate(now) if at < len(was) or e["place"] < last]
+        yield from unlike(was, now, name)
+
+
+def _scores(report: Report, again: Report) -> Iterator[str]:
+    was, now = log_posteriors_of(report).astype(np.float64), log_posteriors_of(again).astype(np.float64)
+    sources = again["reference"]["sources"]
+    if was.shape != now.shape:
+        yield f"The log-posteriors are of {was.shape[1]:,} sources and not of {now.shape[1]:,}"
+        return
+    allowed = EXACT if same_engine(report, again) else OTHER_ENGINE
+    total = allowed * math.sqrt(max(len(was), 1))
+    off = np.abs(was - now)
+    if (wrong := ~(off <= allowed)).any():
+        trace, source = np.argwhere(wrong)[0]
+        yield (
+            f"The log-posterior of {sources[source]} for trace {trace + 1:,} differs by {off[trace, source]:.4g} nats, "
+            f"allowed are {allowed:g}"
+        )
+    if (wrong := ~(np.abs((was - now).sum(0)) <= total)).any():
+        source = int(wrong.argmax())
+        yield f"The log-posteriors of {sources[source]} differ by more than {total:.4g} nats in all"
+
+
+def _body(one: Report, report: Report, again: Report) -> dict[str, Any]:
+    """All that follows from log-posteriors, enrolment and file, without what is compared otherwise."""
+    of_file = frozenset() if same_file(report, again) else IN_THE_FILE
+    stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
+    results = {**one["results"], "readers": one["results"]["readers"][:1]}
+    if stopped and results["complete"]:
+        results |= {"complete": False, "next_steps": [REST, *results["next_steps"]]}
+    if one["results"].get("lands") and not same_engine(report, again):
+        results["lands"] = _without(one["results"]["lands"], ("rows",))
+    return {
+        "results": results,
+        **_without(one, APART | {"results"}),
+        "method": _without(one["method"], ("engine", "code_version")),
+        "traces": [_without(trace, of_file) for trace in one["traces"]],
+    }
+
+
+def _without(values: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
+
+
+def _readers(report: Report, again: Report) -> Iterator[str]:
+    """Findings of further readers, whose log-posteriors are not in the report; absent ones are in the notes."""
+    rows = {row["enrolment_sha256"]: row for row in again["results"]["readers"][1:]}
+    ratio, apart = 2 * OTHER_ENGINE * math.sqrt(len(report["traces"])) / LN10, ("engine",)
+    sums = _slack(log10_ratio_others=ratio, low=ratio, high=ratio, probability=0.25, unknown_p=0.1)
+    for row in report["results"]["readers"][1:]:
+        if (other := rows.get(row["enrolment_sha256"])) is not None:
+            slack = exactly if row["engine"] == other["engine"] else sums
+            yield from unlike(_without(row, apart), _without(other, apart), f"reader {short(row['enrolment'])}", slack)
+
+
+def _landing(report: Report, now: Report) -> Iterator[str]:
+    """Where the traces land by another engine: cosines may differ a little, and ranks are those of the cosines."""
+    lands, there = (one["results"].get("lands") for one in (report, now))
+    if not lands or not there or same_engine(report, now):
+        return
+    rows = lands["rows"]
+    fitting = sorted(rows, key=lambda row: -row["cosine"])
+    yield from unlike(rows, [row | {"rank": rank} for rank, row in enumerate(fitting, start=1)], "results.lands.rows")
+    was, due = ({row["source"]: _without(row, ("rank",)) for row in one["rows"]} for one in (lands, there))
+    if len(rows) != len(was):
+        yield "results.lands.rows name a source more than once"
+    yield from unlike(was, due, "results.lands", _slack(cosine=LANDED))
+
+
+def _slack(**known: float) -> Slack:
+    """What may differ by another engine: these numbers by so much, and all others by nothing."""
+    return lambda name, now: known.get(name, exactly(name, now))
+
+
+def _heat_maps(report: Report, again: Report) -> Iterator[str]:
+    """Text and token evidence; another engine may find other traces the weightiest, which are named as unchecked."""
+    if same_engine(report, again):
+        yield from unlike(report["heat_maps"], again["heat_maps"], "heat_maps")
+        return
+    maps = {shown["number"]: shown for shown in again["heat_maps"]}
+    slack = _slack(value=math.inf, log_odds=2 * OTHER_ENGINE, stored=2 * OTHER_ENGINE)  # pieces are compared together
+    for shown in report["heat_maps"]:
+        if (other := maps.get(shown["number"])) is not None:
+            place = f"heat map of trace {other['number']}"
+            yield from list(unlike(shown, other, place, slack)) or _painted(shown, other, place)
+
+
+def _painted(shown: Mapping[str, Any], other: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Whether the pieces of two heat maps have the same colours."""
+    was, now = (np.array([piece["value"] for piece in one["pieces"]], np.float64) for one in (shown, other))
+    for words, far, size in zip(("on the whole", "in a piece"), _sizes(was - now), _sizes(now), strict=True):
+        if not far <= PAINT * size + EXACT:
+            yield f"{place} differs by {far:.4g} nats {words}, allowed are {PAINT * size:.4g}"
+
+
+def _sizes(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Root mean square, and the largest without its sign."""
+    return math.sqrt(np.square(values).sum() / max(len(values), 1)), float(np.abs(values).max(initial=0.0))

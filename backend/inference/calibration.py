@@ -6,8 +6,8 @@ too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)`
 single trace. Half a group counts as gone wrong, so that groups without an error do not make it endless. Traces that
 differ from those of the probe (shortened ones) shift all log-posteriors alike; a bias a source takes that out where it
 helps on folds that did not fit it. Between the budgets of the fit the logarithm of the scale is interpolated in log K;
-beyond the largest one evidence is averaged, because no validated number says that it would be worth more. Likelihood
-ratios stay within the empirical bounds of held-out groups, each with ratios by a fit that has not seen it.
+beyond the largest one evidence is averaged, because nothing was validated there. Likelihood ratios stay within the
+empirical bounds of held-out groups, each with ratios by a fit that has not seen it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Calibration:
         return scale / excess, (1 - share) * self.bias[low] + share * self.bias[high]
 
     def per_trace(self, budget: int) -> tuple[float, Doubles]:
-        """Scale, and the bias (C,) as what it adds to the log-posteriors of every trace before the scale."""
+        """Scale, and the bias (C,) that is added to the log-posteriors of every trace before the scale."""
         scale, bias = self.parameters(budget)
         return scale, bias / (scale * budget)
 
@@ -106,12 +106,11 @@ class Calibration:
         """Smallest and largest log10 likelihood ratio that was validated.
 
         A ratio of r would have to be seen wrong about once in r trials to be checked, so nothing beyond the number of
-        trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim;
-        evidence in favour with each of the other sources, as the ratio's alternative has them: each as likely as the
-        next. Those trials are of the same groups, so the bound holds for a mean false claim and not for the nearest.
-        Within that, the empirical bounds of those trials hold where the fit has them: beyond them the ratios did no
-        better than the prior alone. Between the budgets of the fit the groups of the next larger one count, which are
-        fewer, and the tighter of the empirical bounds on either side.
+        trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim,
+        evidence in favour with each of the other sources; of the same groups, so that the bound holds for a mean false
+        claim and not for the nearest. Beyond the empirical bounds of those trials, where the fit has them, the ratios
+        did no better than the prior alone. Between the budgets of the fit the groups of the next larger one count,
+        which are fewer, and the tighter of the empirical bounds on either side.
 
         among : number of families where the ratio is a family's; the enrolled sources when absent.
         """
@@ -128,7 +127,7 @@ class Calibration:
         return lower, upper
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        """Arrays for :func:`numpy.savez` without pickling."""
         bounds = {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
         return {"budgets": self.budgets, "scale": self.scale, "bias": self.bias, "groups": self.groups, **bounds}
 
@@ -160,6 +159,13 @@ def neighbours(budget: int, budgets: Ints) -> tuple[int, int, float]:
     return low, min(low + 1, len(budgets) - 1), place - low
 
 
+def interpolated(rows: Floating, budget: int, budgets: Ints) -> Doubles:
+    """Rows (B, ..) at any number of traces, interpolated in log K; beyond the budgets those of the nearest one."""
+    low, high, share = neighbours(budget, budgets)
+    out: Doubles = (1 - share) * rows[low].astype(np.float64) + share * rows[high]
+    return out
+
+
 def normalised(logits: Floating) -> Doubles:
     """Logits (G, C) minus their log-sum."""
     wide = np.asarray(logits, dtype=np.float64)
@@ -186,9 +192,8 @@ def held_out_groups(
 def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
     """Share of the likelihood that groups (G, C) lend to having gone wrong, and the second place of each, (G,).
 
-    A group that goes wrong is taken for one like those seen, with the second place as the truth. Without it a factor
-    on groups that are told apart without an error has no optimum. Groupings of further seeds are of the same traces,
-    and add no group.
+    Such a group is like those seen, with the second place as the truth. Without it a factor on groups without an error
+    has no optimum. Groupings of further seeds are of the same traces, and add no group.
     """
     return WRONG / (len(scores) / seeds + WRONG), np.argpartition(scores, -2, axis=1)[:, -2]
 
@@ -223,8 +228,7 @@ def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[fl
     """Factor and bias of every source (C,) under a normal prior of the bias, by L-BFGS on the penalised likelihood.
 
     The likelihood and the arguments are those of :func:`fit_scale`. The prior keeps a few groups from fitting noise.
-    Its standard deviation is not tuned: it is log C, the shift that takes one of C sources from as likely as the next
-    to as likely as all others together.
+    Its standard deviation is not tuned: log C takes one of C sources from as likely as the next to as all others.
     """
     n, classes = scores.shape
     spread = np.log(classes)
@@ -278,10 +282,10 @@ def fit_calibration(
 ) -> Calibration:
     """Fit every budget, and bound its likelihood ratios.
 
-    The bias is one of single traces, the same at every budget: it is fitted where there are many groups of many traces
-    (:func:`bias_budget`), and counts K times in a group of K. No scale is above that of the smallest budget: what
-    traces share makes a further one worth less than the first, and a fit that says otherwise has seen too few groups.
-    The bounds are those of ratios by fits to the other folds; of groups in a single fold, by the fit itself.
+    The bias is one of single traces, fitted where there are many groups of many traces (:func:`bias_budget`), and
+    counts K times in a group of K. No scale is above that of the smallest budget: what traces share makes a further one
+    worth less than the first, and a fit to the contrary has seen too few groups. The bounds are those of ratios by fits
+    to the other folds; of groups in a single fold, by the fit itself.
 
     by_budget : from :func:`held_out_groups`; with_bias : None decides by :func:`bias_helps` on the folds of the groups.
     family : (C,) family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
@@ -290,12 +294,17 @@ def fit_calibration(
     """
     fits = {} if fits is None else fits
     fit = _fit_scales(by_budget, with_bias, fits)
-    calibrated = _cross_fitted(by_budget, with_bias, fits)
+    without = {}
+    for fold in folds_of(by_budget):
+        rest = {k: groups.where(groups.fold != fold) for k, groups in by_budget.items() if (groups.fold != fold).any()}
+        without[fold] = _fit_scales(rest or by_budget, with_bias, fits)
+    calibrated = calibrated_by_fold(by_budget, without)
     pairs = np.array([bounds_of(calibrated[k], by_budget[k], family) for k in sorted(by_budget)])
     return replace(fit, bounds=pairs[:, 0], family_bounds=None if family is None else pairs[:, 1])
 
 
-def _folds_of(by_budget: Mapping[int, Groups]) -> tuple[int, ...]:
+def folds_of(by_budget: Mapping[int, Groups]) -> tuple[int, ...]:
+    """Folds of the groups, ascending."""
     return tuple(np.unique(np.concatenate([groups.fold for groups in by_budget.values()])).astype(int).tolist())
 
 
@@ -305,11 +314,10 @@ def _fit_scales(
     """:func:`fit_calibration` without bounds, where it is not among the fits yet."""
     if not by_budget:
         raise ValueError("by_budget holds no budget")
-    folds = _folds_of(by_budget)
+    folds = folds_of(by_budget)
     if folds in fits:
         return fits[folds]
-    budgets = sorted(by_budget)
-    at = bias_budget(by_budget)
+    budgets, at = sorted(by_budget), bias_budget(by_budget)
     groups = by_budget[at]
     per_trace = np.zeros(groups.scores.shape[1])
     if bias_helps(groups) if with_bias is None else with_bias:
@@ -323,14 +331,10 @@ def _fit_scales(
     return fits[folds]
 
 
-def _cross_fitted(
-    by_budget: Mapping[int, Groups], with_bias: bool | None, fits: dict[tuple[int, ...], Calibration]
-) -> dict[int, Doubles]:
-    """Calibrated log-posteriors of every group, by a fit without its fold."""
+def calibrated_by_fold(by_budget: Mapping[int, Groups], fits: Mapping[int, Calibration]) -> dict[int, Doubles]:
+    """Calibrated log-posteriors of every group, by the fit of its fold."""
     out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
-    for fold in _folds_of(by_budget):
-        rest = {k: groups.where(groups.fold != fold) for k, groups in by_budget.items() if (groups.fold != fold).any()}
-        fit = _fit_scales(rest or by_budget, with_bias, fits)
+    for fold, fit in fits.items():
         for k, groups in by_budget.items():
             of_fold = groups.fold == fold
             out[k][of_fold] = fit.apply(groups.scores[of_fold], k)

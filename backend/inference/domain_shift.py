@@ -1,13 +1,13 @@
 """Are the traces of a kind that was enrolled, by their prompts and by their responses?
 
-A prompt does not depend on who answers it, so that another topic shows here without being taken for another source. The
-novelty of a prompt is its distance from the nearest enrolled prompts in weighted character n-grams; K prompts are as
-new as resampled groups of K held-out enrolled prompts are, or they are of another kind. Half of those groups are of one
-topic each, since an auditor may ask about one thing alone.
+A prompt does not depend on who answers it, so that another topic is not taken for another source here. The novelty of a
+prompt is its distance from the nearest enrolled prompts in weighted character n-grams; K prompts are as new as
+resampled groups of K held-out enrolled prompts are, or they are of another kind. Half of those groups are of one topic
+each, since an auditor may test one topic alone.
 
 The responses of a domain are the cloud of fingerprints of all its sources. K traces of one source are as far from its
 centre as resampled groups of K traces of one enrolled source are, or they are of another kind: other tasks, another
-language, another source altogether. That test cannot tell these apart; it only says where nothing was validated (paper,
+language, another source altogether. That test cannot separate these; it only shows where nothing was validated (paper,
 Stress Tests: another domain costs most of the accuracy).
 
 Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51.
@@ -28,7 +28,7 @@ import py3langid
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from backend.inference.calibration import neighbours
+from backend.inference.calibration import interpolated
 from backend.protocol import BUDGETS as TRACE_BUDGETS
 
 Floating = npt.NDArray[np.floating]
@@ -50,11 +50,12 @@ LEVEL = 0.05  # p values up to it say that prompts are of another kind
 COMMON = 0.02  # share of the enrolled prompts from which on a language counts as enrolled
 PART = "prompts"
 STD_FLOOR = 1e-6
+DTYPES = {"buckets": "uint32", "weights": "float16", "vectors": "int8", "budgets": "intp", "nulls": "float64"}
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the prompts of some traces say about their kind."""
+    """Kind of some traces, by their prompts."""
 
     kind: Kind  # 'unchecked' where the enrolment has no reference of its prompts
     p: float | None = None  # share of groups of enrolled prompts that are at least as new
@@ -88,7 +89,7 @@ class PromptScores:
 
 @dataclass(frozen=True)
 class PromptReference:
-    """Enrolled prompts without their text, and how new groups of further ones are."""
+    """Enrolled prompts without their text, and the novelty of groups of further ones."""
 
     buckets: npt.NDArray[np.uint32]  # (F,) ascending hashes of the n-grams that occur
     weights: npt.NDArray[np.float16]  # (F,) inverse document frequency of each
@@ -107,18 +108,16 @@ class PromptReference:
         return _novelty(_fold(counts, weights), self.vectors.astype(np.float32))
 
     def score(self, prompts: Sequence[str]) -> PromptScores:
-        """What the reference says of every prompt."""
+        """Scores of every prompt; equal ones, which many sources answer, are read once."""
         keys = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
         first, place = np.unique(keys, return_index=True, return_inverse=True)[1:]
-        distinct = [prompts[i] for i in first]  # answers of many sources repeat a prompt
+        distinct = [prompts[i] for i in first]
         languages = languages_of(distinct)
         return PromptScores(self.novelty(distinct)[place], tuple(languages[i] for i in place), keys)
 
     def p_value(self, novelty: float, prompts: int) -> float:
-        """Share of groups at least as new, with the +1 correction; quantiles are interpolated in log K."""
-        low, high, share = neighbours(prompts, self.budgets)
-        null = (1 - share) * self.nulls[low] + share * self.nulls[high]
-        return float((1 + (null >= novelty).sum()) / (1 + len(null)))
+        """Share of groups at least as new."""
+        return _share_above(novelty, prompts, self.budgets, self.nulls)
 
     def judge(self, prompts: PromptScores, level: float = LEVEL) -> Traffic:
         """The kind of traces with these prompts; repeated prompts count once."""
@@ -135,7 +134,7 @@ class PromptReference:
         return Traffic("other topic" if usual in self.languages else "other language", p, n)
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        """Arrays for :func:`numpy.savez` without pickling."""
         return {
             "buckets": self.buckets,
             "weights": self.weights,
@@ -151,15 +150,8 @@ class PromptReference:
         """The inverse of :meth:`to_arrays`."""
         if arrays["vectors"].ndim != 2 or arrays["vectors"].shape[1] != WIDTH:
             raise ValueError("the reference of prompts has the wrong shape")
-        return cls(
-            np.asarray(arrays["buckets"], dtype=np.uint32),
-            np.asarray(arrays["weights"], dtype=np.float16),
-            float(arrays["unseen"]),
-            np.asarray(arrays["vectors"], dtype=np.int8),
-            np.asarray(arrays["budgets"], dtype=np.intp),
-            np.asarray(arrays["nulls"], dtype=np.float64),
-            tuple(map(str, arrays["languages"])),
-        )
+        plain: dict[str, Any] = {name: np.asarray(arrays[name], dtype=kind) for name, kind in DTYPES.items()}
+        return cls(unseen=float(arrays["unseen"]), languages=tuple(map(str, arrays["languages"])), **plain)
 
 
 def fit_prompt_reference(
@@ -296,13 +288,11 @@ class DomainReference:
         return float(np.sqrt((((mean - self.mean) / self.scale) ** 2).mean()))
 
     def p_value(self, mean: Floating, budget: int) -> float:
-        """Share of groups at least as far, with the +1 correction; quantiles are interpolated in log K."""
-        low, high, share = neighbours(budget, self.budgets)
-        null = (1 - share) * self.nulls[low] + share * self.nulls[high]
-        return float((1 + (null >= self.distance(mean)).sum()) / (1 + len(null)))
+        """Share of groups at least as far."""
+        return _share_above(self.distance(mean), budget, self.budgets, self.nulls)
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        """Arrays for :func:`numpy.savez` without pickling."""
         return {"mean": self.mean, "scale": self.scale, "budgets": self.budgets, "nulls": self.nulls}
 
     @classmethod
@@ -310,6 +300,12 @@ class DomainReference:
         """The inverse of :meth:`to_arrays`."""
         mean, scale, nulls = (np.asarray(arrays[name], dtype=np.float64) for name in ("mean", "scale", "nulls"))
         return cls(mean, scale, np.asarray(arrays["budgets"], dtype=np.intp), nulls)
+
+
+def _share_above(value: float, budget: int, budgets: Ints, nulls: Doubles) -> float:
+    """Share of nulls (B, M) at least as large, with the +1 correction; quantiles are interpolated in log K."""
+    null = interpolated(nulls, budget, budgets)
+    return float((1 + (null >= value).sum()) / (1 + len(null)))
 
 
 def fit_domain(

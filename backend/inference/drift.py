@@ -1,4 +1,4 @@
-"""Has an endpoint changed between two windows of traces? The test, its power, and its words (paper, Limitations).
+"""Drift of an endpoint between two windows of traces: the test, its power, and its words (paper, Limitations).
 
 Two-sample permutation tests on fingerprints, which need no enrolled source: the energy distance, or the maximum mean
 discrepancy with a Gaussian kernel. All permutations share one matrix of distances, so that a test is one matrix
@@ -60,8 +60,8 @@ def drift_test(
 ) -> DriftTest:
     """Test whether two windows of traces come from the same distribution.
 
-    before, after : (n, D) and (m, D) fingerprints, standardised so that coordinates are comparable (or log-posteriors).
-        Prompts of both windows must be alike: the test cannot tell another model from other questions.
+    before, after : (n, D) and (m, D) standardised fingerprints, or log-posteriors. Prompts of both windows must be
+        alike: the test cannot distinguish another model from other questions.
     method : the kernel width of MMD is the median distance of the pooled traces.
     paired : row i of both windows answers the same prompt.
     Raises ValueError if a window has fewer than two traces, or paired windows differ in length.
@@ -90,7 +90,7 @@ def drift_test(
 def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
     """Signs (m, n), -1 where the answers to a prompt change windows: all but the observed ones where they are few.
 
-    Swapping all other prompts instead gives the same distance, so the first one of n stays where every swap is tried.
+    Swapping all other prompts gives the same distance, so the first one stays where every swap is tried.
     """
     if 2 ** (n - 1) > permutations:
         stays = rng.integers(0, 2, size=(permutations, n))
@@ -100,10 +100,7 @@ def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
 
 
 def similarities(rows: Doubles, method: Method) -> Doubles:
-    """Matrix (N, N) whose quadratic form in the weights 1/n and -1/m is the statistic.
-
-    Minus the Euclidean distance for 'energy', a Gaussian kernel for 'mmd'.
-    """
+    """Matrix (N, N) whose quadratic form in 1/n and -1/m is the statistic: minus a distance, or a Gaussian kernel."""
     squares = (rows**2).sum(1)
     distances = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0.0)
     np.fill_diagonal(distances, 0.0)
@@ -214,5 +211,5 @@ def so_far(read: Sequence[tuple[int, int]]) -> str:
 
 
 def named(window: Mapping[str, Any]) -> str:
-    """What a window is called: its file, and which half of it."""
+    """Name of a window: its file, and which half of it."""
     return f"{window['name']}, {window['part']}" if window["part"] else str(window["name"])

@@ -1,12 +1,11 @@
-"""Likelihood ratios: what they are, how far they can be believed, what they cost when they mislead (paper, Stage 2).
+"""Likelihood ratios, their bounds and their cost (paper, Stage 2).
 
 With ``S_c = sum_k log q(c | u_k) - (K - 1) log pi_c`` (:mod:`backend.evidence`) the log-likelihood of the traces under
 source ``c`` is ``S_c - log pi_c`` up to a constant that all sources share. A ratio compares two propositions: the
 traces come from one named source, or from another enrolled one (each as likely as the next), or the same for a family.
-It asks for no prior; a posterior is this plus the log of a prior that somebody states. Traces are taken as independent
-given the source, so ratios of many traces are too sure of themselves until they are calibrated. The
-log-likelihood-ratio cost (Cllr) is the mean price in bits of ratios that point the wrong way: 0 is perfect, 1 is what
-a reader earns that says nothing.
+It needs no prior; a posterior is this plus the log of a stated prior. Traces are taken as independent given the source,
+so ratios of many traces are too sure of themselves until they are calibrated. The log-likelihood-ratio cost (Cllr) is
+the mean price in bits of misleading ratios: 0 is perfect, 1 is that of ratios that say nothing.
 
 N. Brümmer and J. du Preez (2006). Application-independent evaluation of speaker detection. Computer Speech and Language
 20, 230-275.
@@ -36,7 +35,7 @@ ORDERS = 200
 DRAWS = 1_000  # resamples of the traces behind an interval
 SEED = 42
 POINTS = 60  # budgets at which the spread over orders is taken
-WORK = 200_000_000  # numbers that are added up for the spread or an interval; fewer draws are made beyond it
+WORK = 200_000_000  # numbers that are added up for the spread or an interval; beyond it there are fewer draws
 FAMILY_SHARE = 0.95
 
 
@@ -50,10 +49,7 @@ def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
 
 
 def family_log_ratios(log_posteriors: Doubles, family: Ints) -> Doubles:
-    """Each family against all other ones, (G, F) nats, where family (C,) numbers them 0 .. F - 1.
-
-    ``log mean over c in f of p(traces | c) - log mean over c not in f of p(traces | c)``
-    """
+    """Each family against all others, (G, F) nats: log mean likelihood inside minus outside; family (C,) 0 .. F - 1."""
     members = np.bincount(family)
     if len(members) < 2:
         raise ValueError("a likelihood ratio needs at least two families")
@@ -80,12 +76,11 @@ def claim_trials(log_ratios: Doubles, truth: Ints) -> tuple[Doubles, Doubles]:
 def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[float, float]:
     """Empirical lower and upper bound (ELUB) of log10 ratios.
 
-    Somebody who accepts a claim whose ratio is above a threshold t loses 1 by refusing a true claim and t by accepting
-    a false one, where the prior odds are 1 / t. The bounds enclose the thresholds at which deciding by the ratios costs
-    no more than deciding by the prior alone. One misleading trial more than was seen is assumed on either side.
+    Accepting claims whose ratio is above a threshold t costs 1 for a refused true claim and t for an accepted false
+    one, where the prior odds are 1 / t. The bounds enclose the thresholds at which deciding by the ratios costs no more
+    than deciding by the prior alone. One misleading trial more than was seen is assumed on either side.
 
-    true, false : (n,), (m,) log10 ratios of true and of false claims.
-    repeats : how often the same traces were tried: n / repeats and m / repeats trials are counted.
+    true, false : (n,), (m,) log10 ratios of claims; n / repeats and m / repeats trials are counted.
     Returns a lower bound, at most 0, and an upper bound, at least 0; multiples of :data:`BOUND_STEP`.
     """
     if not (len(true) and len(false)):
@@ -113,13 +108,11 @@ def _above(values: Doubles, thresholds: Doubles) -> Ints:
 
 
 def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
-    """A group of sources against all others, where a prior says how the members of either side weigh.
+    """A group of sources against all others, whose members weigh by their prior, (...).
 
     log_likelihoods : (..., C) up to a constant a row; a log-posterior under the uniform prior is one.
     inside : (C,) the sources of the proposition; some, not all.
-    log_prior : (C,) only its shares within either side count: what it says of the proposition itself cancels, so that
-        posterior odds are prior odds times this ratio.
-    Returns (...).
+    log_prior : (C,) only its shares within either side count, so that posterior odds are prior odds times this ratio.
     """
     sides = []
     for some in (inside, ~inside):
@@ -129,27 +122,18 @@ def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], l
 
 
 def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
-    """Log-likelihood-ratio cost, in bits.
-
-    target : log ratios (nats) of trials where the first proposition is true.
-    other : log ratios of trials where the second one is.
-    """
+    """Log-likelihood-ratio cost in bits, of log ratios (nats) where the first or the other proposition is true."""
     return float((np.logaddexp(0, -target).mean() + np.logaddexp(0, other).mean()) / (2 * LN2))
 
 
 @dataclass(frozen=True)
 class PooledRatios:
-    """The best ratios that keep the order of the stated ones: pool adjacent violators (PAV).
-
-    log_ratio : (B,) natural logarithm of the ratio that the trials of the block show; infinite where it holds trials of
-        one kind.
-    true, false : (B,) trials of true and of false claims.
-    """
+    """The best ratios in the order of the stated ones: pool adjacent violators (PAV)."""
 
     start: Doubles  # (B,) smallest ratio of each block, ascending
-    log_ratio: Doubles
-    true: Doubles
-    false: Doubles
+    log_ratio: Doubles  # (B,) nats, of the trials in the block; infinite where it holds trials of one kind
+    true: Doubles  # (B,) trials of true claims
+    false: Doubles  # (B,) trials of false claims
 
     def cost(self) -> float:
         """Log-likelihood-ratio cost of these ratios, in bits: Cllr_min of the stated ones."""
@@ -169,9 +153,7 @@ def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
     """Isotonic regression of the kind of a trial on its ratio, both kinds weighing the same.
 
     False claims between two neighbouring ratios of true ones always fall into one block, so they are counted together
-    before anything is pooled: many more of them cost little.
-
-    true, false : (n,) log ratios of true and of false claims, of any base; at least one of each.
+    before anything is pooled: many more of them cost little. At least one log ratio, of any base, of each kind.
     """
     points, ties = np.unique(true, return_counts=True)
     # Place 2 i is the gap below the i-th ratio of true claims, place 2 i + 1 that ratio itself.
@@ -196,9 +178,7 @@ def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
 
 def cllr_claim(log_posteriors: Doubles, truth: Ints) -> float:
     """Cllr of 'this named source' against 'another enrolled one', over every group and every source as the claim."""
-    ratios = log_likelihood_ratios(log_posteriors)
-    own = truth[:, None] == np.arange(ratios.shape[1])
-    return cllr(ratios[own], ratios[~own])
+    return cllr(*claim_trials(log_likelihood_ratios(log_posteriors), truth))
 
 
 def cllr_pairwise(log_posteriors: Doubles, truth: Ints) -> float:
@@ -240,10 +220,7 @@ def log10_ratios(likelihoods: Doubles, source: int) -> Doubles:
 
 
 def log10_against_others(likelihoods: Doubles, source: int, log_stated: Doubles) -> Doubles:
-    """log10 likelihood ratio of a source against 'another enrolled source', (...).
-
-    The alternative is a mixture: every other source by its share in the stated prior among them.
-    """
+    """log10 ratio of a source against the mixture of all others by their stated prior, (...)."""
     return weighed_log_ratio(likelihoods, np.arange(likelihoods.shape[-1]) == source, log_stated) / LN10
 
 
@@ -277,10 +254,9 @@ def order_spread(
     calibrate: Callable[[Doubles, int, Doubles], Doubles] | None = None,
     bounds: Callable[[int], tuple[float, float]] | None = None,
 ) -> OrderSpread:
-    """How much the evidence depends on the order in which the traces came.
+    """Spread of :func:`log10_against_others` over random orders of the traces.
 
-    The ratio is that of :func:`log10_against_others`; with all traces it is the same in every order. ``calibrate`` and
-    ``bounds`` are those of the answer, so that the curve is its own; a plain sum without them.
+    With ``calibrate`` and ``bounds`` of the answer the curve ends at the answer; without them it is a plain sum.
     """
     n, classes = log_posteriors.shape
     orders = max(min(orders, 20), min(orders, WORK // (n * classes)))
@@ -290,7 +266,7 @@ def order_spread(
     sums = np.empty((orders, len(budgets), classes))
     for order in range(orders):
         shuffled = steps[rng.permutation(n)]
-        # Sums between one budget and the next, so that no cumulative sum over all traces is kept.
+        # Sums between one budget and the next need no cumulative sum over all traces in memory.
         np.add.reduceat(shuffled, np.concatenate([[0], budgets[:-1]]), axis=0).cumsum(0, out=sums[order])
     if calibrate is not None:
         for place, budget in enumerate(map(int, budgets)):
@@ -305,11 +281,11 @@ def order_spread(
 
 @dataclass(frozen=True)
 class Contributions:
-    """What every trace adds, and what would be left without it."""
+    """Contribution of every trace, and the ratio without it."""
 
     log10_ratio: Doubles  # (n,) what the trace adds to the log10 likelihood ratio of the source against the rival
-    without: Doubles  # (n,) log10 ratio of the source against the best other one when the trace is left out
-    leader_without: npt.NDArray[np.intp]  # (n,) leading source when the trace is left out
+    without: Doubles  # (n,) log10 ratio of the source against the best other one without the trace
+    leader_without: npt.NDArray[np.intp]  # (n,) leading source without the trace
     source: int
     rival: int
 
@@ -340,10 +316,7 @@ class Interval:
 
 
 def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
-    """Log-likelihoods (draws, C) of as many traces as there are, drawn from them with replacement.
-
-    Fewer draws are made where there are very many traces, but never fewer than 100.
-    """
+    """Log-likelihoods (draws, C) of n traces drawn with replacement; of very many traces fewer draws, 100 at least."""
     n, classes = log_posteriors.shape
     draws = max(min(draws, 100), min(draws, WORK // (n * classes)))
     steps = log_posteriors.astype(np.float64) - log_prior
@@ -356,19 +329,15 @@ def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, se
 
 @dataclass(frozen=True)
 class FamilyAnswer:
-    """The answer a family at a time.
-
-    siblings : sources of the leading family that hold 95 % of its probability, when the family is clear and no single
-        source of it is; else empty.
-    """
+    """Probabilities by family."""
 
     families: tuple[str, ...]  # most probable first
     probabilities: tuple[float, ...]
-    siblings: tuple[str, ...]
+    siblings: tuple[str, ...]  # with 95 % of the leading family's share where it is clear and no source of it is
 
 
 def family_answer(log_posterior: Doubles, sources: Sequence[str], families: Sequence[str]) -> FamilyAnswer:
-    """Sum probabilities (C,) within families, and say which siblings cannot be told apart."""
+    """Sum probabilities (C,) within families, and list siblings that cannot be distinguished."""
     share = np.exp(log_posterior)
     names = sorted(set(families))
     member = np.array([names.index(family) for family in families])

@@ -1,8 +1,8 @@
-"""Stop as soon as the evidence suffices, with a stated error rate (paper, Limitations: K is fixed beforehand there).
+"""Sequential stop with a stated error rate (paper, Limitations: K is fixed beforehand there).
 
 Looking after every trace gives an error more chances to happen, and traces of one source depend on each other, so
 neither the posterior at the moment of stopping nor Wald's bound on the plain sum of evidence keeps its promise. The
-calibrated evidence repairs the dependence on average over a budget; what the repeated looks add is controlled
+calibrated evidence repairs the dependence on average over a budget; the effect of repeated looks is controlled
 directly: the threshold is the most lenient one whose realised error on sessions of held-out prompts is below the stated
 level with 95 % confidence, for it and every stricter threshold.
 """
@@ -91,7 +91,7 @@ class StopRule:
     traces: int | None = field(default=None, kw_only=True)  # length of those sessions; None in files of before
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        """Arrays for :func:`numpy.savez` without pickling."""
         return stop_arrays([self])
 
     @classmethod

@@ -1,16 +1,15 @@
-"""Do the traces fit any enrolled source at all? A conformal p value for "none of them" on K traces at once.
+"""Conformal p value of "no enrolled source made these K traces".
 
 The paper's reader names the best of the enrolled sources even when the true one is not among them (Limitations). Here
-every enrolled source is asked whether its own held-out traces look as odd as the ones in question, K at a time; "an
-enrolled source made them" is rejected only where all of them say no, by the largest of their p values.
+each enrolled source has a p value of its own held-out traces, K at a time, and "an enrolled source made them" is
+rejected by the largest of these. A p value counts resampled groups of the few blocks of prompts that were held out.
+Where K is small next to a block that hardly shows. Where K comes near it the groups of a block are nearly alike, and
+the p value promises no more than the validation measured (``false_rejection``).
 
-A p value counts resampled groups, and these are of the few blocks of prompts that were held out: a handful of draws of
-what a block's prompts have in common. Where K is small next to a block that hardly shows. Where K comes near it the
-groups of a block are nearly alike, and the p value promises no more than the validation measured (``false_rejection``).
 The statistic is the accumulated log-posterior of the source itself (max-logit), or the relative Mahalanobis distance of
-the accumulated log-posterior profile or of the mean fingerprint. The validation leaves whole families and single
-siblings out in turn: taking their columns out of saved log-posteriors is cheap, but the probe was shaped by them; a
-probe refitted without them is what an auditor has. Both are measured and named apart.
+the accumulated log-posterior profile or of the mean fingerprint. The validation excludes whole families and single
+siblings in turn: removing their columns from saved log-posteriors is cheap, but the probe was shaped by them; a probe
+refitted without them is what an auditor has. Both are measured, under their own names.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import pandas as pd
 from scipy.linalg import eigh
 from scipy.stats import rankdata
 
-from backend.inference.calibration import neighbours
+from backend.inference.calibration import interpolated
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups
 
 Statistic = Literal["max-logit", "relative-mahalanobis"]
@@ -43,7 +42,7 @@ RIDGES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # of the identity, added 
 
 @dataclass(frozen=True)
 class Discriminant:
-    """Where the relative Mahalanobis distance lives: with the total covariance as background it is zero elsewhere."""
+    """Coordinates of the relative Mahalanobis distance, which is zero outside them."""
 
     mean: Doubles  # (D,) mean of the source means
     transform: Doubles  # (D, q) to coordinates with unit within-source covariance, q = min(D, C - 1)
@@ -55,11 +54,10 @@ class Discriminant:
         return (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
 
     def score(self, means: Doubles, budget: int) -> Doubles:
-        """How well means (G, q) of K projected traces fit every source, (G, C); larger fits better.
+        """Fit of means (G, q) of K projected traces to every source, (G, C); larger is better.
 
-        Minus the squared distance to the source plus that to the background. A mean of K traces has within-source
-        variance 1/K, so in its units the background has the variance 1 + K times the between-source one; K = 1 is the
-        relative Mahalanobis distance of single traces.
+        Minus the squared distance to the source plus that to the background, whose variance is 1 + K times the
+        between-source one in units of a mean of K traces; K = 1 is the relative Mahalanobis distance of single traces.
         """
         squares = (means**2).sum(1)[:, None] - 2 * means @ self.centres.T + (self.centres**2).sum(1)
         background = (means**2 / (1 + budget * self.between)).sum(1)
@@ -84,9 +82,8 @@ def _within(features: Floating, labels: Ints, classes: int) -> tuple[Doubles, Do
 def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequence[float] = RIDGES) -> float:
     """The ridge under which a block of prompts is most likely, given the spread of the other blocks.
 
-    No unknown source takes part, and no row that the reference will be tested on: the likelihood is that of normal
-    residuals (features (n, D), labels and blocks (n,)) around the source means of the other blocks, with their ridged
-    correlation. Of equals the smaller ridge.
+    The likelihood is that of normal residuals (features (n, D), labels and blocks (n,)) around the source means of the
+    other blocks, with their ridged correlation. Of equals the smaller ridge.
     """
     classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
     cost = np.zeros(len(tried))
@@ -94,8 +91,8 @@ def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequenc
         inside = blocks == block
         means, std, correlation = _within(features[~inside], labels[~inside], classes)
         values, vectors = np.linalg.eigh(correlation)
-        held = np.asarray((features[inside] - means[labels[inside]]) / std, dtype=np.float32)
-        spread = np.square(held @ vectors.astype(np.float32)).mean(0, dtype=np.float64)
+        residuals = np.asarray((features[inside] - means[labels[inside]]) / std, dtype=np.float32)
+        spread = np.square(residuals @ vectors.astype(np.float32)).mean(0, dtype=np.float64)
         # The ridged matrix is divided by its diagonal, so that a large ridge does not pass for a large spread.
         ridged = (np.maximum(values, 0.0) + tried) / (1.0 + tried)
         cost += inside.sum() * (np.log(ridged) + spread / ridged).sum(1)
@@ -116,7 +113,7 @@ def fit_discriminant(features: Floating, labels: Ints, classes: int, ridge: floa
 
 @dataclass(frozen=True)
 class UnknownReference:
-    """What accumulated scores of every enrolled source look like when it is the true one."""
+    """Accumulated scores of every enrolled source when it is the true one."""
 
     budgets: Ints  # (B,)
     nulls: npt.NDArray[np.float32]  # (B, C, M) ascending scores of M resampled groups of each source
@@ -126,13 +123,7 @@ class UnknownReference:
 
     def null(self, budget: int) -> Doubles:
         """Ascending null scores (C, M) at any number of traces; beyond the largest budget its own."""
-        return self._between(self.nulls, budget)
-
-    def _between(self, rows: npt.NDArray[np.float32], budget: int) -> Doubles:
-        """Rows (B, ..) at any number of traces, interpolated in log K."""
-        low, high, share = neighbours(budget, self.budgets)
-        out: Doubles = (1 - share) * rows[low].astype(np.float64) + share * rows[high]
-        return out
+        return interpolated(self.nulls, budget, self.budgets)
 
     def p_values(self, means: Floating, budget: int) -> Doubles:
         """Conformal p value of every source (G, C), of means (G, D) of the features of K traces."""
@@ -140,7 +131,7 @@ class UnknownReference:
         if self.discriminant is not None:
             scores = self.discriminant.score(self.discriminant.project(means), min(budget, int(self.budgets[-1])))
         null = self.null(budget)
-        # Scores are kept as float32, so a tie with one's own value must not be lost to rounding.
+        # Scores are stored as float32, so a tie with one's own value must not be lost to rounding.
         slack = 1e-6 * np.maximum(np.abs(scores), 1.0)
         below = [np.searchsorted(null[c], scores[:, c] + slack[:, c], side="right") for c in range(len(null))]
         out: Doubles = (1.0 + np.stack(below, axis=1)) / (1 + null.shape[1])
@@ -150,16 +141,16 @@ class UnknownReference:
         """p value (G,) of "the traces come from one of the enrolled sources".
 
         The largest over the sources is too large where many of them are alike, and too small where prompts share more
-        than resampled groups show. What enrolled groups of held-out prompts really have is counted, where it is known.
+        than resampled groups show. Where known, the values of enrolled groups of held-out prompts are counted instead.
         """
         largest: Doubles = self.p_values(means, budget).max(1)
         if self.realised is None:
             return largest
-        seen = self._between(self.realised, budget)
+        seen = interpolated(self.realised, budget, self.budgets)
         return (1 + np.searchsorted(seen, largest * (1 + 1e-6), side="right")) / (1 + len(seen))
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Arrays that :func:`numpy.savez` keeps without pickling."""
+        """Arrays for :func:`numpy.savez` without pickling."""
         arrays: dict[str, npt.NDArray[np.generic]] = {"budgets": self.budgets, "nulls": self.nulls}
         if self.discriminant is not None:
             arrays |= {name: getattr(self.discriminant, name) for name in DISCRIMINANT}
@@ -187,15 +178,15 @@ def fit_unknown(
 ) -> UnknownReference:
     """Resample groups of every source's held-out traces, block of prompts by block.
 
-    All sources answer the same prompts, so a few hundred prompts are few even beside tens of thousands of traces:
+    All sources answer the same prompts, so a few hundred prompts are few even with tens of thousands of traces:
     distances measured on the prompts that fitted them are far too short. A block is therefore scored by means and
     covariances of the other blocks. Groups are means of K traces of one block, drawn with replacement, their deviation
     from the block's mean shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the
     size of a block is judged too mildly rather than from a handful of values).
 
     features : (n, D) log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
-    labels : (n,) source numbers 0 .. C - 1; every source occurs in every block.
-    blocks : (n,) block of prompts of every trace (its fold), at least two.
+    labels, blocks : (n,) source number 0 .. C - 1 and block of prompts (fold); every source is in every block, of two
+        at least.
     draws : resampled groups a source and budget, M (rounded down to as many for every block).
     """
     classes, present = int(labels.max()) + 1, np.unique(blocks)
@@ -252,9 +243,9 @@ def group_means(features: Floating, groups: Ints) -> Doubles:
     return out
 
 
-def without_columns(log_posteriors: Floating, kept: Ints) -> Doubles:
-    """Log-posteriors over some of the sources, renormalised; the others have shaped their probe all the same."""
-    part = np.asarray(log_posteriors[:, kept], dtype=np.float64)
+def without_columns(log_posteriors: Floating, enrolled: Ints) -> Doubles:
+    """Log-posteriors over some of the sources, renormalised; the others have shaped the probe all the same."""
+    part = np.asarray(log_posteriors[:, enrolled], dtype=np.float64)
     return part - np.logaddexp.reduce(part, axis=1, keepdims=True)
 
 
@@ -267,7 +258,7 @@ def auroc(known: Floating, unknown: Floating) -> float:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Features of traces as a reader has them that never enrolled some of the sources."""
+    """Features of traces by a reader that did not enrol some of the sources."""
 
     features: Floating  # (n, D)
     source: Ints  # (n,) number of the source of every row, enrolled or not
@@ -283,12 +274,10 @@ def unknown_p_values(
     tested: Sequence[int] | None = None,
     seed: int = GROUPING_SEEDS[0],
 ) -> dict[int, tuple[Doubles, Ints]]:
-    """p values of held-out groups of enrolled and unknown sources.
+    """p values and sources, each (G,), of held-out groups of enrolled and unknown sources, by budget.
 
     prompt_folds : (P,) the reference is fitted on all folds that occur in ``excluded`` but the tested one; where that
-        is a single fold, every second of its prompts is a block.
-    tested : folds to test; all when absent; seed : grouping seed.
-    Returns dict of int to (p_none, source): both of shape (G,), for every budget.
+        is a single fold, every second of its prompts is a block. tested : folds to test; all when absent.
     """
     column = np.full(int(excluded.source.max()) + 1, -1, dtype=np.intp)
     column[excluded.enrolled] = np.arange(len(excluded.enrolled))
@@ -320,11 +309,10 @@ def unknown_frame(
     tested: Sequence[int] | None = None,
     level: float = UNKNOWN_LEVEL,
 ) -> pd.DataFrame:
-    """AUROC and error rates of "none of the enrolled" when sources are left out.
+    """AUROC and error rates of "none of the enrolled" when sources are excluded.
 
-    runs : one for each family (or set of siblings) left out; prompt_folds : (P,).
-    scenario : who was left out: 'family' or 'sibling'; tested : folds to test; all when absent.
-    level : p values up to it count as unknown.
+    runs : one for each excluded family (or set of siblings), which ``scenario`` names: 'family' or 'sibling'.
+    tested : folds to test; all when absent. level : p values up to it count as unknown.
     Returns columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance``
         (share of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the
         level put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means

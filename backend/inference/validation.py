@@ -1,8 +1,8 @@
-"""What calibration, verdict and stop are worth: each is fitted on some prompt folds and measured on the others.
+"""Realised errors of calibration, verdict and stop, each fitted on some prompt folds and measured on the others.
 
-All frames of the validation share their columns (k, metric, value, std, n, and where they need them scenario,
-statistic, rule, level and space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n``
-counts the groups, sessions or pairs behind the number.
+All frames share their columns (k, metric, value, std, n, and where they need them scenario, statistic, rule, level and
+space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n`` counts the groups, sessions
+or pairs behind the number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.inference.calibration import Calibration, Groups, fit_calibration, held_out_groups, normalised
+from backend.inference.calibration import (
+    Calibration,
+    Groups,
+    calibrated_by_fold,
+    fit_calibration,
+    folds_of,
+    held_out_groups,
+    normalised,
+)
 from backend.inference.likelihood_ratios import (
     LN10,
     PooledRatios,
@@ -71,14 +79,13 @@ def fold_calibrations(
 ) -> dict[int, Calibration]:
     """For every fold the calibration that saw none of its groups; ``family`` (C,) bounds ratios of families too.
 
-    The probes behind the groups of the other folds did see the prompts of the tested one; what is fitted here has a
-    number a budget (and one a source) and sees only scores of prompts that it is not tested on.
+    Probes of the other folds did see the prompts of the tested one; what is fitted here has a number a budget (and one
+    a source) and sees only scores of prompts that it is not tested on.
     """
-    folds = np.unique(np.concatenate([groups.fold for groups in by_budget.values()]))
     fits: dict[tuple[int, ...], Calibration] = {}
     return {
-        int(fold): fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias, family, fits)
-        for fold in folds
+        fold: fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias, family, fits)
+        for fold in folds_of(by_budget)
     }
 
 
@@ -87,12 +94,7 @@ def cross_calibrated(
 ) -> tuple[dict[int, Doubles], list[Calibration]]:
     """Calibrated log-posteriors of groups, each by the calibration without its fold, and those calibrations."""
     fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
-    out = {k: np.empty_like(groups.scores) for k, groups in by_budget.items()}
-    for fold, calibration in fitted.items():
-        for k, groups in by_budget.items():
-            test = groups.fold == fold
-            out[k][test] = calibration.apply(groups.scores[test], k)
-    return out, list(fitted.values())
+    return calibrated_by_fold(by_budget, fitted), list(fitted.values())
 
 
 def calibration_error_floor(log_posteriors: Doubles, seed: int, draws: int = FLOOR_DRAWS) -> float:
@@ -115,17 +117,15 @@ def calibration_frame(
     fitted: Mapping[int, Calibration] | None = None,
     family: Ints | None = None,
 ) -> pd.DataFrame:
-    """Calibration error and costs before and after, cross-fitted over prompt folds, and what the verdict makes of it.
+    """Calibration error and costs before and after, cross-fitted over prompt folds, and verdicts by them.
 
     log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt; prompt_folds : (P,).
-    fitted : from :func:`fold_calibrations` on these groups.
-    family : (C,) family number of every source; without it nothing is said of verdicts.
+    fitted : from :func:`fold_calibrations` on these groups; family : (C,) without it there are no verdicts.
     Returns columns k, metric, value, std, n, level. Metrics are those of :data:`MEASURES` with ``_before`` (the plain
-        sum of evidence) and ``_after``, further ``cllr_min`` and ``cllr_cal`` (what the order of the calibrated ratios
-        costs, and what their sizes add to it), ``ece_floor``, ``scale`` and ``bias`` (share of folds that use one),
-        ``log10_lower`` and ``log10_upper`` (what ratios of sources are held within), :data:`CURVES` of the first
-        grouping (std NaN), and with families :func:`verdict_rates`, of the first grouping as well, for budgets that the
-        verdict's rule decides at.
+        sum of evidence) and ``_after``; ``cllr_min`` and ``cllr_cal`` (the cost of the order of the calibrated ratios,
+        and that of their sizes); ``ece_floor``; ``scale`` and ``bias`` (share of folds that use one); ``log10_lower``
+        and ``log10_upper`` (bounds of ratios of sources); :data:`CURVES` of the first grouping (std NaN), and with
+        families :func:`verdict_rates` of it, for budgets that the verdict's rule decides at.
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
@@ -175,9 +175,8 @@ def calibration_frame(
 
 
 def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
-    """Points of the Tippett and PAV plots of likelihood ratios.
+    """Points of the Tippett and PAV plots of log ratios (n,), in nats, of true and of false claims.
 
-    true, false : (n,) log ratios (nats) of true and of false claims; pooled : of these ratios.
     Returns metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
         log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
         (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
@@ -226,18 +225,17 @@ def stop_frame(
     with_bias: bool | None = False,
     calibrations: Mapping[int, Calibration] | None = None,
 ) -> pd.DataFrame:
-    """Realised error and length of sessions that stop by three rules; fitted on four folds, run on the fifth.
+    """Realised error and length of sessions that stop by three rules; fitted on the other folds, run on each.
 
     log_posteriors : (C * P, C); prompt_folds : (P,); orders : random orders of the traces of every source and fold.
-    with_bias : of the calibrations that are fitted here; the rules that are served must be fitted with the same choice.
     Returns columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std
         (over folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain
         sum), ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
         ``stop_error`` and ``stop_traces_decided`` (among the sessions that stop), ``stop_share`` and ``stop_traces``
         (among all, those that never stop at their full length). For a claim, by the controlled rule:
         ``claim_false_support`` (the nearest enrolled source as the claim), ``claim_false_support_any`` (any other
-        source), ``claim_false_against``, ``claim_support`` and ``claim_traces`` (true claims). What no session could
-        have done, because none stops or the threshold is infinite in every fold, has no row.
+        source), ``claim_false_against``, ``claim_support`` and ``claim_traces`` (true claims). A metric of which there
+        is no session, because none stops or the threshold is infinite in every fold, has no row.
     """
     classes = log_posteriors.shape[1]
     labels = np.repeat(np.arange(classes), len(prompt_folds))
@@ -260,11 +258,8 @@ def stop_frame(
         plain = running_ratios(log_posteriors, test.rows, None)
         for rule in rules:
             wald = StopRule(rule.level, *[float(np.log((1 - rule.level) / rule.level))] * 3)
-            for name, paths, one in (
-                ("plain", plain, wald),
-                ("calibrated", ratios, wald),
-                ("controlled", ratios, rule),
-            ):
+            named = (("plain", plain, wald), ("calibrated", ratios, wald), ("controlled", ratios, rule))
+            for name, paths, one in named:
                 for metric, counted in _named(paths, test, one).items():
                     found.setdefault((metric, name, rule.level), []).append(counted)
             for metric, counted in _claimed(ratios, test, nearest, rule).items():
@@ -328,23 +323,20 @@ def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
 def verdict_rates(
     log_posteriors: Doubles, truth: Ints, k: int, family: Ints, nearest: Ints, limits: Doubles, family_limits: Doubles
 ) -> dict[str, float]:
-    """Shares of groups by what the rule answers.
+    """Shares of groups by the answer of the rule, as :data:`METRICS`.
 
-    The rule is asked with the true source as the claim, with the other source that its traces are most likely to be
-    taken for, and without a claim. The test for unknown sources and the shift flags are left out: they can only turn an
-    answer into UNKNOWN or INCONCLUSIVE.
+    The claim is the true source, the other source that its traces are most likely to be taken for, or none. The test
+    for unknown sources and the shift flags are ignored: they can only turn an answer into UNKNOWN or INCONCLUSIVE. A
+    claim is supported or refuted as that very source, or as its ``family`` alone; the nearest source's family counts
+    where it is another than the true one. Without a claim the leading source is ``named``, or its ``family``.
 
     log_posteriors : (n, C) calibrated, of groups that the calibration has not seen; truth : (n,); k : traces a group.
     family : (C,); nearest : (C,) of every source the other one that is claimed in its place.
-    limits, family_limits : (n, 2) what ratios of sources and of families are held within.
-    Returns :data:`METRICS`. A claim is supported or refuted as that very source, or as its ``family`` alone; the
-        nearest source's family counts where it is another than the true one, since a sibling's is what a true claim
-        asks for. Without a claim the leading source is ``named``, or its ``family`` where siblings cannot be told
-        apart.
+    limits, family_limits : (n, 2) bounds of ratios of sources and of families.
     """
     tally = dict.fromkeys(METRICS, 0)
-    held = np.stack([limits, family_limits], axis=1).tolist()
-    for scores, source, within in zip(log_posteriors, truth.tolist(), held, strict=True):
+    bounds = np.stack([limits, family_limits], axis=1).tolist()
+    for scores, source, within in zip(log_posteriors, truth.tolist(), bounds, strict=True):
         for claim, name in ((source, "true_claim"), (int(nearest[source]), "nearest_claim")):
             answer, _ = _answer(scores, family, k, claim, within)
             answered = "supported" if answer.outcome == "SUPPORTS" else "refuted"

@@ -1,4 +1,4 @@
-"""The verdict: one documented rule, one verbal scale, and what may be said with it; never "proved".
+"""The verdict: one documented rule, one verbal scale, and the statements that go with it; never "proved".
 
 The rule, in order; the first that applies decides:
 
@@ -11,7 +11,7 @@ The rule, in order; the first that applies decides:
 6. there is no calibration: INCONCLUSIVE;
 7. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` and a share of at least
    :attr:`Rule.share` among all enrolled sources, each as likely as the next, SUPPORTS; ratio <= minus that AGAINST;
-8. the same for the family of the claimed source: siblings cannot be told apart, and the answer is about the family;
+8. the same for the family of the claimed source: siblings cannot be distinguished, and the answer is about the family;
 9. INCONCLUSIVE.
 
 The ratio alone would not do. Its alternative is all other sources together, most of which are nothing like the traces:
@@ -60,7 +60,7 @@ OTHER_TRAFFIC: dict[Kind, str] = {
     "no prompts": "no prompts were given, so that nobody can check whether this kind of traffic was enrolled",
     "unchecked": "this enrolment cannot check whether this kind of traffic was enrolled",
 }
-"""Why nothing can be said where the prompts are not known to be of the enrolled kind."""
+"""Why nothing is decided where the prompts are not known to be of the enrolled kind."""
 SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
 UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
@@ -96,7 +96,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rule looks at."""
+    """Evidence for the rule."""
 
     traces: int  # K
     claimed: bool  # whether the proposition was named beforehand; else it is the leading source
@@ -138,12 +138,11 @@ def gather(
     traffic: Kind = "like",
     calibrated: bool = True,
 ) -> Evidence:
-    """Evidence from one log-posterior.
+    """Evidence from one log-posterior (C,) under the uniform prior.
 
-    log_posterior : (C,) under the uniform prior; family : (C,) family number of every source.
-    claimed : source named beforehand; None for the leading one.
+    family : (C,) family number of every source; claimed : source named beforehand; None for the leading one.
     limits, family_limits : log10 ratios that the validation can bear, of sources and of families.
-    log_prior : (C,) stated prior: of the posteriors, and of how the other sources weigh in the ratio's alternative.
+    log_prior : (C,) stated prior of the posteriors, and of the other sources in the ratio's alternative.
     """
     prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
     weighed = log_posterior + prior
@@ -172,11 +171,11 @@ def gather(
 
 
 def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget: int, rule: Rule) -> tuple[Flag, ...]:
-    """What makes the responses unlike those of the validation.
+    """Flags of responses unlike those of the validation.
 
     p_domain : p value of the responses, by the reference of their own length; NaN without one.
-    budget, largest_budget : traces, and the most that were validated; more of them is noted and does not stop a
-        verdict, since the calibration averages there.
+    budget, largest_budget : traces, and the most that were validated; more do not prevent a verdict, since the
+        calibration averages there.
     """
     flags: dict[Flag, bool] = {
         "short": mean_tokens < rule.least_tokens,
@@ -236,7 +235,7 @@ def verbal(log10_ratio: float, level: Level = "source") -> str:
 
 @dataclass(frozen=True)
 class Passing:
-    """How many groups of sources that are not enrolled pass the unknown-source test."""
+    """Shares of groups of sources that are not enrolled that pass the unknown-source test."""
 
     traces: int  # of a group, in the validation
     family: float | None  # share of the groups whose family is not enrolled; None where not measured
@@ -282,12 +281,12 @@ def reconcile(
     complete: bool = True,
     passing: Passing | None = None,
 ) -> Statements:
-    """Decide what may be said together with a verdict.
+    """The statements that go with a verdict, without contradiction.
 
-    sources, families : length C; subject, leader : the claimed source, else the leading one; and the leading one.
-    p : of the unknown-source test; stop : as the stop rule answers.
-    siblings : members of the leading family that cannot be told apart.
-    complete : False where somebody stopped the reading; passing : of the unknown-source test, where that was measured.
+    sources, families : length C; subject : the claimed source, else the leading one; leader : the leading one.
+    p, passing : of the unknown-source test; stop : as the stop rule answers.
+    siblings : members of the leading family that cannot be distinguished.
+    complete : False where somebody stopped the reading.
     """
     name, nearest = sources[subject], sources[leader]
     stated = verdict.validated and verdict.outcome != "UNKNOWN"

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.attribution.decision import source_number
-from backend.attribution.report import heat_map
 from backend.attribution.run import Inquiry, audit, checked
 from backend.attribution.scoring import Attributor, Loaded, Models, Progress
-from backend.attribution.token_evidence import token_evidence
+from backend.attribution.token_evidence import heat_map, token_evidence
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.intake import Limits, inspect

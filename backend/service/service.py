@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from backend.attribution.settings import Settings
+from backend.attribution.settings import Settings, settings_of
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.intake import Layout, Limits, Problem, inspect, walk
@@ -25,7 +25,7 @@ from backend.service.uploads import BusyError, MissingError, Upload, open_in_tur
 from backend.traces import Trace
 
 if TYPE_CHECKING:
-    from backend.attribution.fitted_statistics import EnrolmentCapabilities
+    from backend.attribution.decision import EnrolmentCapabilities
     from backend.attribution.scoring import Loaded
     from backend.enrolment.enrolment import Enrolment
 
@@ -113,7 +113,7 @@ class Service(Sessions):
         Returns the job; :meth:`checked` compares when it is done.
         Raises AtlasError if the file holds none of the report's traces, or the ecosystem is not here.
         """
-        from backend.attribution.verify import fitting, selection_for, settings_of
+        from backend.attribution.verify import fitting, selection_for
 
         report = self.read_report(session, key)
         names = {one.sha256: one.name for one in self.ecosystems()}
@@ -160,15 +160,14 @@ class Service(Sessions):
 
     def brings(self, ecosystem: str) -> EnrolmentCapabilities:
         """What can be asked of an ecosystem: calibration, error rates of the stop, validation."""
-        from backend.attribution.fitted_statistics import capabilities_of
+        from backend.attribution.decision import capabilities_of
 
         return capabilities_of(self._ecosystems.enrolment(ecosystem))
 
     def export(self, session: str, job: str, form: str) -> str:
         """Report of a job as 'html', 'json' or 'csv'."""
         report = self.report(session, job)
-        from backend.attribution.report import write_csv, write_json
-        from backend.attribution.report_html import write_html
+        from backend.attribution.report import write_csv, write_html, write_json
 
         writers = {"html": write_html, "json": write_json, "csv": write_csv}
         if form not in writers:

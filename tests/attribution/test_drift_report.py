@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import backend.attribution.scoring
 from atlas.pages.attribute import windows
-from backend.attribution.audit_log import digest
 from backend.attribution.drift_report import Window, drift_answer
+from backend.attribution.report import digest
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from atlas.pages.attribute import verdict as page
-from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import fitted_statistics_of
+from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.statistics import attached

@@ -14,7 +14,8 @@ from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import frames, landing
 from atlas.state import View
-from backend.attribution.report import cosines_to, landing_sentence
+from backend.attribution.report import landing_sentence
+from backend.attribution.scoring import cosines_to
 
 HOSTILE = "<b>one</b>"
 SOURCES = (HOSTILE, "two", "three", "four", "five")

@@ -15,12 +15,19 @@ import pytest
 
 import backend.attribution.scoring
 from backend.attribution import report as landing
-from backend.attribution.audit_log import START, Chain, broken_step, digest
-from backend.attribution.decision import find
+from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.drift_report import compare, standardised
-from backend.attribution.fitted_statistics import fitted_statistics_of
-from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
-from backend.attribution.report_html import write_html
+from backend.attribution.report import (
+    START,
+    Chain,
+    broken_step,
+    digest,
+    encoded,
+    log_posteriors_of,
+    write_csv,
+    write_html,
+    write_json,
+)
 from backend.attribution.scoring import BATCHES, Attributor, Progress, cells_of_traces
 from backend.attribution.token_evidence import split_log_odds, token_evidence
 from backend.attribution.verify import alterations, differences, read_report

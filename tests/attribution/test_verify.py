@@ -19,23 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backend.attribution.run
-from backend.attribution import differences
-from backend.attribution.audit_log import Chain, digest
-from backend.attribution.report import encoded, log_posteriors_of, write_csv, write_json
+from backend.attribution import verify as differences
+from backend.attribution.report import Chain, digest, encoded, log_posteriors_of, write_csv, write_json
 from backend.attribution.run import Inquiry, Selection, audit
 from backend.attribution.scoring import Scored
-from backend.attribution.settings import Settings
+from backend.attribution.settings import Settings, settings_of
 from backend.attribution.token_evidence import Split, TokenEvidence
-from backend.attribution.verify import (
-    Comparison,
-    alterations,
-    compared,
-    fitting,
-    read_report,
-    selection_for,
-    settings_of,
-    steps_of,
-)
+from backend.attribution.verify import Comparison, alterations, compared, fitting, read_report, selection_for, steps_of
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.statistics import attached
 from backend.errors import AtlasError

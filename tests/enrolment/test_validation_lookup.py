@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.attribution.fitted_statistics import fitted_statistics_of
+from backend.attribution.decision import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.statistics import attached

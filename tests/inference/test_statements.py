@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.attribution.audit_log import Chain
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
-from backend.attribution.report import Question, Seen, build_report, results_of, session_of
-from backend.attribution.report_html import write_html
+from backend.attribution.report import Chain, Question, Seen, build_report, results_of, session_of, write_html
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.calibration import Calibration

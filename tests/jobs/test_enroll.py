@@ -16,8 +16,7 @@ import pytest
 
 import jobs.enroll
 import jobs.publish
-from backend.attribution.decision import find
-from backend.attribution.fitted_statistics import fitted_statistics_of
+from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.scoring import Attributor
 from backend.corpus.collection import SAMPLES
 from backend.corpus.labelled import Labelled, labelled

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from backend.attribution.report import heat_map
 from backend.attribution.scoring import Attributor, cells_of_traces
-from backend.attribution.token_evidence import token_evidence
+from backend.attribution.token_evidence import heat_map, token_evidence
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import backend.attribution.scoring
 from backend.attribution.drift_report import standardised
-from backend.attribution.report import heat_map
 from backend.attribution.scoring import Attributor
-from backend.attribution.token_evidence import split_log_odds, token_evidence
+from backend.attribution.token_evidence import heat_map, split_log_odds, token_evidence
 from backend.attribution.verify import alterations, read_report
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment

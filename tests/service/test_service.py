@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.attribution.audit_log import digest
 from backend.attribution.decision import stated_prior
-from backend.attribution.report import log_posteriors_of
+from backend.attribution.report import digest, log_posteriors_of
 from backend.attribution.settings import Settings
 from backend.attribution.verify import alterations
 from backend.enrolment.catalogue import Ecosystems

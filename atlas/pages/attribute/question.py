@@ -23,7 +23,7 @@ from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, rea
 from backend.store import queries
 
 if TYPE_CHECKING:
-    from backend.attribution.fitted_statistics import EnrolmentCapabilities
+    from backend.attribution.decision import EnrolmentCapabilities
 
 VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}

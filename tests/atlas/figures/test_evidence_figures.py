@@ -17,10 +17,9 @@ from atlas.pages.attribute import frames, heat, question, result, validated, ver
 from atlas.pages.attribute.result import grouped
 from atlas.state import View
 from atlas.theme import TOKENS, family_marks
-from backend.attribution.audit_log import Chain
 from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
-from backend.attribution.report import Question, Seen, build_report, session_of
+from backend.attribution.report import Chain, Question, Seen, build_report, session_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.catalogue import Ecosystem
 from backend.enrolment.enrolment import Enrolment, prompt_table

@@ -17,7 +17,7 @@ import jobs.enroll
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages.attribute import question, result
-from backend.attribution.fitted_statistics import EnrolmentCapabilities
+from backend.attribution.decision import EnrolmentCapabilities
 from backend.enrolment.catalogue import Ecosystem
 from backend.methods.registry import ENROLLABLE, reader_id
 from backend.store.database import Generation, default_data_folder
