@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, BinaryIO
 
-from backend.intake import Columns, Limits, receive
-from backend.intake.traces import Received, short
+from backend.intake import Columns, Layout, Limits, Problem, inspect, receive
+from backend.intake.formats import records
+from backend.intake.traces import Clock, Received, look_up, short
 
 ROWS = 20  # traces that a preview shows
 SHOWN = 400  # characters of a text that a preview shows
+PEEKED = 3  # records that are shown as they are, to choose columns from
+SEARCHED = 200  # records among which these are looked for
 NAMED = 50  # sources that a preview lists
 
 
@@ -60,3 +65,23 @@ def preview(
         rows=tuple(map(_row, traces[:ROWS])),
         labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:NAMED],
     )
+
+
+def peek(
+    stream: BinaryIO, name: str, limits: Limits | None = None, encoding: str | None = None
+) -> tuple[Layout, list[tuple[int, dict[str, str]]]]:
+    """What a file is, and its first records as they are: place, and the text of every column, cut.
+
+    For a person who chooses columns, where none is recognised as the response or another is meant.
+    """
+    limits = limits or Limits()
+    clock = Clock(name, limits)
+    layout = inspect(stream, name, None, limits, encoding, clock)
+    found = islice(records(stream, layout, limits, clock), SEARCHED)
+    entries = islice((entry for entry in found if not isinstance(entry, Problem)), PEEKED)
+    return layout, [(place, _cells(record, layout.fields)) for place, record in entries]
+
+
+def _cells(record: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
+    values = {field: look_up(record, field) for field in fields}
+    return {field: "" if value is None else short(value, SHOWN) for field, value in values.items()}

@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 from atlas import shell, tables
 from atlas.pages.attribute import sections, visitor
 from backend.errors import AtlasError
-from backend.intake import Columns
+from backend.intake import Columns, Layout
 from backend.intake.preview import Preview
 from backend.service.uploads import Upload
 
@@ -62,7 +62,8 @@ def step() -> Component:
         )
         for role, (word, meaning) in ROLES.items()
     ]
-    mapping = [html.Div(roles, id="attr-mapping", className="mapping"), html.Div(encoding, id="attr-encoded")]
+    choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
+    mapping = [choices, html.Div(encoding, id="attr-encoded")]
     read = [
         sections.notice("attr-preview-head", "polite"),
         html.Div(mapping, className="mapping"),
@@ -183,6 +184,60 @@ def body(preview: Preview) -> list[Component]:
     return parts
 
 
+def unread(
+    upload: Mapping[str, Any],
+    error: AtlasError,
+    values: Sequence[str | None] | None,
+    encoding: str,
+    last: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What the step shows of a file that gives no trace: its columns to choose from, where it has any.
+
+    values : what a person chose for every role; None where it is still to be recognised.
+    """
+    try:
+        layout, rows = visitor.service().uploads.peek(visitor.session(), upload["key"], encoding or None)
+    except AtlasError:
+        layout, rows = None, []
+    if layout is None or not rows or not layout.fields or layout.kind == "text":
+        gone = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
+        return gone | {"problem": refused(upload["name"], error)}
+    recognised = {role: getattr(layout.columns, role) for role in ROLES}
+    shown = recognised if values is None else dict(zip(ROLES, values, strict=True))
+    kind = KINDS.get(layout.kind, layout.kind)
+    name = html.Strong(layout.name, className="long", dir="auto")
+    remedy = "Choose the column that holds the response; the first lines are shown below"
+    return {
+        "hidden": False,
+        "head": html.Div(html.Span([name, f" · {kind} · no trace yet"]), className="preview-facts"),
+        "body": _columns(layout, rows),
+        "unmapped": False,
+        "columns": {
+            "recognised": recognised if values is None else last["recognised"],
+            "shown": shown,
+            "encoding": encoding,
+            "traces": 0,
+        },
+        "offered": [offered(role, layout.fields) for role in ROLES],
+        "values": list(shown.values()),
+        "unencoded": not layout.encoding,
+        "encoding": encoding,
+        "problem": visitor.refusal(AtlasError(error.problem, remedy)),
+    }
+
+
+def _columns(layout: Layout, rows: Sequence[tuple[int, Mapping[str, str]]]) -> list[Component]:
+    """Every column of a file with its first values, a line a column."""
+    values: dict[str, Sequence[str]] = {"column": layout.fields}
+    columns = [tables.words("column", "Column", 160)]
+    for number, (place, record) in enumerate(rows):
+        values[f"value{number}"] = [record[field] for field in layout.fields]
+        columns.append(tables.words(f"value{number}", f"{layout.unit} {place:,}".capitalize(), 160, 1))
+    plain = [column | {"floatingFilter": False} for column in columns]
+    grid = html.Div(tables.grid("attr-peek", pd.DataFrame(values), plain), className="preview-grid")
+    return [html.H3("The columns with their first values"), grid]
+
+
 def refused(name: str, error: AtlasError) -> list[Component]:
     """What was not taken, and why."""
     return [html.P([html.Strong(name, className="long", dir="auto"), " was not taken."]), visitor.refusal(error)]
@@ -290,14 +345,19 @@ def register(app: Dash) -> None:
         try:
             preview = read(upload["key"], None if anew else given(last["recognised"], values), chosen or None)
         except AtlasError as error:
-            return (gone if fresh else same) | {"problem": refused(upload["name"], error)}
+            return same | unread(upload, error, None if anew else values, chosen, last)
         now = {role: getattr(preview.columns, role) for role in ROLES}
         return {
             "hidden": False,
             "head": head(preview),
             "body": body(preview),
             "unmapped": not preview.fields or preview.kind == "text",
-            "columns": {"recognised": now if anew else last["recognised"], "shown": now, "encoding": chosen},
+            "columns": {
+                "recognised": now if anew else last["recognised"],
+                "shown": now,
+                "encoding": chosen,
+                "traces": preview.traces,
+            },
             "offered": [offered(role, preview.fields) for role in ROLES],
             "values": list(now.values()),
             "unencoded": not preview.encoding,

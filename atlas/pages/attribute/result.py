@@ -152,7 +152,7 @@ def result(report: Report, cache: QueryCache, view: View, landing: Component | N
     ]
     return html.Div(
         [
-            verdict(report),
+            verdict(report, view.reader),
             exports(report),
             show("evidence", QUESTIONS["evidence"], grows, curve, height=380, controls=_stops(report)),
             show("candidates", QUESTIONS["candidates"], explains, table, height=None, picture=False),

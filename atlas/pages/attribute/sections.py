@@ -15,7 +15,8 @@ from dash import Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
-from backend.methods.registry import SEVERAL, TEXT
+from atlas.data import METHOD_NAMES, VIEW_READS, questions
+from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
 
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
@@ -81,6 +82,26 @@ def fact(word: str, meaning: str, value: str, note: str) -> Component:
     """One number of an answer, with its name and what it says."""
     number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
     return html.Div([html.Dt(shell.term(word, meaning) if meaning else word), html.Dd(number)])
+
+
+def reader_words(reader: str, proxy: str, view: str) -> str:
+    """Method, what is read, and proxy: the end is what a narrow field cuts off."""
+    method, *rest = reader.split("/")
+    words = [METHOD_NAMES.get(method, method)]
+    if reads_text(method):
+        return f"{words[0]} · text of the response"
+    known = questions().problem() is None and questions().knows(reader)
+    encoder, view = rest if method in ENCODED else (questions().proxy_name(reader) if known else proxy, view)
+    return " · ".join([*words, VIEW_READS.get(view, view), encoder])
+
+
+def judged_by(name: str, sources: int, reader: str, proxy: str, view: str, header: str | None) -> list[Any]:
+    """Who judges the traces, in a sentence; a second one where that is not the header's reader."""
+    words = f": {sources:,} sources · {reader_words(reader, proxy, view)}."
+    parts = ["Judged by ", html.Strong(name, dir="auto"), words]
+    if header and header != reader and questions().problem() is None and questions().knows(header):
+        parts.append(f" The reader in the header, {questions().reader_name(header)}, does not judge them.")
+    return parts
 
 
 def section(

@@ -46,6 +46,7 @@ def step() -> Component:
         "Evidence",
         "attr-title-3",
         html.Div(start, className="row"),
+        html.P(id="attr-judge", className="hint", role="status"),
         sections.notice("attr-go-problem"),
         sections.progress("attr", sections.hint(None, id="attr-cancel-said"), so_far),
     )
@@ -120,8 +121,7 @@ def _warming(app: Dash) -> None:
     ) -> Any:
         if job:
             return True, "These traces are being weighed"
-        # Columns are known once the file could be read.
-        read = upload and columns
+        read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
 
