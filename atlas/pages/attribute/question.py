@@ -14,7 +14,6 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.data import questions
 from atlas.pages.attribute import sections, visitor
-from atlas.pages.attribute.result import grouped, known_sources
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import Ecosystem, default
 from backend.errors import AtlasError
@@ -365,7 +364,7 @@ def register(app: Dash) -> None:
         followed = choice and choice["shown"] == name != choice["picked"] and not one.sample
         lacking = not_enrolled([one, *others], {"reader": reader or "", "roster": roster or ""}) if followed else None
         return (
-            grouped(one.sources, one.families, known_sources(questions())),
+            sections.grouped(one.sources, one.families, sections.known_sources(questions())),
             wish if wish in one.sources else None,
             [told(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],

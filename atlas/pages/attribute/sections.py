@@ -11,12 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import METHOD_NAMES, VIEW_READS, questions
+from atlas.data import METHOD_NAMES, VIEW_READS, QueryCache, questions
+from atlas.state import View
+from atlas.theme import Mark, family_marks
 from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
+from backend.store import queries
 
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
@@ -198,3 +202,47 @@ def _read(method: Mapping[str, Any]) -> str:
     blocks = f"block {', '.join(map(str, method['layers']))}"
     words = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
     return words.get(method["block"], blocks)
+
+
+def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Sources to choose from, by name and label, grouped by family, large families first.
+
+    Flat where every source is its own family. Both words can be typed into the search of a menu.
+    """
+    frame = pd.DataFrame({"source": sources, "family": families})
+    sizes = frame["family"].value_counts(sort=False)
+
+    def options(some: pd.Series) -> list[dict[str, str]]:
+        return [
+            {"value": source, "label": source if known.get(source, source) == source else f"{known[source]} · {source}"}
+            for source in some
+        ]
+
+    if (sizes == 1).all():
+        return options(frame["source"])
+    return [
+        {"group": str(family), "items": options(frame.loc[frame["family"] == family, "source"])}
+        for family in sizes.sort_values(ascending=False, kind="stable").index
+    ]
+
+
+def marks_of(cache: QueryCache, families: Sequence[str]) -> dict[str, Mark]:
+    """Marks of an ecosystem's families: those of the generation keep theirs."""
+    known = [] if cache.problem() is not None else list(cache.marks())
+    return family_marks([*known, *families])
+
+
+def known_sources(cache: QueryCache) -> dict[str, str]:
+    """Sources that have a page in the served generation, with their names."""
+    if cache.problem() is not None:
+        return {}
+    members = (cache.ask(queries.sources, roster) for roster in cache.ask(queries.rosters)["roster"])
+    return {source: name for rows in members for source, name in zip(rows["source"], rows["name"], strict=True)}
+
+
+def named(view: View, source: str, known: Mapping[str, str]) -> list[Component]:
+    """A source by its name, which leads to its page, and by its label in reports; by that alone without a page."""
+    if source not in known:
+        return [shell.source_name(source)]
+    label = [] if known[source] == source else [html.Code(source, className="label", dir="auto")]
+    return [shell.source_link(view, source, known[source]), *label]

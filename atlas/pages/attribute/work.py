@@ -13,7 +13,7 @@ from atlas import shell
 from atlas.data import questions
 from atlas.drawing import blank
 from atlas.figures.evidence import running_evidence
-from atlas.pages.attribute import intake, landing, question, result, sections, verdict, visitor
+from atlas.pages.attribute import intake, question, result, sections, verdict, visitor
 from atlas.state import View
 from atlas.theme import Theme
 from backend.errors import AtlasError
@@ -226,9 +226,8 @@ def _results(app: Dash) -> None:
         view = View(theme=theme or "dark")
         if cache.problem() is None:
             view = shell.shared_view(reader, roster, domain, theme)
-        place = landing.section(report, cache, view)
         what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
-        return result.result(report, cache, view, place), "attr stage-result", what
+        return result.result(report, cache, view), "attr stage-result", what
 
     @app.callback(
         *sections.places(Output, "attr-job.data* attr-upload.data* attr-cancel-said.children*"),

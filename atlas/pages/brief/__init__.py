@@ -17,7 +17,7 @@ from atlas.figures.attribution import rate_text
 from atlas.pages import intervals, neighbourhoods, relationships
 from atlas.pages.brief import figures as plates
 from atlas.pages.brief.figures import USUAL, PrintFigure
-from atlas.pages.methods.words import LIMITS
+from atlas.pages.methods import LIMITS
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS
