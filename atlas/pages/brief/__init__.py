@@ -213,7 +213,7 @@ def _plate(name: str, plate: PrintFigure | None, number: int, builds: pd.DataFra
     title = html.Div([head, shell.origin_badge(plate.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
     words = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
-    picture = html.Div(graph, role="img", className="plate-drawing", **{"aria-label": kind.question})
+    picture = html.Div(graph, role="img", className="plate-drawing", **shell.aria(label=kind.question))
     figure = [picture, *([plate.below] if plate.below else []), html.Figcaption(words)]
     return [
         html.Div([title, tools], className="figure-head"),
