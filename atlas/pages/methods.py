@@ -183,7 +183,7 @@ def layout(**query: str) -> Component:
     children = [
         html.H1("Methods"),
         html.P(lead, className="sentence"),
-        html.Nav(chapters, className="chapters", **{"aria-label": "On this page"}),
+        html.Nav(chapters, className="chapters", **shell.aria(label="On this page")),
         html.H2("Words", id="words"),
         *[part for question, terms in TERMS.items() for part in _terms(question, terms)],
         html.H2("Limits", id="limits"),
@@ -232,7 +232,7 @@ def _downloads(cache: QueryCache, view: View) -> Component:
     frame = table_rows(cache, view)
     size = cache.generation().path.stat().st_size
     rows = []
-    for row in frame.itertuples(index=False):
+    for row in tables.rows(frame):
         name, where = str(row.table_name), downloads.address(row.table_name)
         link = html.Th(html.A(name, href=where, className="mono", download=True), scope="row")
         cells = (TABLES.get(row.table_name, ""), f"{row.rows:,}", f"{row.columns}")

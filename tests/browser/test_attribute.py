@@ -288,7 +288,7 @@ def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Pa
         "return document.querySelector('#attr-go').disabled"
     )
     chosen(browser, "attr-column-response", "said")
-    browser.until("return document.querySelector('.preview-facts').innerText.includes('2 traces')")
+    browser.until("return document.querySelector('.preview-facts')?.innerText.includes('2 traces')")
     browser.until("return !document.querySelector('#attr-go').disabled && !document.querySelector('#attr-problem *')")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")

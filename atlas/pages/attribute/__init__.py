@@ -213,7 +213,7 @@ def _figures(app: Dash) -> None:
         def drawn(name: str) -> Any:
             if turned and name != "evidence":
                 return no_update
-            return result.redrawn(name, questions(), report, theme, level) or no_update
+            return result.redrawn(name, report, theme, level, questions()) or no_update
 
         return [drawn(identity["figure"]) for identity in identities]
 
@@ -230,7 +230,7 @@ def _tokens(app: Dash) -> None:
             return no_update, no_update
         choice = {"row": int(trace), "source": source, "rival": rival}
         try:
-            evidence = visitor.service().tokens(visitor.session(), job, choice["row"], source, rival)
+            evidence = visitor.service().tokens(visitor.session(), job, int(trace), source, rival)
         except AtlasError as error:
             return visitor.refusal(error), None
         return result.heat_map(evidence), choice

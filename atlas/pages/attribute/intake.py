@@ -100,7 +100,7 @@ def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
 
 def place(identity: str, words: str, taken: str = TAKEN) -> Component:
     """:func:`drop` with a line that describes the file below it, ``{identity}-head``."""
-    head = html.Div(id=f"{identity}-head", className="hint", **{"aria-live": "polite"})
+    head = html.Div(id=f"{identity}-head", className="hint", **shell.aria(live="polite"))
     return html.Div([drop(identity, words, taken), head])
 
 
@@ -154,7 +154,7 @@ def head(preview: Preview) -> Component:
     facts = [html.Span([html.Strong(preview.name, className="long", dir="auto"), f" · {kind}{form}"])]
     facts.append(html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]))
     for count, noun in ((bad, f"bad {preview.unit}"), (again, "duplicate")):
-        words = [html.Strong(f"{count:,}"), f" {noun}{'s' if count != 1 else ''}"]
+        words: list[Component | str] = [html.Strong(f"{count:,}"), f" {noun}{'s' if count != 1 else ''}"]
         facts.append(html.Span(words, className="caution" if count else ""))
     return html.Div(facts, className="preview-facts")
 
@@ -200,8 +200,10 @@ def unread(
     except AtlasError:
         layout, rows = None, []
     if layout is None or not rows or not layout.fields or layout.kind == "text":
-        gone = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
-        return gone | {"problem": refused(upload["name"], error)}
+        problem = {"problem": refused(upload["name"], error)}
+        if last:  # another encoding can be chosen
+            return problem | {"columns": {**last, "encoding": encoding, "traces": 0}}
+        return problem | {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
     recognised = {role: getattr(layout.columns, role) for role in ROLES}
     shown = recognised if values is None else dict(zip(ROLES, values, strict=True))
     kind = KINDS.get(layout.kind, layout.kind)
@@ -251,7 +253,8 @@ def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
         for name in frame.columns
         if name != "place"
     ]
-    return tables.grid(identity, frame, columns)
+    grid: Component = tables.grid(identity, frame, columns)
+    return grid
 
 
 def register(app: Dash) -> None:
@@ -279,9 +282,17 @@ def register(app: Dash) -> None:
                 names = service.samples()
                 number = ((clicks or 1) - 1) % len(names)
                 upload = service.sample(key, number)
-                words = [f"Sample {number + 1} of {len(names)}, written by ", shell.source_name(str(upload.label))]
+                words = f"Sample {number + 1} of {len(names)}, written by "
+                source = shell.source_name(str(upload.label))
                 button = html.Button("Download it", id="attr-sample-save", className="quiet")
-                other = sections.hint([*words, "; click again for the next. ", button])
+                other = sections.hint(
+                    [
+                        f"Sample {number + 1} of {len(names)}, written by ",
+                        source,
+                        "; click again for the next. ",
+                        button,
+                    ]
+                )
                 return reference(upload), None, no_update, other
             if pressed == "attr-use":
                 upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
@@ -345,7 +356,7 @@ def register(app: Dash) -> None:
         try:
             preview = read(upload["key"], None if anew else given(last["recognised"], values), chosen or None)
         except AtlasError as error:
-            return same | unread(upload, error, None if anew else values, chosen, last)
+            return same | unread(upload, error, None if anew else values, chosen, {} if fresh else last)
         now = {role: getattr(preview.columns, role) for role in ROLES}
         return {
             "hidden": False,

@@ -162,7 +162,7 @@ def choose(
         picked = None  # what the header takes from the address a moment later is no change
     best = default([one for one in known if not one.sample], None, header["reader"], header["roster"])
     shown = next((name for name in (sample, picked) if name in names), best.name if best else None)
-    return {"shown": shown, "picked": picked if picked in names else None, "header": dict(header)}
+    return {"shown": shown, "picked": picked, "header": dict(header)}
 
 
 def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[str, str] | None:
@@ -192,7 +192,7 @@ def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[s
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
     """Ecosystems to choose from: what is enrolled, and who reads; the name as well where two would read the same."""
-    words = [f"{one.roster or one.name} · {sections.reader_words(one.reader, one.proxy, one.view)}" for one in known]
+    words = [f"{one.roster or one.name} · {sections.reader_words(questions(), one)}" for one in known]
     return [
         {"value": one.name, "label": word if words.count(word) == 1 else f"{word} · {one.name}"}
         for one, word in zip(known, words, strict=True)
@@ -372,7 +372,7 @@ def register(app: Dash) -> None:
             not rates,
             ecosystem_options(others),
             [other for other in also or () if other in names],
-            sections.judged_by(one.roster or one.name, len(one.sources), one.reader, one.proxy, one.view, reader),
+            sections.judged_by(questions(), one.roster or one.name, len(one.sources), one, reader),
         )
 
     @app.callback(

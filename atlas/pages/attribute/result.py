@@ -12,7 +12,7 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
-from atlas import shell
+from atlas import shell, tables
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures import evidence as figures
 from atlas.figures.attribution import rate_text
@@ -62,7 +62,7 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         cells = [
             html.Th(html.Span([*sections.named(view, source, known), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
-            html.Td(html.Span(bar, className="share-track", **{"aria-hidden": "true"}), className="share-cell"),
+            html.Td(html.Span(bar, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             html.Td(_share(row["probability"]), className="number"),
             html.Td(ratio, className="number"),
         ]
@@ -130,14 +130,14 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
     show = partial(sections.section, made=made, badge=live)
-    grows = [
+    grows: list[Component | str] = [
         shell.term("log10 ratio", RATIO_HELP),
         f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the traces up in "
         "the order of arrival (hollow where another source leads), the band holds 90 % of "
         f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
     ]
     curve = sections.graph("evidence", figures.evidence_curve(report, theme=view.theme))
-    explains = [
+    explains: list[Component | str] = [
         shell.term("Probability", PROBABILITY_HELP),
         f" {calibrated if results['stated'] else 'not stated here'} for {many.removeprefix('n = ')}; prior: "
         f"{report['reference']['prior_statement']} {family_answer(report)} "
@@ -156,7 +156,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     ]
     return html.Div(
         [
-            verdict(report, view.reader),
+            verdict(report, cache, view.reader),
             exports(report),
             show("evidence", QUESTIONS["evidence"], grows, curve, height=380, controls=_stops(report)),
             show("candidates", QUESTIONS["candidates"], explains, table, height=None, picture=False),
@@ -178,7 +178,7 @@ def readers(report: Report, live: Component, made: Component) -> Component | Non
     if len(rows) < 2:
         return None
     body = []
-    for at, row in enumerate(rows.itertuples(index=False)):
+    for at, row in enumerate(tables.rows(rows)):
         who = [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")]
         ratio = "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} "
         between = "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}"
@@ -225,7 +225,7 @@ def tokens(report: Report, live: Component, made: Component, known: Mapping[str,
     ]
     sources = sections.grouped(report["reference"]["sources"], report["reference"]["families"], known)
     method = report["method"]["reader"].partition("/")[0]
-    sentence = [
+    sentence: list[Component | str] = [
         _split(report["method"]["reader"]),
         shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
         " of two candidates belongs to no word; it is spread evenly."
@@ -281,11 +281,13 @@ def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | 
     return shell.labelled(label, identity, field)
 
 
-def redrawn(name: str, cache: QueryCache, report: Report, theme: Theme, level: float | None = None) -> Any:
+def redrawn(
+    name: str, report: Report, theme: Theme, level: float | None = None, cache: QueryCache | None = None
+) -> Any:
     """A live figure in another theme; None for those that are no drawing of the report alone."""
     if name == "evidence":
         return figures.evidence_curve(report, theme=theme, level=level)
-    if name == "lands":
+    if name == "lands" and cache:
         return landing_figure(cache, report, theme)
     if name in ("tippett", "pav"):
         return ratio_figure(name, report, theme=theme)
@@ -331,7 +333,7 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
     drawn = landing_figure(cache, report, view.theme)
     table = _nearest_table(rows.head(NEAREST), report, cache, view)
     domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
-    sentence = [
+    sentence: list[Component | str] = [
         "Cosine between the mean fingerprint of these traces and the ",
         shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
         f" of every source on {domain}. "
@@ -339,10 +341,10 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         + "Nearness says what the traces are like, the ratio above says who made them. "
         f"n = {len(rows)} sources.",
     ]
-    parts = [table]
+    parts: list[Component] = [table]
     if drawn:
         label = "Map of the sources, the nearest numbered"
-        parts.append(html.Div(sections.graph("lands", drawn), role="img", **{"aria-label": label}))
+        parts.append(html.Div(sections.graph("lands", drawn), role="img", **shell.aria(label=label)))
     content = html.Div(parts, className="land" if drawn else "land land-alone")
     return sections.section(
         "lands", QUESTIONS["lands"], sentence, content, made=made, badge=live, height=None, picture=False
@@ -353,7 +355,7 @@ def _nearest_table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: 
     marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
     view = dataclasses.replace(view, source="")
     body = []
-    for row in rows.itertuples(index=False):
+    for row in tables.rows(rows):
         family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
         cells = [
             html.Td(str(row.rank), className="number"),
@@ -363,7 +365,7 @@ def _nearest_table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: 
         ]
         body.append(html.Tr(cells, className="here" if row.source == report["results"]["subject"] else ""))
     heads, name = ["rank", "source", "family", "cosine"], "Nearest sources in the original space"
-    return shell.small_nearest_table(heads, body, name, "small wide nearest-sources")
+    return shell.small_table(heads, body, name, "small wide nearest-sources")
 
 
 def heat_map(evidence: Mapping[str, Any]) -> Component:
@@ -385,7 +387,7 @@ def heat_map(evidence: Mapping[str, Any]) -> Component:
     if evidence["rest"]:
         spans.append(html.Span(evidence["rest"], className="token-rest", title="Beyond what the proxy reads"))
     label = "Response with the evidence of its tokens"
-    text = html.Div(spans, className="heat-text", dir="auto", tabIndex=0, role="group", **{"aria-label": label})
+    text = html.Div(spans, className="heat-text", dir="auto", tabIndex=0, role="group", **shell.aria(label=label))
     total = html.P(sum_words(evidence), className="sentence", id="heat-sum")
     return html.Div([_heat_legend(evidence, largest), text, total, *_strongest(evidence)], className="heat")
 
@@ -412,7 +414,7 @@ def _heat_legend(evidence: Mapping[str, Any], largest: float) -> Component:
     scale = f"full colour at {number(largest, 2).lstrip('+')} nats; dotted below: for the rival"
     children = [
         html.Span(["speaks for ", rival]),
-        html.Span(steps, className="heat-steps", **{"aria-hidden": "true"}),
+        html.Span(steps, className="heat-steps", **shell.aria(hidden="true")),
         html.Span(["speaks for ", source]),
         html.Span(scale, className="soft"),
     ]
@@ -421,7 +423,7 @@ def _heat_legend(evidence: Mapping[str, Any], largest: float) -> Component:
 
 def _strongest(evidence: Mapping[str, Any]) -> list[Component]:
     pieces = frames.pieces(evidence)
-    lines = []
+    lines: list[Component] = []
     for sign, side in ((1, evidence["source"]), (-1, evidence["rival"])):
         weighed = pieces[pieces["log_odds"] * sign > 0].sort_values("log_odds", ascending=sign < 0).head(STRONGEST)
         if weighed.empty:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
+from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import number
 from atlas.pages.attribute import sections
@@ -87,16 +89,14 @@ def headline(report: Report) -> str:
     return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
 
 
-def judge(report: Report, header: str | None) -> list[Any]:
+def judge(report: Report, cache: QueryCache | None, header: str | None) -> list[Any]:
     """Who judged, next to the reader of the header."""
     method, reference = report["method"], report["reference"]
     name = method["facts"].get("roster") or reference["enrolment"]
-    return sections.judged_by(
-        name, len(reference["sources"]), method["reader"], method["proxy"], method["view"], header
-    )
+    return sections.judged_by(cache, name, len(reference["sources"]), SimpleNamespace(**method), header)
 
 
-def verdict(report: Report, header: str | None = None) -> Component:
+def verdict(report: Report, cache: QueryCache | None = None, header: str | None = None) -> Component:
     """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
     results = report["results"]
     word = results["verdict"]
@@ -114,10 +114,10 @@ def verdict(report: Report, header: str | None = None) -> Component:
         sections.answer_word("verdict-word", SIGNS[word], word, answer),
         html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
-        html.P(judge(report, header), className="hint verdict-judge"),
+        html.P(judge(report, cache, header), className="hint verdict-judge"),
         html.Dl(_facts(report), className="verdict-facts"),
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
-        **{"aria-labelledby": "verdict-word", "aria-live": "polite"},
+        **shell.aria(labelledby="verdict-word", live="polite"),
     )
 
 
@@ -250,7 +250,7 @@ def verify(report: Report) -> Component:
         ],
         className="figure",
         id="figure-verify",
-        **{"aria-labelledby": "title-verify"},
+        **shell.aria(labelledby="title-verify"),
     )
 
 

@@ -33,9 +33,9 @@ STATES = {
 
 def step() -> Component:
     """The step's layout."""
-    config = {"displayModeBar": False}
+    config: Any = {"displayModeBar": False}
     graph = dcc.Graph(id="attr-live", figure=blank("dark"), responsive=True, className="graph", config=config)
-    drawn = html.Div(graph, className="live-graph", role="img", **{"aria-label": "Evidence so far"})
+    drawn = html.Div(graph, className="live-graph", role="img", **shell.aria(label="Evidence so far"))
     start = [
         html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),

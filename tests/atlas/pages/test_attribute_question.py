@@ -93,7 +93,7 @@ def test_a_choice_lasts_until_the_header_changes() -> None:
 @pytest.mark.usefixtures("served")
 def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
     def words(header: str | None) -> str:
-        parts = sections.judged_by("12-way", 12, LARGE.reader, "tiny", "ur", header)
+        parts = sections.judged_by(question.questions(), "12-way", 12, LARGE, header)
         return "".join(part if isinstance(part, str) else part.children for part in parts)
 
     assert words(LARGE.reader).startswith("Judged by 12-way: 12 sources · ") and "header" not in words(LARGE.reader)
