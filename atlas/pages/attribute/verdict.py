@@ -21,12 +21,12 @@ ON_A_CLAIM = {
     "SUPPORTS": "Yes: {who}",
     "AGAINST": "No: not {who}",
     "UNKNOWN": "No: not {who}, nor any other enrolled source",
-    "INCONCLUSIVE": "We cannot say whether it is {who}",
+    "INCONCLUSIVE": "{who}: we cannot say",
 }
 WITHOUT_ONE = {
     "SUPPORTS": "Best match: {who}",
     "UNKNOWN": "No enrolled source fits; the nearest is {who}",
-    "INCONCLUSIVE": "We cannot say; the nearest is {who}",
+    "INCONCLUSIVE": "Nearest is {who}, but we cannot say",
 }
 TRAFFIC_WORDS = {
     "like": "like the enrolled prompts",

@@ -208,11 +208,11 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch
         ("AGAINST", "a", "source", "No: not a"),
         ("AGAINST", "a", "family", "No: not the family A"),
         ("UNKNOWN", "a", "source", "No: not a, nor any other enrolled source"),
-        ("INCONCLUSIVE", "a", "none", "We cannot say whether it is a"),
+        ("INCONCLUSIVE", "a", "none", "a: we cannot say"),
         ("SUPPORTS", None, "source", "Best match: a"),
         ("SUPPORTS", None, "family", "Best match: the family A"),
         ("UNKNOWN", None, "source", "No enrolled source fits; the nearest is a"),
-        ("INCONCLUSIVE", None, "none", "We cannot say; the nearest is a"),
+        ("INCONCLUSIVE", None, "none", "Nearest is a, but we cannot say"),
     ],
 )
 def test_the_claim_is_answered_first(word: str, claimed: str | None, level: str, answer: str) -> None:
