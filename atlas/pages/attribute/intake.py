@@ -282,7 +282,6 @@ def register(app: Dash) -> None:
                 names = service.samples()
                 number = ((clicks or 1) - 1) % len(names)
                 upload = service.sample(key, number)
-                words = f"Sample {number + 1} of {len(names)}, written by "
                 source = shell.source_name(str(upload.label))
                 button = html.Button("Download it", id="attr-sample-save", className="quiet")
                 other = sections.hint(
