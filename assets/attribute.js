@@ -77,9 +77,11 @@
         if (!navigator.clipboard || !window.isSecureContext) return select();
         return navigator.clipboard.writeText(text.textContent).then(() => "Copied", select);
       },
-      choices: function (ecosystem, claim, mode) {
+      // What follows the header, or came with the sample, is no choice of a person's and stands in no link.
+      choices: function (ecosystem, claim, mode, last) {
+        const picked = !last || ecosystem !== last.shown || ecosystem === last.picked;
         return window.dash_clientside.atlas.choices(
-          ["ecosystem", "claim", "mode"], [null, null, "one"], ecosystem || "", claim || "", mode,
+          ["ecosystem", "claim", "mode"], [null, null, "one"], (picked && ecosystem) || "", claim || "", mode,
         );
       },
     },

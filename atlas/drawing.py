@@ -54,7 +54,7 @@ def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Componen
 
 def head(title: str, place: str, answer: shell.Children, *more: Component) -> Component:
     """A page's title, its answer at the place ``place``, and what else belongs there."""
-    sentence = html.Div(answer, id=place, className="answer alone", **{"aria-live": "polite"})
+    sentence = html.Div(answer, id=place, className="answer alone", **shell.aria(live="polite"))
     return html.Div([html.H1(title), sentence, *more], className="page-head")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dash_ag_grid as dag
@@ -12,7 +12,13 @@ from atlas import shell
 from atlas.theme import Mark
 
 Column = dict[str, Any]
+Row = Any  # a tuple of values by name: the types of its fields are those of the store, which pandas cannot know
 PLAIN = {"suppressHeaderFilterButton": True, "suppressFloatingFilterButton": True}
+
+
+def rows(frame: pd.DataFrame) -> Iterator[Row]:
+    """The rows of a frame, without its index."""
+    return frame.itertuples(index=False)
 
 
 def number(field: str, title: str, kind: str = "count", width: int = 84, **more: Any) -> Column:
@@ -57,16 +63,16 @@ def with_marks(frame: pd.DataFrame, marks: Mapping[str, Mark], *fields: str) -> 
     """The rows with symbol and colours of the families in some columns, as the cells want them."""
     out = frame.copy()
     for field in fields:
-        held = [marks.get(name) for name in frame[field]]
-        out[f"{field}_symbol"] = [mark.symbol if mark else "circle" for mark in held]
-        out[f"{field}_dark"] = [mark.dark if mark else "" for mark in held]
-        out[f"{field}_light"] = [mark.light if mark else "" for mark in held]
+        found = [marks.get(name) for name in frame[field]]
+        out[f"{field}_symbol"] = [mark.symbol if mark else "circle" for mark in found]
+        out[f"{field}_dark"] = [mark.dark if mark else "" for mark in found]
+        out[f"{field}_light"] = [mark.light if mark else "" for mark in found]
     return out
 
 
-def height(rows: int, most: int = 560) -> int:
+def height(count: int, most: int = 560) -> int:
     """Height in pixels of a grid of so many rows, with its two heads and the filters."""
-    return min(most, 38 + 38 + 40 + 34 * max(rows, 2) + 4)
+    return min(most, 38 + 38 + 40 + 34 * max(count, 2) + 4)
 
 
 def grid(

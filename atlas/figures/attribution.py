@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas import tables
 from atlas.theme import TOKENS, Plot, Theme, dress, plain, rate_colours, template, translucent
 
 SHOW_TEXT = "%{text}<extra></extra>"
@@ -61,7 +62,7 @@ def budget_curves(
             f"{_count(row.k, 'trace')}: {figure_text(row.value)}"
             + (f"<br>{row.band}: {figure_text(row.low)} to {figure_text(row.high)}" if row.band else "")
             + f"<br>{int(row.n):,} groups"
-            for row in rows.itertuples(index=False)
+            for row in tables.rows(rows)
         ]
         outline = {"color": line.colour, "width": 2 if line.front else 1.25}
         look = {"width": 2.5 if line.front else 1.25, "dash": "dash" if published else line.dash}
@@ -205,7 +206,7 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
         textfont={"size": 13, "color": token["ink"]},
         hovertext=[
             f"{_count(int(budget), 'trace')}: {within:,.0f} of {errors:,.0f} errors stay in the family"
-            for budget, errors, within in rows[["k", "errors", "errors_within_family"]].itertuples(index=False)
+            for budget, errors, within in tables.rows(rows[["k", "errors", "errors_within_family"]])
         ],
         hovertemplate=SHOW_HOVERTEXT,
     )  # fmt: skip
@@ -267,7 +268,7 @@ def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.F
         text=[
             f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}"
             f"<br>{int(n):,} groups a seed"
-            for budget, fold, value, n in rows[["k", "fold", "value", "n"]].itertuples(index=False)
+            for budget, fold, value, n in tables.rows(rows[["k", "fold", "value", "n"]])
         ],
         hovertemplate=SHOW_TEXT,
     )  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas import tables
 from atlas.figures import plots
 from atlas.figures.attribution import Line, apart, figure_text, rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
@@ -40,7 +41,7 @@ def layer_curves(
     rings = [
         (float(row.depth), float(row.accuracy))
         for key, curve in curves.items()
-        for row in curve[curve["layer"] == chosen.get(key)].itertuples(index=False)
+        for row in tables.rows(curve[curve["layer"] == chosen.get(key)])
     ]
     for line in lines:
         rows = curves.get(line.key)
@@ -49,7 +50,7 @@ def layer_curves(
         name = plain(line.label)
         hover = [
             f"<b>{name}</b><br>block {int(layer)}: {rate_text(accuracy)}"
-            for layer, accuracy in rows[["layer", "accuracy"]].itertuples(index=False)
+            for layer, accuracy in tables.rows(rows[["layer", "accuracy"]])
         ]
         style = {"color": line.colour, "width": 2, "dash": line.dash}
         data.append(plots.band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
@@ -169,7 +170,7 @@ def curve_panels(
             hover = [
                 f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{words}<br>"
                 f"K = {int(budget)}: {figure_text(value)}{'' if pd.isna(std) else f' ± {figure_text(std)}'}"
-                for budget, value, std in rows[["k", "value", "std"]].itertuples(index=False)
+                for budget, value, std in tables.rows(rows[["k", "value", "std"]])
             ]
             look = {
                 "line": {"color": line.colour, "width": 2, "dash": "dash" if published else line.dash},
@@ -232,7 +233,7 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
             )
         hover = [
             f"<b>{plain(name)}</b>, published<br>{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
-            for name, score, value in rows[["name", "score", "value"]].itertuples(index=False)
+            for name, score, value in tables.rows(rows[["name", "score", "value"]])
         ]
         traces.append(
             plots.scatter(
@@ -280,7 +281,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
         hover = [
             f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.told}<br>"
             f"accuracy at K = {k}: {rate_text(row.value)}"
-            for row in rows[["name", "origin", "told", "value"]].itertuples(index=False)
+            for row in tables.rows(rows[["name", "origin", "told", "value"]])
         ]
         fill = [token["ground"] if hollow else ink for hollow in published]
         traces.append(

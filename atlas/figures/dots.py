@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from atlas import tables
 from atlas.figures import plots
 from atlas.figures.attribution import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
@@ -104,7 +105,7 @@ def dot_rows(
         hover = [
             f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{style.words}: "
             f"{rate_text(row.value)}{_spread(row)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
-            for row in rows.itertuples(index=False)
+            for row in tables.rows(rows)
         ]
         ends = plots.bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
         legend = {"legendgroup": key, "legendrank": 1000 + list(series).index(key), "showlegend": key not in in_legend}
@@ -148,7 +149,7 @@ def difference_rows(
             f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{told} {style.words}: "
             f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
             f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
-            for row in rows.itertuples(index=False)
+            for row in tables.rows(rows)
         ]
         ends = plots.bars(rows["high"] - rows["value"], rows["value"] - rows["low"], style.ink(theme))
         legend = {"legendgroup": key, "showlegend": key not in in_legend}
@@ -156,7 +157,7 @@ def difference_rows(
         in_legend.add(str(key))
         notes += [
             plots.end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
-            for height, row in zip(heights, rows.itertuples(index=False), strict=True)
+            for height, row in zip(heights, tables.rows(rows), strict=True)
         ]
     across = plots.titled(axis, tickformat="+.2~f", zeroline=False)
     shapes = [plots.upright(0, {"color": token["edge"], "width": 1.5})]
@@ -172,7 +173,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
-    aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in aims.itertuples()]
+    aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
     heights = [place[row] for row in aims["row"]]
     traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
@@ -184,7 +185,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
             f"<b>{plain(row.name)}</b>{plots.published_words(key == 'paper')}<br>{plain(names[row.row])}: "
             f"{rate_text(row.value)}"
             + ("" if pd.isna(row.low) else f", 95 % interval {rate_text(row.low)} to {rate_text(row.high)}")
-            for row in rows[["row", "name", "value", "low", "high"]].itertuples(index=False)
+            for row in tables.rows(rows[["row", "name", "value", "low", "high"]])
         ]
         over, under = rows["high"] - rows["value"], rows["value"] - rows["low"]
         ends = plots.bars(over.fillna(0.0), under.fillna(0.0), style.ink(theme))
@@ -233,7 +234,7 @@ def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
     usual_rows = frame[frame["series"].isin(rank)]
     ordered = usual_rows.assign(rank=usual_rows["series"].map(rank)).sort_values(["origin", "rank"], kind="stable")
     numbers = {}
-    for row in ordered.drop_duplicates("row").itertuples(index=False):
+    for row in tables.rows(ordered.drop_duplicates("row")):
         spread = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
         if pd.notna(row.low):
             spread = f" [{rate_text(row.low)}, {rate_text(row.high)}]"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.spatial import ConvexHull, QhullError
 
+from atlas import tables
 from atlas.figures import plots
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
@@ -127,7 +128,7 @@ def map_figure(
         middle, half = _frame(points, ("x", "y"))
         outlines = [
             (marks[row.family].colour(theme), (np.column_stack([row.x, row.y]) - middle) / half)
-            for row in regions.itertuples(index=False)
+            for row in tables.rows(regions)
             if row.family in set(points["family"][front])
         ]
         shapes = [_outline(corners, colour) for colour, corners in outlines]

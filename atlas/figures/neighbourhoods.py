@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas import tables
 from atlas.figures import plots
 from atlas.figures.attribution import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
@@ -162,7 +163,7 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
         mean = float(part["value"].mean())
         hover = [
             f"{words[metric]}<br>prompts of fold {int(fold) + 1}: {rate_text(value)}"
-            for fold, value in part[["fold", "value"]].itertuples(index=False)
+            for fold, value in tables.rows(part[["fold", "value"]])
         ]
         data.append(plots.scatter(metric, part["value"], [row] * len(part), hover, marker=look))
         shapes.append(plots.segment((mean, mean), (row - 0.22, row + 0.22), {"color": token["ink"], "width": 2}))
@@ -191,7 +192,7 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
             continue
         hover = [
             f"{names[method]}, {dimensions}-D<br>{words}: {rate_text(value)}"
-            for method, dimensions, value in rows[["method", "dimensions", "value"]].itertuples(index=False)
+            for method, dimensions, value in tables.rows(rows[["method", "dimensions", "value"]])
         ]
         y = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
         data.append(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas import tables
 from atlas.figures import plots
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
@@ -241,10 +242,10 @@ def _points(
         hover = [
             f"<b>{plain(row.model_a)}</b><br><b>{plain(row.model_b)}</b><br>{TRUTH_WORDS[related]}"
             f"{decided(row.decision, related)}"
-            for row in frame[here].itertuples(index=False)
+            for row in tables.rows(frame[here])
         ]
         # Lists, not arrays: NumPy customdata does not come back in clickData.
-        models = [[a, b] for a, b in frame.loc[here, ["model_a", "model_b"]].itertuples(index=False)]
+        models = [[a, b] for a, b in tables.rows(frame.loc[here, ["model_a", "model_b"]])]
         look = plots.outlined(10, ink, rim, width, symbol=TRUTH_SYMBOLS[related], opacity=0.9)
         name = f"{TRUTH_WORDS[related]} ({int(here.sum())})"
         data.append(plots.scatter(name, x[here], y[here], hover, marker=look, customdata=models))

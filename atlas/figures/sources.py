@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas import tables
 from atlas.figures import plots
 from atlas.figures.attribution import Line, apart, budget_axis, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
@@ -118,7 +119,7 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     ink = TOKENS[theme]["ink"]
     hover = [
         f"<b>{plain(family)}</b><br>{share:.1%} of the errors; {expected:.1%} if blind"
-        for family, share, expected in frame[["family", "share", "expected"]].itertuples(index=False)
+        for family, share, expected in tables.rows(frame[["family", "share", "expected"]])
     ]
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
     shapes, notes = [], []

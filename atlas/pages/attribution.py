@@ -15,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
 from atlas.figures.attribution import Line, figure_text, rate_text
-from atlas.pages import intervals
+from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import names_of
 from atlas.pages.compare.readouts import readouts
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
@@ -56,7 +56,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
 
     answer = [
         shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
-        html.Div(_answer(cache, view), id="answer", className="answer", **{"aria-live": "polite"}),
+        html.Div(_answer(cache, view), id="answer", className="answer", **shell.aria(live="polite")),
     ]
     head = html.Div([html.H1("Attribution"), html.Div(answer, className="answer-row")], className="page-head")
     choices = [
@@ -74,7 +74,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         shell.source_search("truth", cache, view.roster, view.truth, "A source", "True source"),
         html.Label("Answered", htmlFor="named", className="choice-label"),
         shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
-        html.Div(_pair(cache, view), id="pair", **{"aria-live": "polite"}),
+        html.Div(_pair(cache, view), id="pair", **shell.aria(live="polite")),
     ]
     beside, matrix = html.Div(pair, className="pair"), _confusion(cache, view)
     two = [section("family", _families(cache, view), 320), section("folds", _folds(cache, view), 320)]
@@ -341,7 +341,7 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     if curve.empty:
         return drawing.unmeasured(cache, view, "layer curve")
     figure = figures.layer_curve(curve, selected, theme=view.theme)
-    sentence = [
+    sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("block", "A Transformer layer of the proxy; the fingerprint is read after it"),
         f"; a ring gives the number of outer folds that chose the block, bold for the modal one. "
@@ -376,7 +376,7 @@ def _source_grid(frame: pd.DataFrame) -> Component:
     ]
     words = {"filter": "agTextColumnFilter", "floatingFilter": True}
     names = {**words, "cellClass": "mono", "flex": 1}
-    columns = [
+    columns: list[tables.Column] = [
         {**names, "field": "name", "headerName": "Source", "minWidth": 152, "tooltipField": "name"},
         {**words, "field": "family", "headerName": "Family", "width": 104},
         {**words, "field": "access", "headerName": "Access", "width": 80},
@@ -385,7 +385,8 @@ def _source_grid(frame: pd.DataFrame) -> Component:
          "tooltipField": "confused_name"},
         tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
     ]  # fmt: skip
-    return shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {})
+    grid: Component = shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {})
+    return grid
 
 
 # ---- a pair of sources ----------------------------------------------------------------------------------------------
@@ -401,8 +402,8 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     marks = cache.marks()
     heads = []
     for source in (view.truth, view.answer):
-        symbol = shell.symbol(marks[members.at[source, "family"]], view.theme)
-        heads.append(html.Span([symbol, shell.source_name(members.at[source, "name"])], className="marked"))
+        symbol = shell.symbol(marks[str(members.at[source, "family"])], view.theme)
+        heads.append(html.Span([symbol, shell.source_name(str(members.at[source, "name"]))], className="marked"))
     same = view.truth == view.answer
     body = []
     accuracy = _source_rows(cache, view).set_index("source")
@@ -411,7 +412,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         if cells.empty:
             continue
         share = dict(zip(zip(cells["truth"], cells["predicted"], strict=True), cells["share"], strict=True))
-        right = [accuracy.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
+        right: list[Any] = [accuracy.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
         numbers = [right[0]] if same else [
             share.get((view.truth, view.answer), 0.0), share.get((view.answer, view.truth), 0.0), *right
         ]  # fmt: skip
@@ -495,10 +496,6 @@ def _layers_table(cache: QueryCache, view: View) -> pd.DataFrame:
     )
 
 
-def _key(cache: QueryCache, view: View) -> dict[str, object]:
-    return {"reader": cache.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
-
-
 PAGE = shell.Page(
     name="attribution",
     path="/attribution",
@@ -507,16 +504,17 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "budget": shell.FigureMeta(_budget_table, lambda cache, view: ("attribution_metrics", _key(cache, view))),
-        "confusion": shell.FigureMeta(
-            _confusion_table, lambda cache, view: ("confusion", _key(cache, view) | {"k": view.k})
+        "budget": pieces.meta(_budget_table, "attribution_metrics", pieces.attribution_key),
+        "confusion": pieces.meta(
+            _confusion_table, "confusion", lambda cache, view: pieces.attribution_key(cache, view) | {"k": view.k}
         ),
-        "family": shell.FigureMeta(_families_table, lambda cache, view: ("attribution_metrics", _key(cache, view))),
-        "folds": shell.FigureMeta(_folds_table, lambda cache, view: ("attribution_metrics", _key(cache, view))),
-        "layers": shell.FigureMeta(
+        "family": pieces.meta(_families_table, "attribution_metrics", pieces.attribution_key),
+        "folds": pieces.meta(_folds_table, "attribution_metrics", pieces.attribution_key),
+        "layers": pieces.meta(
             _layers_table,
-            lambda cache, view: ("layer_scores", {"reader": cache.attribution_reader(view), "roster": view.roster}),
+            "layer_scores",
+            lambda cache, view: {"reader": cache.attribution_reader(view), "roster": view.roster},
         ),
-        "sources": shell.FigureMeta(_source_rows, lambda cache, view: ("source_accuracy", _key(cache, view))),
+        "sources": pieces.meta(_source_rows, "source_accuracy", pieces.attribution_key),
     },
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
@@ -37,7 +39,7 @@ def layout(cache: QueryCache, requested: View, view: View) -> Component:
     mark = shell.symbol(cache.marks()[view.zoom], view.theme)
     title = [mark, html.Span(view.zoom, dir="auto", className="long")]
     facts = html.Div(_facts(cache, view), id="family-facts", className="card-facts")
-    size = {"origin": origin, "height": tables.height(len(_rows(cache, view)))}
+    size: dict[str, Any] = {"origin": origin, "height": tables.height(len(_rows(cache, view)))}
     return html.Div(
         [
             shell.settled(requested, view),
@@ -95,7 +97,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     texts = [f"{len(own)} of {pieces.roster_size(cache, view)} sources in {view.roster}"]
     texts += [f"{count} {KINDS.get(str(kind), str(kind))}" for kind, count in own["access"].value_counts().items()]
     texts.append(f"{int(own['responses'].sum()):,} responses")
-    shared = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
+    shared: dict[str, Any] = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
     query = View(**shared, families=(view.zoom,)).query()
     return [*[html.Span(text) for text in texts], dcc.Link("Show it alone on the map", href=f"/?{query}")]
 
@@ -193,7 +195,7 @@ def _within(cache: QueryCache, view: View) -> FigureView:
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
     own = _own(cache, view)[["source", "name", "access", "responses"]]
     table = _table(cache, view)
-    budgets = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
+    budgets = [column for column in table if str(column).startswith("accuracy_") and table[column].notna().any()]
     near = cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
     frame = own.merge(table[["source", *budgets, "confused_with", "confused_name"]], on="source", how="left")
     kin = ["source", "nearest", "nearest_name", "nearest_family", "cosine", "same_5"]
@@ -206,7 +208,7 @@ def _members(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         return _nobody(view), "No source to show."
     budgets = [
         tables.number(column, column.removeprefix("accuracy_"), "rate", 54, filter=False)
-        for column in frame
+        for column in map(str, frame)
         if column.startswith("accuracy_")
     ]
     columns = [

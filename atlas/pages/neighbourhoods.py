@@ -334,7 +334,7 @@ def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
             f"{100 * pair.percentile:.1f} %",
             here=pair.reader == cache.map_reader(view),
         )
-        for pair in frame.itertuples(index=False)
+        for pair in tables.rows(frame)
     ]
     return [
         pieces.table(

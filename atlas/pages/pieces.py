@@ -65,13 +65,15 @@ def marked(*parts: Component | str, **more: Any) -> Component:
 
 def reader_mark(name: str, origin: str, colour: str | None = None, **more: Any) -> Component:
     """A reader's name with its origin, and with the colour of its line where it has one."""
-    swatch = [html.Span(className="swatch", style={"background": colour}, **{"aria-hidden": "true"})] if colour else []
+    swatch = (
+        [html.Span(className="swatch", style={"background": colour}, **shell.aria(hidden="true"))] if colour else []
+    )
     return marked(*swatch, html.Span(name, className="reader-name", **more), shell.origin_badge(origin))
 
 
 def live(identity: str, children: shell.Children, **more: Any) -> Component:
     """A place whose changes are read aloud."""
-    return html.Div(children, id=identity, **{"aria-live": "polite"}, **more)
+    return html.Div(children, id=identity, **shell.aria(live="polite"), **more)
 
 
 def words(*parts: Component | str, caution: bool = False) -> Component:

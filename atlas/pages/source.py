@@ -9,7 +9,7 @@ import pandas as pd
 from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
-from atlas import drawing, shell
+from atlas import drawing, shell, tables
 from atlas.data import QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, plots, sources
@@ -42,7 +42,7 @@ def layout(cache: QueryCache, requested: View, view: View) -> Component:
     def grid(name: str, content: tuple[Component, shell.Children]) -> Component:
         return shell.grid_section(name, QUESTIONS[name], *content, origin=sees, height=None)
 
-    kicker = ["Source of ", shell.family_link(view, profile.family)]
+    kicker: list[Component | str] = ["Source of ", shell.family_link(view, profile.family)]
     title = html.Span(profile.name, dir="auto", className="long")
     facts = html.Div(_facts(cache, view), id="source-facts", className="source-facts")
     field = "source-other", cache, view, view.other, "Compare with", "Another source", "Source to compare with"
@@ -97,7 +97,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     profile = _profile(cache, view)
     rosters = ", ".join(profile.rosters)
     links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
-    shared = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
+    shared: dict[str, Any] = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
     query = View(**shared, source=view.source).query()
     family = pieces.marked(
         shell.symbol(cache.marks()[profile.family], view.theme), shell.family_link(view, profile.family)
@@ -225,7 +225,7 @@ def _near(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
             f"{near.near_proxies} of {near.proxies}" if near.proxies else "–",
             f"{near.near} of {near.readers}",
         )
-        for near in frame.itertuples(index=False)
+        for near in tables.rows(frame)
     ]
     heads = ["neighbour", "family", "cosine", "percentile", "p", "rank from there", "proxies", "readers"]
     family = _profile(cache, view).family
@@ -277,7 +277,7 @@ def _again(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
             shell.source_name(found.nearest_other) if isinstance(found.nearest_other, str) else "–",
             rate_text(found.other_cosine) if "other_cosine" in frame else "–",
         )
-        for found in frame.itertuples(index=False)
+        for found in tables.rows(frame)
     ]
     heads = ["sought", "signature", "rank of itself", "cosine with itself", "nearest other source", "its cosine"]
     sentence = (
@@ -311,7 +311,7 @@ def _versus(cache: QueryCache, view: View) -> list[Component]:
             f"In the original space their cosine is {rate_text(one['cosine'])}, rank {int(one['rank'])} from here and "
             f"{int(one['rank_back'])} from there. "
         )
-    link = shell.source_link(view, view.other, members.at[view.other, "name"])
+    link = shell.source_link(view, view.other, str(members.at[view.other, "name"]))
     return [html.P([html.Span("Beside "), link, ": ", *parts], className="versus")]
 
 

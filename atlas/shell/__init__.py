@@ -27,6 +27,7 @@ from atlas.shell.frame import frame
 from atlas.shell.words import (
     BY_WORDS,
     ORIGINS,
+    aria,
     empty,
     family_link,
     icon,
@@ -50,7 +51,7 @@ from atlas.shell.words import (
 )  # fmt: skip
 
 __all__ = [
-    "BY_WORDS", "NUMBER_COLUMNS", "ORIGINS", "SHARED", "Children", "FigureMeta", "Page", "ag_grid", "build",
+    "BY_WORDS", "NUMBER_COLUMNS", "ORIGINS", "SHARED", "Children", "FigureMeta", "Page", "ag_grid", "aria", "build",
     "builds_told", "csv_text", "empty", "facts", "family_link", "figure_body", "figure_section", "frame", "framed",
     "graph", "grid_section", "hashed", "header", "icon", "labelled", "loading", "named", "no_generation", "nowhere",
     "number_column", "origin_badge", "reader_options", "records", "register", "segmented", "select", "settled",

@@ -21,6 +21,11 @@ BY_WORDS = {"function": "byWords"}
 """Options that hold every word that was typed, in their name or in that of their group, in any order."""
 
 
+def aria(**values: str) -> dict[str, Any]:
+    """Attributes for assistive technology: ``label`` sets ``aria-label``."""
+    return {f"aria-{name}": value for name, value in values.items()}
+
+
 def icon(name: str) -> Component:
     """A drawn sign; always beside a word or inside something that has a label."""
     return html.Span(className=f"icon icon-{name}", **{"aria-hidden": "true"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -59,14 +60,19 @@ class Ecosystem:
         return self.roster is not None and self.roster not in RELEASE_ROSTERS
 
     @property
+    def sample(self) -> bool:
+        """Whether the shipped sample was enrolled: it is there to try, and judges nobody's traces unless chosen."""
+        return self.roster is None and set(self.sources) >= _sample_sources()
+
+    @property
     def created(self) -> str:
         """Time of creation: UTC, ISO 8601, so that later ones sort behind; empty where it is not known."""
         return str(self.facts.get("created") or "")
 
     @property
-    def rank(self) -> tuple[int, bool, float]:
-        """Order of preference where none is named: how many sources it knows, how soon, then how well."""
-        return len(self.sources), self.live, self.accuracy or 0.0
+    def rank(self) -> tuple[bool, int, bool, float]:
+        """Order of preference where none is named: no sample, how many sources it knows, how soon, then how well."""
+        return not self.sample, len(self.sources), self.live, self.accuracy or 0.0
 
 
 class Ecosystems:
@@ -108,12 +114,12 @@ class Ecosystems:
         if name is not None:
             needed = named(name, [one for _, one in known])
             return next(enrolment for enrolment, one in known if one is needed)
-        fitting = [enrolment for enrolment, one in known if claimed is None or claimed in one.sources]
-        if not fitting:
+        chosen = default([one for _, one in known], claimed)
+        if chosen is None:
             meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))
             remedy = f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source"
             raise AtlasError(f"No ecosystem knows the source '{str(claimed)[:80]}'", remedy)
-        return fitting[0]
+        return next(enrolment for enrolment, one in known if one is chosen)
 
     def _ranked(self) -> list[tuple[Enrolment, Ecosystem]]:
         """Enrolments and what they are, the preferred one first."""
@@ -150,6 +156,23 @@ class Ecosystems:
                     logging.getLogger(__name__).warning("%s", error)
             self._known = dict(found)
             return found
+
+
+def default(
+    known: Sequence[Ecosystem], claimed: str | None = None, reader: str | None = None, roster: str | None = None
+) -> Ecosystem | None:
+    """The ecosystem that judges traces where nobody names one; None where none knows the claim.
+
+    known : the preferred one first.
+    reader, roster : of a page's header. An ecosystem of that roster comes before others, and of these the one of that
+        reader; the shipped sample comes last.
+    """
+    fitting = [one for one in known if claimed is None or claimed in one.sources]
+    return max(
+        fitting,
+        key=lambda one: (not one.sample, bool(roster) and one.roster == roster, bool(reader) and one.reader == reader),
+        default=None,
+    )
 
 
 def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
@@ -270,6 +293,11 @@ def _samples() -> Records:
 
 def sample_labels() -> list[str]:
     return sorted(_samples().sources)
+
+
+@functools.cache
+def _sample_sources() -> frozenset[str]:
+    return frozenset(sample_labels())
 
 
 def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:

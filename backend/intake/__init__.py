@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
@@ -37,13 +38,15 @@ from backend.intake.traces import (
 )
 
 __all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Preview", "Problem", "Received", "inspect",
-           "notes_about", "preview", "receive", "trace_hash", "walk"]  # fmt: skip
+           "notes_about", "peek", "preview", "receive", "trace_hash", "walk"]  # fmt: skip
 
 _LOOK = 200  # records whose columns come first: one that only later records have does not take a role from them
 _LISTED = 500  # columns that are listed; of as many further ones only those that have the name of a role
 _NAME = 1_000  # characters of a column's name; what has a longer one is no column
 ROWS = 20  # traces that a preview shows
 SHOWN = 400  # characters of a text that a preview shows
+PEEKED = 3  # records that are shown as they are, to choose columns from
+SEARCHED = 200  # records among which these are looked for
 NAMED = 50  # sources that a preview lists
 
 
@@ -317,3 +320,23 @@ def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
     first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
     problem = f"There is no trace in {layout.name}{first}"
     return AtlasError(problem, "Give JSONL, CSV, Parquet, a chat log, or plain text")
+
+
+def peek(
+    stream: BinaryIO, name: str, limits: Limits | None = None, encoding: str | None = None
+) -> tuple[Layout, list[tuple[int, dict[str, str]]]]:
+    """What a file is, and its first records as they are: place, and the text of every column, cut.
+
+    For a person who chooses columns, where none is recognised as the response or another is meant.
+    """
+    limits = limits or Limits()
+    clock = Clock(name, limits)
+    layout = inspect(stream, name, None, limits, encoding, clock)
+    found = islice(records(stream, layout, limits, clock), SEARCHED)
+    entries = islice((entry for entry in found if not isinstance(entry, Problem)), PEEKED)
+    return layout, [(place, _cells(record, layout.fields)) for place, record in entries]
+
+
+def _cells(record: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
+    values = {field: look_up(record, field) for field in fields}
+    return {field: "" if value is None else short(value, SHOWN) for field, value in values.items()}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend.errors import AtlasError, ServerError
-from backend.intake import Columns, Limits, Preview, preview
+from backend.intake import Columns, Layout, Limits, Preview, peek, preview
 from backend.intake.traces import BREAK, short
 
 LIFETIME = 24 * 3600  # seconds after which a file is deleted, whatever happens
@@ -197,6 +197,14 @@ class Uploads:
         upload, path = self.get(session, key)
         with open_in_turn(path) as stream:
             return preview(stream, upload.name, columns, self.limits, encoding)
+
+    def peek(
+        self, session: str, key: str, encoding: str | None = None
+    ) -> tuple[Layout, list[tuple[int, dict[str, str]]]]:
+        """What a file is, and its first records as they are."""
+        upload, path = self.get(session, key)
+        with open_in_turn(path) as stream:
+            return peek(stream, upload.name, self.limits, encoding)
 
     def discard(self, session: str, key: str) -> None:
         """Delete one file of a session."""

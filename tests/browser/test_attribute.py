@@ -124,6 +124,20 @@ def test_a_reader_in_the_header_that_scores_nothing_here_is_said(browser: Browse
     assert "not enrolled" not in browser.run(told)
 
 
+def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Browser, tmp_path: Path) -> None:
+    browser.driver.get(f"{browser.url}/attribute?theme=dark")
+    value = "const e = document.querySelector('#attr-ecosystem'); return e && e.value"
+    own = browser.until(value)
+    assert SAMPLES not in own
+    browser.click("#attr-sample")
+    browser.until(value + ".includes(arguments[0])", SAMPLES)
+    browser.until("return document.querySelector('#attr-judge').innerText.includes('8 sources')")
+    assert "ecosystem" not in browser.query()
+    given(browser, file_of(tmp_path, "own.jsonl", ["One.", "Two."]))
+    browser.until(value + " === arguments[0]", own)
+    assert "Judged by" in browser.text("#attr-judge")
+
+
 def test_sample_to_result_to_tokens_to_export_to_verify(
     browser: Browser, downloads: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +283,13 @@ def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Pa
     given(browser, table)
     problem = browser.text("#attr-problem .problem")
     assert "said" in problem or "no trace" in problem.lower() or "looks like a response" in problem
+    browser.until("return document.querySelectorAll('#attr-peek .ag-center-cols-container [role=row]').length === 2")
+    assert "Because." in browser.text("#attr-peek") and browser.run(
+        "return document.querySelector('#attr-go').disabled"
+    )
+    chosen(browser, "attr-column-response", "said")
+    browser.until("return document.querySelector('.preview-facts')?.innerText.includes('2 traces')")
+    browser.until("return !document.querySelector('#attr-go').disabled && !document.querySelector('#attr-problem *')")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     given(browser, empty)

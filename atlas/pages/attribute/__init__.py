@@ -16,9 +16,7 @@ from atlas.data import questions
 from atlas.pages.attribute import (
     check,
     frames,
-    heat,
     intake,
-    landing,
     question,
     result,
     sections,
@@ -215,9 +213,7 @@ def _figures(app: Dash) -> None:
         def drawn(name: str) -> Any:
             if turned and name != "evidence":
                 return no_update
-            if name == "lands":
-                return landing.figure(questions(), report, theme) or no_update
-            return result.redrawn(name, report, theme, level) or no_update
+            return result.redrawn(name, report, theme, level, questions()) or no_update
 
         return [drawn(identity["figure"]) for identity in identities]
 
@@ -234,10 +230,10 @@ def _tokens(app: Dash) -> None:
             return no_update, no_update
         choice = {"row": int(trace), "source": source, "rival": rival}
         try:
-            evidence = visitor.service().tokens(visitor.session(), job, choice["row"], source, rival)
+            evidence = visitor.service().tokens(visitor.session(), job, int(trace), source, rival)
         except AtlasError as error:
             return visitor.refusal(error), None
-        return heat.heat_map(evidence), choice
+        return result.heat_map(evidence), choice
 
     @app.callback(
         Output("heat-trace", "value"),

@@ -8,6 +8,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
+from atlas import shell
 from atlas.pages.attribute import intake, sections, visitor
 from backend.errors import AtlasError
 from backend.service.service import Check
@@ -83,7 +84,7 @@ def answer(check: Check) -> Component:
         *([html.Ul(found, id="check-found")] if found else []),
         html.Dl(facts, className="verdict-facts"),
         *[html.P(note, className="hint long") for note in check.notes],
-        **{"aria-labelledby": "check-verdict"},
+        **shell.aria(labelledby="check-verdict"),
     )
 
 

@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 from atlas import shell, tables
 from atlas.pages.attribute import sections, visitor
 from backend.errors import AtlasError
-from backend.intake import Columns, Preview
+from backend.intake import Columns, Layout, Preview
 from backend.service.uploads import Upload
 
 ROLES = {
@@ -61,7 +61,8 @@ def step() -> Component:
         )
         for role, (word, meaning) in ROLES.items()
     ]
-    mapping = [html.Div(roles, id="attr-mapping", className="mapping"), html.Div(encoding, id="attr-encoded")]
+    choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
+    mapping = [choices, html.Div(encoding, id="attr-encoded")]
     read = [
         sections.notice("attr-preview-head", "polite"),
         html.Div(mapping, className="mapping"),
@@ -98,7 +99,7 @@ def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
 
 def place(identity: str, words: str, taken: str = TAKEN) -> Component:
     """:func:`drop` with a line that describes the file below it, ``{identity}-head``."""
-    head = html.Div(id=f"{identity}-head", className="hint", **{"aria-live": "polite"})
+    head = html.Div(id=f"{identity}-head", className="hint", **shell.aria(live="polite"))
     return html.Div([drop(identity, words, taken), head])
 
 
@@ -152,7 +153,7 @@ def head(preview: Preview) -> Component:
     facts = [html.Span([html.Strong(preview.name, className="long", dir="auto"), f" · {kind}{form}"])]
     facts.append(html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]))
     for count, noun in ((bad, f"bad {preview.unit}"), (again, "duplicate")):
-        words = [html.Strong(f"{count:,}"), f" {noun}{'s' if count != 1 else ''}"]
+        words: list[Component | str] = [html.Strong(f"{count:,}"), f" {noun}{'s' if count != 1 else ''}"]
         facts.append(html.Span(words, className="caution" if count else ""))
     return html.Div(facts, className="preview-facts")
 
@@ -182,6 +183,62 @@ def body(preview: Preview) -> list[Component]:
     return parts
 
 
+def unread(
+    upload: Mapping[str, Any],
+    error: AtlasError,
+    values: Sequence[str | None] | None,
+    encoding: str,
+    last: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What the step shows of a file that gives no trace: its columns to choose from, where it has any.
+
+    values : what a person chose for every role; None where it is still to be recognised.
+    """
+    try:
+        layout, rows = visitor.service().uploads.peek(visitor.session(), upload["key"], encoding or None)
+    except AtlasError:
+        layout, rows = None, []
+    if layout is None or not rows or not layout.fields or layout.kind == "text":
+        problem = {"problem": refused(upload["name"], error)}
+        if last:  # another encoding can be chosen
+            return problem | {"columns": {**last, "encoding": encoding, "traces": 0}}
+        return problem | {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
+    recognised = {role: getattr(layout.columns, role) for role in ROLES}
+    shown = recognised if values is None else dict(zip(ROLES, values, strict=True))
+    kind = KINDS.get(layout.kind, layout.kind)
+    name = html.Strong(layout.name, className="long", dir="auto")
+    remedy = "Choose the column that holds the response; the first lines are shown below"
+    return {
+        "hidden": False,
+        "head": html.Div(html.Span([name, f" · {kind} · no trace yet"]), className="preview-facts"),
+        "body": _columns(layout, rows),
+        "unmapped": False,
+        "columns": {
+            "recognised": recognised if values is None else last["recognised"],
+            "shown": shown,
+            "encoding": encoding,
+            "traces": 0,
+        },
+        "offered": [offered(role, layout.fields) for role in ROLES],
+        "values": list(shown.values()),
+        "unencoded": not layout.encoding,
+        "encoding": encoding,
+        "problem": visitor.refusal(AtlasError(error.problem, remedy)),
+    }
+
+
+def _columns(layout: Layout, rows: Sequence[tuple[int, Mapping[str, str]]]) -> list[Component]:
+    """Every column of a file with its first values, a line a column."""
+    values: dict[str, Sequence[str]] = {"column": layout.fields}
+    columns = [tables.words("column", "Column", 160)]
+    for number, (place, record) in enumerate(rows):
+        values[f"value{number}"] = [record[field] for field in layout.fields]
+        columns.append(tables.words(f"value{number}", f"{layout.unit} {place:,}".capitalize(), 160, 1))
+    plain = [column | {"floatingFilter": False} for column in columns]
+    grid = html.Div(tables.grid("attr-peek", pd.DataFrame(values), plain), className="preview-grid")
+    return [html.H3("The columns with their first values"), grid]
+
+
 def refused(name: str, error: AtlasError) -> list[Component]:
     """What was not taken, and why."""
     return [html.P([html.Strong(name, className="long", dir="auto"), " was not taken."]), visitor.refusal(error)]
@@ -195,7 +252,8 @@ def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
         for name in frame.columns
         if name != "place"
     ]
-    return tables.grid(identity, frame, columns)
+    grid: Component = tables.grid(identity, frame, columns)
+    return grid
 
 
 def register(app: Dash) -> None:
@@ -223,9 +281,16 @@ def register(app: Dash) -> None:
                 names = service.samples()
                 number = ((clicks or 1) - 1) % len(names)
                 upload = service.sample(key, number)
-                words = [f"Sample {number + 1} of {len(names)}, written by ", shell.source_name(str(upload.label))]
+                source = shell.source_name(str(upload.label))
                 button = html.Button("Download it", id="attr-sample-save", className="quiet")
-                other = sections.hint([*words, "; click again for the next. ", button])
+                other = sections.hint(
+                    [
+                        f"Sample {number + 1} of {len(names)}, written by ",
+                        source,
+                        "; click again for the next. ",
+                        button,
+                    ]
+                )
                 return reference(upload), None, no_update, other
             if pressed == "attr-use":
                 upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
@@ -289,14 +354,19 @@ def register(app: Dash) -> None:
         try:
             preview = read(upload["key"], None if anew else given(last["recognised"], values), chosen or None)
         except AtlasError as error:
-            return (gone if fresh else same) | {"problem": refused(upload["name"], error)}
+            return same | unread(upload, error, None if anew else values, chosen, {} if fresh else last)
         now = {role: getattr(preview.columns, role) for role in ROLES}
         return {
             "hidden": False,
             "head": head(preview),
             "body": body(preview),
             "unmapped": not preview.fields or preview.kind == "text",
-            "columns": {"recognised": now if anew else last["recognised"], "shown": now, "encoding": chosen},
+            "columns": {
+                "recognised": now if anew else last["recognised"],
+                "shown": now,
+                "encoding": chosen,
+                "traces": preview.traces,
+            },
             "offered": [offered(role, preview.fields) for role in ROLES],
             "values": list(now.values()),
             "unencoded": not preview.encoding,

@@ -12,11 +12,10 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.data import METHOD_NAMES, VIEW_READS, questions
+from atlas.data import questions
 from atlas.pages.attribute import sections, visitor
-from atlas.pages.attribute.result import grouped, known_sources
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
-from backend.enrolment.catalogue import Ecosystem
+from backend.enrolment.catalogue import Ecosystem, default
 from backend.errors import AtlasError
 from backend.intake import Columns
 from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
@@ -136,20 +135,34 @@ def _field(word: str, identity: str, field: Component, hint: shell.Children) -> 
 
 
 def ecosystem(name: str | None) -> Ecosystem | None:
-    """An ecosystem by name, or the preferred one."""
-    known = visitor.ecosystems()
-    return next((one for one in known if one.name == name), known[0] if known else None)
+    """An ecosystem by its name; another never stands in for one that is gone."""
+    return next((one for one in visitor.ecosystems() if one.name == name), None)
 
 
-def asked_for(known: Sequence[Ecosystem], link: Mapping[str, str]) -> Ecosystem | None:
-    """The ecosystem that a link names, or the one of the reader and roster that stand in the header."""
-    for one in known:
-        if one.name == link.get("ecosystem"):
-            return one
-    reader, roster = link.get("reader"), link.get("roster")
-    fitting = [one for one in known if one.reader == (reader or one.reader)]
-    other = fitting[0] if reader and fitting else None
-    return next((one for one in fitting if roster and one.roster == roster), other)
+def choose(
+    known: Sequence[Ecosystem],
+    header: Mapping[str, str | None],
+    link: Mapping[str, str],
+    sample: str | None = None,
+    now: str | None = None,
+    last: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The ecosystem to show (``shown``), and the one that a person named (``picked``); either may be None.
+
+    header : its reader and roster; link : those of the address, and its ecosystem.
+    sample : the ecosystem of a shipped sample, which serves the sample alone.
+    now : the name in the field, a person's choice where it is not what was shown ``last``.
+    A change of the header ends a choice: the ecosystem follows it, and the shipped sample's is never taken unasked.
+    """
+    names = {one.name for one in known}
+    picked = last["picked"] if last else link.get("ecosystem")
+    if last and now and now != last["shown"]:
+        picked = now
+    elif last and any(header[part] not in (last["header"][part], link.get(part)) for part in header):
+        picked = None  # what the header takes from the address a moment later is no change
+    best = default([one for one in known if not one.sample], None, header["reader"], header["roster"])
+    shown = next((name for name in (sample, picked) if name in names), best.name if best else None)
+    return {"shown": shown, "picked": picked, "header": dict(header)}
 
 
 def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[str, str] | None:
@@ -179,24 +192,11 @@ def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[s
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
     """Ecosystems to choose from: what is enrolled, and who reads; the name as well where two would read the same."""
-    words = [" · ".join((one.roster or one.name, *_reader_words(one))) for one in known]
+    words = [f"{one.roster or one.name} · {sections.reader_words(questions(), one)}" for one in known]
     return [
         {"value": one.name, "label": word if words.count(word) == 1 else f"{word} · {one.name}"}
         for one, word in zip(known, words, strict=True)
     ]
-
-
-def _reader_words(one: Ecosystem) -> tuple[str, ...]:
-    """Method, what is read, and proxy: the end is what a narrow field cuts off."""
-    method, *_ = one.reader.partition("/")
-    known = questions().problem() is None and questions().knows(one.reader)
-    if reads_text(method):
-        return METHOD_NAMES.get(method, method), "text of the response"
-    if method in ENCODED:
-        _, encoder, view = one.reader.split("/")
-        return METHOD_NAMES.get(method, method), VIEW_READS.get(view, view), encoder
-    proxy = questions().proxy_name(one.reader) if known else one.proxy
-    return METHOD_NAMES.get(method, method), VIEW_READS.get(one.view, one.view), proxy
 
 
 def told(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
@@ -267,7 +267,7 @@ def settings(chosen: Mapping[str, Any], columns: Columns, encoding: str | None =
     """
     one = ecosystem(chosen["ecosystem"])
     if one is None:
-        raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+        raise AtlasError("No ecosystem is chosen", "Choose one, or make one: python -m jobs enroll --sample")
     prior = weights(chosen["prior"], one, chosen["claim"], chosen["share"], chosen["weights"])
     return Settings(
         enrolment=one.name,
@@ -285,6 +285,15 @@ def settings(chosen: Mapping[str, Any], columns: Columns, encoding: str | None =
     )
 
 
+def _why_none() -> str:
+    """Why no ecosystem is chosen, and what to do."""
+    if not visitor.known():
+        return "Seen by people with the token only"
+    if visitor.ecosystems():
+        return "The sample's ecosystem alone is enrolled here. Choose it, or make one: python -m jobs enroll"
+    return "Make one: python -m jobs enroll --sample"
+
+
 def _line(text: str | None) -> str | None:
     return " ".join((text or "").split())[:LONGEST] or None
 
@@ -295,50 +304,67 @@ def register(app: Dash) -> None:
         ClientsideFunction("attribute", "choices"),
         Output("attr-link", "data"),
         *sections.places(Input, "attr-ecosystem.value attr-claim.value attr-mode.value"),
+        State("attr-picked", "data"),
     )
 
     @app.callback(
-        *sections.places(Output, "attr-ecosystem.data attr-ecosystem.value attr-ecosystem.placeholder"),
-        *sections.places(Input, "attr-wanted.data attr-upload.data attr-admitted.data"),
-        State("attr-ecosystem", "value"),
+        *sections.places(
+            Output, "attr-ecosystem.data attr-ecosystem.value attr-ecosystem.placeholder attr-picked.data"
+        ),
+        *sections.places(Input, "attr-wanted.data attr-upload.data attr-admitted.data reader.value roster.value"),
+        *sections.places(State, "attr-ecosystem.value attr-picked.data"),
     )
-    def offered(link: dict[str, str], upload: dict[str, Any] | None, _admitted: int | None, now: str | None) -> Any:
+    def offered(
+        link: dict[str, str],
+        upload: dict[str, Any] | None,
+        _admitted: int | None,
+        reader: str | None,
+        roster: str | None,
+        now: str | None,
+        last: dict[str, Any] | None,
+    ) -> Any:
         known = visitor.ecosystems()
-        named = asked_for(known, link)
-        wish = (upload or {}).get("enrolment") or now or (named.name if named else None)
-        chosen = wish if wish in {one.name for one in known} else known[0].name if known else None
+        header = {"reader": reader, "roster": roster}
+        choice = choose(known, header, link, (upload or {}).get("enrolment"), now, last)
         empty = "Nothing is enrolled here" if visitor.known() else "Give the token first"
-        return ecosystem_options(known), chosen, "Choose an ecosystem" if known else empty
+        return ecosystem_options(known), choice["shown"], "Choose an ecosystem" if known else empty, choice
 
     @app.callback(
         *sections.places(
             Output,
             "attr-claim.data attr-claim.value attr-ecosystem-note.children attr-stop-level.data "
-            "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value",
+            "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value attr-judge.children",
         ),
-        Input("attr-ecosystem", "value"),
-        *sections.places(State, "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value"),
+        *sections.places(Input, "attr-ecosystem.value reader.value roster.value"),
+        *sections.places(
+            State, "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value attr-picked.data"
+        ),
     )
     def sources(
-        name: str | None, claim: str | None, link: dict[str, str], level: str | None, also: list[str] | None
+        name: str | None,
+        reader: str | None,
+        roster: str | None,
+        claim: str | None,
+        link: dict[str, str],
+        level: str | None,
+        also: list[str] | None,
+        choice: dict[str, Any] | None,
     ) -> Any:
         if not name:
-            why = (
-                "Make one: python -m jobs enroll --sample" if visitor.known() else "Seen by people with the token only"
-            )
-            return [], None, why, no_update, no_update, True, [], []
+            return [], None, _why_none(), no_update, no_update, True, [], [], None
         one = ecosystem(name)
         if one is None:
-            return (no_update,) * 8
+            return (no_update,) * 9
         wish = claim or link.get("claim")
         brings = visitor.service().brings(one.name)
         rates = stop_words(brings.stop_levels)
         usual = f"{STOP_LEVEL:g}"
         others = [other for other in visitor.ecosystems() if other.name != one.name]
         names = {other.name for other in others}
-        lacking = not_enrolled([one, *others], link)
+        followed = choice and choice["shown"] == name != choice["picked"] and not one.sample
+        lacking = not_enrolled([one, *others], {"reader": reader or "", "roster": roster or ""}) if followed else None
         return (
-            grouped(one.sources, one.families, known_sources(questions())),
+            sections.grouped(one.sources, one.families, sections.known_sources(questions())),
             wish if wish in one.sources else None,
             [told(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
@@ -346,6 +372,7 @@ def register(app: Dash) -> None:
             not rates,
             ecosystem_options(others),
             [other for other in also or () if other in names],
+            sections.judged_by(questions(), one.roster or one.name, len(one.sources), one, reader),
         )
 
     @app.callback(
@@ -362,6 +389,18 @@ def register(app: Dash) -> None:
 
 def stores(link: dict[str, str]) -> list[Component]:
     """What the page remembers between its callbacks; no text of a trace."""
-    names = ("wanted", "upload", "admitted", "columns", "link", "watch", "followed", "job", "ended", "heat-choice")
+    names = (
+        "wanted",
+        "picked",
+        "upload",
+        "admitted",
+        "columns",
+        "link",
+        "watch",
+        "followed",
+        "job",
+        "ended",
+        "heat-choice",
+    )
     more: dict[str, dict[str, Any]] = {"wanted": {"data": link}, "job": {"storage_type": "session"}}
     return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names]

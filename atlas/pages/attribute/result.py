@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,8 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
-from atlas import shell
-from atlas.data import QueryCache
+from atlas import shell, tables
+from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures import evidence as figures
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import number
@@ -21,7 +22,7 @@ from atlas.pages.attribute.frames import Report
 from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validated
 from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
 from atlas.state import View
-from atlas.theme import Mark, Theme, family_marks
+from atlas.theme import Mark, Theme
 from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
 from backend.store import queries
 
@@ -36,6 +37,9 @@ QUESTIONS = {
     "left": "What was left out?",
 }
 BIASED = "Each trace holds what the calibration adds for its source."
+NEAREST = 8  # sources that are listed where the traces land
+FLAT_MAPS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
+STRONGEST = 5  # tokens that are named in words for each side
 SHOWN = 10  # candidates, neighbours and families that are listed at once; the table holds all
 
 
@@ -56,9 +60,9 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         bar = html.Span(className="share-fill", style=share)
         ratio = "–" if subject or not results["stated"] else number(row["log10_ratio"], 2)
         cells = [
-            html.Th(html.Span([*named(view, source, known), *role], className="marked"), scope="row"),
+            html.Th(html.Span([*sections.named(view, source, known), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
-            html.Td(html.Span(bar, className="share-track", **{"aria-hidden": "true"}), className="share-cell"),
+            html.Td(html.Span(bar, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             html.Td(_share(row["probability"]), className="number"),
             html.Td(ratio, className="number"),
         ]
@@ -109,11 +113,11 @@ def sensitivity(report: Report) -> str:
     return text
 
 
-def result(report: Report, cache: QueryCache, view: View, landing: Component | None) -> Component:
-    """The whole result; ``landing`` comes from :func:`atlas.pages.attribute.landing.section`."""
+def result(report: Report, cache: QueryCache, view: View) -> Component:
+    """The whole result."""
     results = report["results"]
     live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
-    marks, known = marks_of(cache, report["reference"]["families"]), known_sources(cache)
+    marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
     n = int(results["traces"])
     many = f"n = {n:,} trace{'s' if n != 1 else ''}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
@@ -126,14 +130,14 @@ def result(report: Report, cache: QueryCache, view: View, landing: Component | N
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
     show = partial(sections.section, made=made, badge=live)
-    grows = [
+    grows: list[Component | str] = [
         shell.term("log10 ratio", RATIO_HELP),
         f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the traces up in "
         "the order of arrival (hollow where another source leads), the band holds 90 % of "
         f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
     ]
     curve = sections.graph("evidence", figures.evidence_curve(report, theme=view.theme))
-    explains = [
+    explains: list[Component | str] = [
         shell.term("Probability", PROBABILITY_HELP),
         f" {calibrated if results['stated'] else 'not stated here'} for {many.removeprefix('n = ')}; prior: "
         f"{report['reference']['prior_statement']} {family_answer(report)} "
@@ -152,14 +156,14 @@ def result(report: Report, cache: QueryCache, view: View, landing: Component | N
     ]
     return html.Div(
         [
-            verdict(report),
+            verdict(report, cache, view.reader),
             exports(report),
             show("evidence", QUESTIONS["evidence"], grows, curve, height=380, controls=_stops(report)),
             show("candidates", QUESTIONS["candidates"], explains, table, height=None, picture=False),
             html.Div(two, className="two"),
             readers(report, live, made),
             tokens(report, live, made, known),
-            landing,
+            landing(report, cache, view),
             validated(report),
             ratio_figures(report, view.theme, live, made),
             excluded(report, live, made),
@@ -174,7 +178,7 @@ def readers(report: Report, live: Component, made: Component) -> Component | Non
     if len(rows) < 2:
         return None
     body = []
-    for at, row in enumerate(rows.itertuples(index=False)):
+    for at, row in enumerate(tables.rows(rows)):
         who = [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")]
         ratio = "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} "
         between = "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}"
@@ -219,9 +223,9 @@ def tokens(report: Report, live: Component, made: Component, known: Mapping[str,
         {"value": str(trace["number"]), "label": words.format(**(trace | {"adds": number(trace["log10_ratio"], 2)}))}
         for trace in traces
     ]
-    sources = grouped(report["reference"]["sources"], report["reference"]["families"], known)
+    sources = sections.grouped(report["reference"]["sources"], report["reference"]["families"], known)
     method = report["method"]["reader"].partition("/")[0]
-    sentence = [
+    sentence: list[Component | str] = [
         _split(report["method"]["reader"]),
         shell.term("log-odds", "Natural logarithm of how many times more probable the trace is under one source"),
         " of two candidates belongs to no word; it is spread evenly."
@@ -269,50 +273,6 @@ def excluded(report: Report, live: Component, made: Component) -> Component | No
     )  # fmt: skip
 
 
-def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Sources to choose from, by name and label, grouped by family, large families first.
-
-    Flat where every source is its own family. Both words can be typed into the search of a menu.
-    """
-    frame = pd.DataFrame({"source": sources, "family": families})
-    sizes = frame["family"].value_counts(sort=False)
-
-    def options(some: pd.Series) -> list[dict[str, str]]:
-        return [
-            {"value": source, "label": source if known.get(source, source) == source else f"{known[source]} · {source}"}
-            for source in some
-        ]
-
-    if (sizes == 1).all():
-        return options(frame["source"])
-    return [
-        {"group": str(family), "items": options(frame.loc[frame["family"] == family, "source"])}
-        for family in sizes.sort_values(ascending=False, kind="stable").index
-    ]
-
-
-def marks_of(cache: QueryCache, families: Sequence[str]) -> dict[str, Mark]:
-    """Marks of an ecosystem's families: those of the generation keep theirs."""
-    known = [] if cache.problem() is not None else list(cache.marks())
-    return family_marks([*known, *families])
-
-
-def known_sources(cache: QueryCache) -> dict[str, str]:
-    """Sources that have a page in the served generation, with their names."""
-    if cache.problem() is not None:
-        return {}
-    members = (cache.ask(queries.sources, roster) for roster in cache.ask(queries.rosters)["roster"])
-    return {source: name for rows in members for source, name in zip(rows["source"], rows["name"], strict=True)}
-
-
-def named(view: View, source: str, known: Mapping[str, str]) -> list[Component]:
-    """A source by its name, which leads to its page, and by its label in reports; by that alone without a page."""
-    if source not in known:
-        return [shell.source_name(source)]
-    label = [] if known[source] == source else [html.Code(source, className="label", dir="auto")]
-    return [shell.source_link(view, source, known[source]), *label]
-
-
 def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | None, meaning: str) -> Component:
     field = shell.select(
         identity, meaning, data, value=value, searchable=True, allowDeselect=False, size="xs", maxDropdownHeight=320,
@@ -321,11 +281,160 @@ def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | 
     return shell.labelled(label, identity, field)
 
 
-def redrawn(name: str, report: Report, theme: Theme, level: float | None = None) -> Any:
+def redrawn(
+    name: str, report: Report, theme: Theme, level: float | None = None, cache: QueryCache | None = None
+) -> Any:
     """A live figure in another theme; None for those that are no drawing of the report alone."""
     if name == "evidence":
         return figures.evidence_curve(report, theme=theme, level=level)
+    if name == "lands" and cache:
+        return landing_figure(cache, report, theme)
     if name in ("tippett", "pav"):
         return ratio_figure(name, report, theme=theme)
     draws = {"adds": figures.contributions, "without": figures.leave_one_out}
     return draws[name](report, theme=theme) if name in draws else None
+
+
+def _flat_map(cache: QueryCache, where: Mapping[str, Any]) -> pd.DataFrame:
+    """The ecosystem's flat map, where the traces were placed (reader, roster, domain); may be empty."""
+    none = pd.DataFrame(columns=["source", "name", "family", "access", "x", "y"])
+    if cache.problem() is not None:
+        return none
+    view = View(reader=where["reader"], roster=where["roster"], domain=where["domain"])
+    reader = cache.map_reader(view)
+    for method in FLAT_MAPS:
+        found = cache.ask(queries.projection, reader, view.roster, view.domain, method, 2)
+        if len(found):
+            return found
+    return none
+
+
+def landing_figure(cache: QueryCache, report: Report, theme: Theme) -> Any:
+    """The map with the nearest sources marked; None without a map."""
+    where = report["results"]["lands"]
+    placed = _flat_map(cache, where) if where else pd.DataFrame()
+    if placed.empty:
+        return None
+    near = frames.landed(report).head(NEAREST)
+    marks = sections.marks_of(cache, report["reference"]["families"])
+    return figures.landing(placed, near, marks, theme=theme, claimed=report["results"]["claimed"] or "")
+
+
+def landing(report: Report, cache: QueryCache, view: View) -> Component:
+    """Table of the nearest sources and the map beside it: what the report says."""
+    rows, where = frames.landed(report), report["results"]["lands"]
+    live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
+    if rows.empty:
+        roster = report["method"]["facts"].get("roster")
+        again = f"--roster {roster}" if roster else "LABELLED --name NAME"
+        missing = "This ecosystem brings no signatures of its sources"
+        remedy = shell.empty(missing, f"Make it again: python -m jobs enroll {again}")
+        return html.Section([html.H2(QUESTIONS["lands"]), remedy], className="figure", id="figure-lands")
+    drawn = landing_figure(cache, report, view.theme)
+    table = _nearest_table(rows.head(NEAREST), report, cache, view)
+    domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
+    sentence: list[Component | str] = [
+        "Cosine between the mean fingerprint of these traces and the ",
+        shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
+        f" of every source on {domain}. "
+        + ("The traces get no point of their own on a projection: the numbers mark their nearest. " if drawn else "")
+        + "Nearness says what the traces are like, the ratio above says who made them. "
+        f"n = {len(rows)} sources.",
+    ]
+    parts: list[Component] = [table]
+    if drawn:
+        label = "Map of the sources, the nearest numbered"
+        parts.append(html.Div(sections.graph("lands", drawn), role="img", **shell.aria(label=label)))
+    content = html.Div(parts, className="land" if drawn else "land land-alone")
+    return sections.section(
+        "lands", QUESTIONS["lands"], sentence, content, made=made, badge=live, height=None, picture=False
+    )
+
+
+def _nearest_table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: View) -> Component:
+    marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
+    view = dataclasses.replace(view, source="")
+    body = []
+    for row in tables.rows(rows):
+        family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
+        cells = [
+            html.Td(str(row.rank), className="number"),
+            html.Th(html.Span(sections.named(view, row.source, known), className="marked"), scope="row"),
+            html.Td(html.Span(family if row.family in marks else [], className="marked")),
+            html.Td(rate_text(row.cosine), className="number"),
+        ]
+        body.append(html.Tr(cells, className="here" if row.source == report["results"]["subject"] else ""))
+    heads, name = ["rank", "source", "family", "cosine"], "Nearest sources in the original space"
+    return shell.small_table(heads, body, name, "small wide nearest-sources")
+
+
+def heat_map(evidence: Mapping[str, Any]) -> Component:
+    """The response of one trace as a heat map, with its legend and its sum.
+
+    evidence : source, rival, log_odds, stored, pieces (text, start, stop, value) and rest (text beyond the window).
+    """
+    pieces = frames.pieces(evidence)
+    largest = float(pieces["log_odds"].abs().max()) if len(pieces) else 0.0
+    spans = [
+        html.Span(
+            token,
+            title=f"{number(value, 4)} nats",
+            className="token token-for" if value >= 0 else "token token-against",
+            style={"--weight": f"{abs(value) / largest if largest > 0 else 0.0:.3f}"},
+        )
+        for token, value in zip(pieces["token"], pieces["log_odds"], strict=True)
+    ]
+    if evidence["rest"]:
+        spans.append(html.Span(evidence["rest"], className="token-rest", title="Beyond what the proxy reads"))
+    label = "Response with the evidence of its tokens"
+    text = html.Div(spans, className="heat-text", dir="auto", tabIndex=0, role="group", **shell.aria(label=label))
+    total = html.P(sum_words(evidence), className="sentence", id="heat-sum")
+    return html.Div([_heat_legend(evidence, largest), text, total, *_strongest(evidence)], className="heat")
+
+
+def sum_words(evidence: Mapping[str, Any]) -> list[Component | str]:
+    """The sum of the tokens beside the score that it must equal."""
+    total, odds, stored = float(frames.pieces(evidence)["log_odds"].sum()), evidence["log_odds"], evidence["stored"]
+    return [
+        f"The {len(evidence['pieces']):,} pieces of text add up to ",
+        html.Span(f"{number(total, 4)} nats", className="count"),
+        f" ({number(total / math.log(10), 2)} in log10); the score's difference is ",
+        html.Span(f"{number(float(odds), 4)} nats", className="count"),
+        "." if odds == stored else f" ({number(float(stored), 4)} after the rounding of the stored fingerprint).",
+    ]
+
+
+def _heat_legend(evidence: Mapping[str, Any], largest: float) -> Component:
+    steps = [
+        html.Span(className=f"token token-{side}", style={"--weight": f"{weight:.2f}"})
+        for side, weights in (("against", (1, 0.66, 0.33)), ("for", (0.33, 0.66, 1)))
+        for weight in weights
+    ]
+    rival, source = (html.Span(evidence[side], className="name", dir="auto") for side in ("rival", "source"))
+    scale = f"full colour at {number(largest, 2).lstrip('+')} nats; dotted below: for the rival"
+    children = [
+        html.Span(["speaks for ", rival]),
+        html.Span(steps, className="heat-steps", **shell.aria(hidden="true")),
+        html.Span(["speaks for ", source]),
+        html.Span(scale, className="soft"),
+    ]
+    return html.Div(children, className="heat-legend")
+
+
+def _strongest(evidence: Mapping[str, Any]) -> list[Component]:
+    pieces = frames.pieces(evidence)
+    lines: list[Component] = []
+    for sign, side in ((1, evidence["source"]), (-1, evidence["rival"])):
+        weighed = pieces[pieces["log_odds"] * sign > 0].sort_values("log_odds", ascending=sign < 0).head(STRONGEST)
+        if weighed.empty:
+            continue
+        words: list[Component | str] = ["Strongest for ", html.Span(side, className="name", dir="auto"), ": "]
+        for token, value in zip(weighed["token"], weighed["log_odds"], strict=True):
+            words += [html.Code(visible(token), dir="auto"), f" {number(value, 2)}  "]
+        lines.append(html.P(words, className="sentence"))
+    return lines
+
+
+def visible(token: str) -> str:
+    """A token with its blanks made visible."""
+    return token.replace("\n", "↵").replace("\t", "⇥").replace(" ", "␣") or "(nothing)"

@@ -11,11 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
-from backend.methods.registry import SEVERAL, TEXT
+from atlas.data import METHOD_NAMES, VIEW_READS, QueryCache
+from atlas.state import View
+from atlas.theme import Mark, family_marks
+from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
+from backend.store import queries
 
 BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
     f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
@@ -34,7 +39,7 @@ def step(number: int, title: str, identity: str, *children: Component) -> Compon
     """A numbered step with its heading on the left."""
     head = html.H2([html.Span(f"{number}", className="step-number"), title], id=identity)
     body = html.Div(list(children), className="step-body")
-    return html.Section([head, body], className="step", **{"aria-labelledby": identity})
+    return html.Section([head, body], className="step", **shell.aria(labelledby=identity))
 
 
 def progress(prefix: str, message: Component | None = None, below: Sequence[Component] = ()) -> Component:
@@ -42,10 +47,10 @@ def progress(prefix: str, message: Component | None = None, below: Sequence[Comp
 
     The ids begin with ``prefix``: -progress, -words, -cancel, -bar.
     """
-    line = [html.Span(id=f"{prefix}-words", role="status")]
+    line: list[Component] = [html.Span(id=f"{prefix}-words", role="status")]
     line += [html.Button("Cancel", id=f"{prefix}-cancel", className="button"), *([] if message is None else [message])]
     fill = html.Div(id=f"{prefix}-bar", className="progress-fill", style=NOTHING)
-    track = html.Div(fill, className="progress-track", **{"aria-hidden": "true"})
+    track = html.Div(fill, className="progress-track", **shell.aria(hidden="true"))
     children = [html.Div(line, className="progress-line"), track, *below]
     return html.Div(children, id=f"{prefix}-progress", className="progress", hidden=True)
 
@@ -62,7 +67,7 @@ def hint(words: shell.Children, **options: Any) -> Component:
 
 def notice(identity: str, urgency: str = "assertive") -> Component:
     """A place in which something is said aloud when it changes."""
-    return html.Div(id=identity, **{"aria-live": urgency})
+    return html.Div(id=identity, **shell.aria(live=urgency))
 
 
 def answer_box(tone: str, kicker: Sequence[Any], headline: Component, *rest: Component, **options: Any) -> Component:
@@ -73,7 +78,7 @@ def answer_box(tone: str, kicker: Sequence[Any], headline: Component, *rest: Com
 
 def answer_word(identity: str, sign: str, *words: Any) -> Component:
     """The word of an answer behind its sign."""
-    mark = html.Span(sign, className="verdict-sign", **{"aria-hidden": "true"})
+    mark = html.Span(sign, className="verdict-sign", **shell.aria(hidden="true"))
     return html.H2([mark, *words], id=identity, className="verdict-word")
 
 
@@ -81,6 +86,29 @@ def fact(word: str, meaning: str, value: str, note: str) -> Component:
     """One number of an answer, with its name and what it says."""
     number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
     return html.Div([html.Dt(shell.term(word, meaning) if meaning else word), html.Dd(number)])
+
+
+def reader_words(cache: QueryCache | None, judge: Any) -> str:
+    """Method, what is read, and proxy of an ecosystem or a report's method: a narrow field cuts the end off."""
+    method, *rest = judge.reader.split("/")
+    words = [METHOD_NAMES.get(method, method)]
+    if reads_text(method):
+        return f"{words[0]} · text of the response"
+    proxy, view = judge.proxy, judge.view
+    if method in ENCODED:
+        proxy, view = rest
+    elif cache and cache.problem() is None and cache.knows(judge.reader):
+        proxy = cache.proxy_name(judge.reader)
+    return " · ".join([*words, VIEW_READS.get(view, view), proxy])
+
+
+def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, header: str | None) -> list[Any]:
+    """Who judges the traces, in a sentence; a second one where that is not the header's reader."""
+    words = f": {sources:,} sources · {reader_words(cache, judge)}."
+    parts = ["Judged by ", html.Strong(name, dir="auto"), words]
+    if cache and header and header != judge.reader and cache.problem() is None and cache.knows(header):
+        parts.append(f" The reader in the header, {cache.reader_name(header)}, does not judge them.")
+    return parts
 
 
 def section(
@@ -99,7 +127,7 @@ def section(
     below: Component | None = None,
 ) -> Component:
     """One figure or table of a live result; ``picture`` and ``table`` say whether it can be saved and shown as rows."""
-    label = {"role": "img", "aria-label": question} if picture else {}
+    label: dict[str, Any] = {"role": "img", "aria-label": question} if picture else {}
     body = html.Div(
         id={"type": BODY, "figure": name},
         className="figure-body",
@@ -122,7 +150,7 @@ def section(
 
 def graph(name: str, figure: Any) -> Component:
     """The drawing of a live figure; its theme follows the header's."""
-    config = {"displayModeBar": False, "displaylogo": False, "doubleClick": False}
+    config: Any = {"displayModeBar": False, "displaylogo": False, "doubleClick": False}
     identity = {"type": GRAPH, "figure": name}
     return dcc.Graph(id=identity, figure=figure, responsive=True, className="graph", config=config)
 
@@ -155,10 +183,10 @@ def made_of(report: Mapping[str, Any]) -> Component:
 
 
 def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Component:
-    def tool(kind: str, sign: str, word: str, **more: str) -> Component:
+    def tool(kind: str, sign: str, word: str, **more: Any) -> Component:
         return html.Button([shell.icon(sign), word], id={"type": kind, "figure": name}, className="tool", **more)
 
-    buttons: list[Component] = [tool(TABLE, "table", "Table", **{"aria-pressed": "false"})] if table else []
+    buttons: list[Component] = [tool(TABLE, "table", "Table", **shell.aria(pressed="false"))] if table else []
     buttons.append(tool(CSV, "download", "CSV"))
     if picture:
         buttons += [tool("png", "picture", "PNG"), tool("svg", "picture", "SVG")]
@@ -169,7 +197,7 @@ def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Compone
         zIndex=350,
     )  # fmt: skip
     children = [*buttons, popover, dcc.Download(id={"type": DOWNLOAD, "figure": name})]
-    return html.Div(children, className="tools", role="group", **{"aria-label": "About this figure"})
+    return html.Div(children, className="tools", role="group", **shell.aria(label="About this figure"))
 
 
 def _read(method: Mapping[str, Any]) -> str:
@@ -177,3 +205,47 @@ def _read(method: Mapping[str, Any]) -> str:
     blocks = f"block {', '.join(map(str, method['layers']))}"
     words = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
     return words.get(method["block"], blocks)
+
+
+def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Sources to choose from, by name and label, grouped by family, large families first.
+
+    Flat where every source is its own family. Both words can be typed into the search of a menu.
+    """
+    frame = pd.DataFrame({"source": sources, "family": families})
+    sizes = frame["family"].value_counts(sort=False)
+
+    def options(some: pd.Series) -> list[dict[str, str]]:
+        return [
+            {"value": source, "label": source if known.get(source, source) == source else f"{known[source]} · {source}"}
+            for source in some
+        ]
+
+    if (sizes == 1).all():
+        return options(frame["source"])
+    return [
+        {"group": str(family), "items": options(frame.loc[frame["family"] == family, "source"])}
+        for family in sizes.sort_values(ascending=False, kind="stable").index
+    ]
+
+
+def marks_of(cache: QueryCache, families: Sequence[str]) -> dict[str, Mark]:
+    """Marks of an ecosystem's families: those of the generation keep theirs."""
+    known = [] if cache.problem() is not None else list(cache.marks())
+    return family_marks([*known, *families])
+
+
+def known_sources(cache: QueryCache) -> dict[str, str]:
+    """Sources that have a page in the served generation, with their names."""
+    if cache.problem() is not None:
+        return {}
+    members = (cache.ask(queries.sources, roster) for roster in cache.ask(queries.rosters)["roster"])
+    return {source: name for rows in members for source, name in zip(rows["source"], rows["name"], strict=True)}
+
+
+def named(view: View, source: str, known: Mapping[str, str]) -> list[Component]:
+    """A source by its name, which leads to its page, and by its label in reports; by that alone without a page."""
+    if source not in known:
+        return [shell.source_name(source)]
+    label = [] if known[source] == source else [html.Code(source, className="label", dir="auto")]
+    return [shell.source_link(view, source, known[source]), *label]

@@ -42,7 +42,7 @@ def validated(report: Report) -> Component:
             html.Div([part for table in TABLES for part in table(found)], className="validation"),
         ]
     return html.Section(
-        [title, *body], className="figure", id="figure-validated", **{"aria-labelledby": "title-validated"}
+        [title, *body], className="figure", id="figure-validated", **shell.aria(labelledby="title-validated")
     )
 
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
+from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import number
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
 
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
-MEANS = {
-    "SUPPORTS": "the evidence points to it",
-    "AGAINST": "the evidence points away from it",
-    "UNKNOWN": "no enrolled source fits",
-    "INCONCLUSIVE": "we cannot say",
+ON_A_CLAIM = {
+    "SUPPORTS": "Yes: {who}",
+    "AGAINST": "No: not {who}",
+    "UNKNOWN": "No: not {who}, nor any other enrolled source",
+    "INCONCLUSIVE": "{who}: we cannot say",
+}
+WITHOUT_ONE = {
+    "SUPPORTS": "Best match: {who}",
+    "UNKNOWN": "No enrolled source fits; the nearest is {who}",
+    "INCONCLUSIVE": "Nearest is {who}, but we cannot say",
 }
 TRAFFIC_WORDS = {
     "like": "like the enrolled prompts",
@@ -74,8 +81,23 @@ def _percent(share: float) -> str:
     return "less than .1 %" if share < 0.001 else "more than 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
-def verdict(report: Report) -> Component:
-    """The answer: sign, word, sentence, strength, and the numbers behind it."""
+def headline(report: Report) -> str:
+    """The answer in a few words: yes, no or cannot say about the claim, and without one the best match."""
+    results = report["results"]
+    family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
+    who = f"the family {family}" if results["level"] == "family" else results["subject"]
+    return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
+
+
+def judge(report: Report, cache: QueryCache | None, header: str | None) -> list[Any]:
+    """Who judged, next to the reader of the header."""
+    method, reference = report["method"], report["reference"]
+    name = method["facts"].get("roster") or reference["enrolment"]
+    return sections.judged_by(cache, name, len(reference["sources"]), SimpleNamespace(**method), header)
+
+
+def verdict(report: Report, cache: QueryCache | None = None, header: str | None = None) -> Component:
+    """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
     results = report["results"]
     word = results["verdict"]
     partial = "" if results["complete"] else " Reading was stopped before the end; this is what had been read."
@@ -84,16 +106,18 @@ def verdict(report: Report) -> Component:
         flags.append(("Not validated. ", NOT_VALIDATED))
     if not results["calibrated"]:
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
+    answer = html.Span(headline(report), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(step) for step in results["next_steps"]])
     return sections.answer_box(
         word,
         [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
-        sections.answer_word("verdict-word", SIGNS[word], word, html.Span(MEANS[word], className="verdict-means")),
+        sections.answer_word("verdict-word", SIGNS[word], word, answer),
         html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
+        html.P(judge(report, cache, header), className="hint verdict-judge"),
         html.Dl(_facts(report), className="verdict-facts"),
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
-        **{"aria-labelledby": "verdict-word", "aria-live": "polite"},
+        **shell.aria(labelledby="verdict-word", live="polite"),
     )
 
 
@@ -226,7 +250,7 @@ def verify(report: Report) -> Component:
         ],
         className="figure",
         id="figure-verify",
-        **{"aria-labelledby": "title-verify"},
+        **shell.aria(labelledby="title-verify"),
     )
 
 

@@ -56,7 +56,7 @@ def page() -> Component:
     )  # fmt: skip
     button = html.Button("Compare the windows", id="win-go", className="button button-main", disabled=True)
     files = [html.P(lead, className="sentence"), html.Div(drops, className="drops windows")]
-    work = [html.Div([ecosystem, button], className="row")]
+    work: list[Component] = [html.Div([ecosystem, button], className="row")]
     work.append(sections.progress("win", sections.hint(None, id="win-cancel-said", role="status")))
     return html.Div(
         [
@@ -125,15 +125,17 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
         f"unchanged source, a sibling of its family, a source of another family. n = {pairs} pairs a point; the line "
         "marks your smaller window."
     )
-    figure, config = drift_power(rows, window, theme=theme), {"displayModeBar": False}
-    graph = dcc.Graph(id="win-power", figure=figure, responsive=True, className="graph", config=config)
+    config: Any = {"displayModeBar": False}
+    graph = dcc.Graph(
+        id="win-power", figure=drift_power(rows, window, theme=theme), responsive=True, className="graph", config=config
+    )
     names = [DRIFT_KINDS.get(name, name) for name in rows["scenario"]]
     table = rows[["k", "scenario", "value", "std", "n"]].assign(scenario=names).sort_values(["scenario", "k"])
     return html.Section(
         [
             html.H2(title),
             html.P(sentence, className="sentence"),
-            html.Div(graph, style={"height": 320}, className="figure-body", role="img", **{"aria-label": title}),
+            html.Div(graph, style={"height": 320}, className="figure-body", role="img", **shell.aria(label=title)),
             shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
         ],
         className="figure",

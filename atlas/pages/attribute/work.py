@@ -13,7 +13,7 @@ from atlas import shell
 from atlas.data import questions
 from atlas.drawing import blank
 from atlas.figures.evidence import running_evidence
-from atlas.pages.attribute import intake, landing, question, result, sections, verdict, visitor
+from atlas.pages.attribute import intake, question, result, sections, verdict, visitor
 from atlas.state import View
 from atlas.theme import Theme
 from backend.errors import AtlasError
@@ -33,9 +33,9 @@ STATES = {
 
 def step() -> Component:
     """The step's layout."""
-    config = {"displayModeBar": False}
+    config: Any = {"displayModeBar": False}
     graph = dcc.Graph(id="attr-live", figure=blank("dark"), responsive=True, className="graph", config=config)
-    drawn = html.Div(graph, className="live-graph", role="img", **{"aria-label": "Evidence so far"})
+    drawn = html.Div(graph, className="live-graph", role="img", **shell.aria(label="Evidence so far"))
     start = [
         html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
@@ -46,6 +46,7 @@ def step() -> Component:
         "Evidence",
         "attr-title-3",
         html.Div(start, className="row"),
+        html.P(id="attr-judge", className="hint", role="status"),
         sections.notice("attr-go-problem"),
         sections.progress("attr", sections.hint(None, id="attr-cancel-said"), so_far),
     )
@@ -120,8 +121,7 @@ def _warming(app: Dash) -> None:
     ) -> Any:
         if job:
             return True, "These traces are being weighed"
-        # Columns are known once the file could be read.
-        read = upload and columns
+        read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
 
@@ -226,9 +226,8 @@ def _results(app: Dash) -> None:
         view = View(theme=theme or "dark")
         if cache.problem() is None:
             view = shell.shared_view(reader, roster, domain, theme)
-        place = landing.section(report, cache, view)
         what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
-        return result.result(report, cache, view, place), "attr stage-result", what
+        return result.result(report, cache, view), "attr stage-result", what
 
     @app.callback(
         *sections.places(Output, "attr-job.data* attr-upload.data* attr-cancel-said.children*"),

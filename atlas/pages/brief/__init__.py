@@ -17,7 +17,7 @@ from atlas.figures.attribution import rate_text
 from atlas.pages import intervals, neighbourhoods, relationships
 from atlas.pages.brief import figures as plates
 from atlas.pages.brief.figures import USUAL, PrintFigure
-from atlas.pages.methods.words import LIMITS
+from atlas.pages.methods import LIMITS
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import BUDGETS, View
 from atlas.theme import TOKENS
@@ -213,7 +213,7 @@ def _plate(name: str, plate: PrintFigure | None, number: int, builds: pd.DataFra
     title = html.Div([head, shell.origin_badge(plate.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
     words = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
-    picture = html.Div(graph, role="img", className="plate-drawing", **{"aria-label": kind.question})
+    picture = html.Div(graph, role="img", className="plate-drawing", **shell.aria(label=kind.question))
     figure = [picture, *([plate.below] if plate.below else []), html.Figcaption(words)]
     return [
         html.Div([title, tools], className="figure-head"),

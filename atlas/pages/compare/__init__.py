@@ -116,7 +116,7 @@ def _head(cache: QueryCache, view: View) -> Component:
         "Compare",
         "compare-answer",
         readers.answer(cache, view),
-        html.Nav(links, className="chapters", **{"aria-label": "On this page"}),
+        html.Nav(links, className="chapters", **shell.aria(label="On this page")),
         html.Div(choice, className="compare-choice"),
         html.Div(controls, className="controls"),
     )

@@ -8,7 +8,7 @@ import pandas as pd
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from atlas import drawing, shell
+from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.figures import plots
 from atlas.figures.attribution import rate_text
@@ -62,7 +62,7 @@ def voters(cache: QueryCache, view: View) -> list[str]:
     alike = (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(shown)["view"])
     return [
         str(row.reader)
-        for row in readers[alike].itertuples(index=False)
+        for row in tables.rows(readers[alike])
         if view.domain in row.domains and view.roster in row.rosters
     ]
 
@@ -99,7 +99,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             names[pair.reader], pieces.count_text(pair.mutual_rank), _cosine_text(pair.cosine),
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair in frame.itertuples(index=False)
+        for pair in tables.rows(frame)
     ]  # fmt: skip
     mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
     own = cache.marks()[members.at[view.other, "family"]]
@@ -158,7 +158,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 *([pieces.number(_votes(votes, one.neighbor), soft=True)] if several else []),
             ],
         )
-        for one in near.rename(columns={"name": "shown"}).itertuples(index=False)
+        for one in tables.rows(near.rename(columns={"name": "shown"}))
     ]
     seen = f"Readers with a map of this choice that have it among the {WITHIN} nearest"
     head = [
@@ -186,7 +186,7 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
         text = "Nothing is measured for this reader, roster and domain."
         return [html.H3("How soon it is recognised"), pieces.words(text)]
     bars = []
-    for one in profile.accuracy.itertuples(index=False):
+    for one in tables.rows(profile.accuracy):
         fill = html.Span(className="bar-fill", style={"height": f"{100 * one.accuracy:.1f}%"})
         content = [
             pieces.number(rate_text(one.accuracy) if one.accuracy < 1 else "1"),
@@ -216,7 +216,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     far = near[near["family"] != near["source"].map(members["family"])]
     far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
     rows = []
-    for place, pair in enumerate(far.itertuples(index=False)):
+    for place, pair in enumerate(tables.rows(far)):
         both = [
             symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
             for source in (pair.source, pair.neighbor)

@@ -43,7 +43,7 @@ PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the 
 def reader_names(cache: QueryCache) -> dict[str, str]:
     """Names of the readers with relationships, measured ones first."""
     names = {}
-    for reader in cache.ask(store.relationship_readers).itertuples(index=False):
+    for reader in tables.rows(cache.ask(store.relationship_readers)):
         method = str(reader.method).removeprefix("published-")
         name = METHODS.get(method, "" if method != "reader-mean4" else "READER · mean of four proxies")
         if name and isinstance(reader.proxy_name, str) and reader.proxy_name:
@@ -178,7 +178,7 @@ def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     needed = {view.left, view.right}
     chosen = truth[[{a, b} == needed for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
     parts = []
-    for pair in chosen.itertuples(index=False):
+    for pair in tables.rows(chosen):
         scores = cache.ask(store.relationship_scores, pair.pair_set)
         kinds = truth[truth["pair_set"] == pair.pair_set][["pair_id", "related"]]
         for reader, rows in scores.groupby("reader", sort=False):
@@ -230,7 +230,7 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
             _decision(decision, related),
             here=one.reader == shown,
         )
-        for one, decision in zip(frame.itertuples(index=False), decisions, strict=True)
+        for one, decision in zip(tables.rows(frame), decisions, strict=True)
     ]
     heads = ["Reader", *[COLUMNS[name] for name in scores], "Above strangers", "Read as"]
     decided = decisions.dropna()
@@ -291,7 +291,7 @@ def _partners(cache: QueryCache, view: View, model: str) -> tuple[Component, she
     own = own.assign(other=own["model_b"].where(own["model_a"] == model, own["model_a"]))
     own = own.sort_values(["related", name], ascending=[False, name == "distance"], kind="stable").head(COUNT_MISTAKEN)
     rows = []
-    for pair in own.itertuples(index=False):
+    for pair in tables.rows(own):
         truth = figures.TRUTH_WORDS[bool(pair.related)]
         kind = html.Span(truth, className=f"kin-truth kin-{truth}")
         content = [shell.source_name(pair.other), kind, pieces.number(rate_text(getattr(pair, name)))]

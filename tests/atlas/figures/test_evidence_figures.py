@@ -13,8 +13,8 @@ from dash.development.base_component import Component
 from scipy.special import logsumexp
 
 from atlas.figures import evidence
-from atlas.pages.attribute import frames, heat, question, result, validated, verdict
-from atlas.pages.attribute.result import grouped
+from atlas.pages.attribute import frames, question, result, validated, verdict
+from atlas.pages.attribute.sections import grouped
 from atlas.state import View
 from atlas.theme import TOKENS, family_marks
 from backend.attribution.decision import FittedStatistics, find, stated_prior
@@ -237,14 +237,14 @@ def test_heat_maps_add_up_and_hostile_text_stays_text() -> None:
             {"text": " \n", "start": 25, "stop": 27, "value": -0.25},
         ],
     }  # fmt: skip
-    drawn = heat.heat_map(shown).to_plotly_json()
+    drawn = result.heat_map(shown).to_plotly_json()
     text = drawn["props"]["children"][1].children
     assert [span.children for span in text] == [script, " \n", "beyond"]
     assert [span.style["--weight"] for span in text[:2]] == ["1.000", "0.250"]
     assert "token-against" in text[1].className and text[0].title == "+1.0000 nats"
-    said = "".join(getattr(part, "children", part) for part in heat.sum_words(shown))
+    said = "".join(getattr(part, "children", part) for part in result.sum_words(shown))
     assert said.count("+0.7500 nats") == 2
-    assert heat.visible(" \n") == "␣↵" and heat.number(-1.5, 2) == "−1.50"
+    assert result.visible(" \n") == "␣↵" and result.number(-1.5, 2) == "−1.50"
     assert frames.pieces(shown)["log_odds"].sum() == pytest.approx(0.75)
 
 
@@ -353,10 +353,10 @@ def test_candidates_and_readers_show_no_ratio_that_is_not_stated(enrolment: Enro
     for made, shown in ((written(enrolment), True), (written(enrolment, traffic=UNCHECKED), False)):
         drawn = _words(result.candidates(made, family_marks(sorted(set(FAMILIES))), View(), {}))
         rival = next(row for row in made["results"]["candidates"] if row["source"] != SOURCES[1])
-        assert (heat.number(rival["log10_ratio"], 2) in drawn) == shown
+        assert (result.number(rival["log10_ratio"], 2) in drawn) == shown
         made["results"]["readers"] *= 2
         table = _words(result.readers(made, "", ""))
-        assert (heat.number(made["results"]["log10_ratio_others"], 2) in table) == shown
+        assert (result.number(made["results"]["log10_ratio_others"], 2) in table) == shown
         assert ("not stated" in table) != shown
 
 

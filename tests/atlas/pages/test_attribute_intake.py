@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 from atlas.pages.attribute.intake import NONE, ROLES, given, offered
-from backend.intake import Columns
+from backend.intake import Columns, peek
 
 RECOGNISED = {"response": "response", "prompt": "prompt", "time": None, "label": "source", "name": None}
 
@@ -25,3 +27,11 @@ def test_none_can_be_chosen_for_all_roles_but_the_response() -> None:
     for role in ("prompt", "time", "label", "name"):
         assert offered(role, fields)[0] == {"value": NONE, "label": "none"}
         assert [entry["value"] for entry in offered(role, fields)] == [NONE, "response", "source"]
+
+
+def test_columns_are_shown_as_they_are_where_none_is_recognised() -> None:
+    lines = ["asked,place,said", *(f"Why {i}?,here,Because {i}." for i in range(5))]
+    layout, rows = peek(io.BytesIO("\n".join(lines).encode()), "odd.csv")
+    assert layout.columns.response is None and layout.fields == ("asked", "place", "said")
+    assert len(rows) == 3
+    assert rows[0][1] == {"asked": "Why 0?", "place": "here", "said": "Because 0."}

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -16,9 +17,9 @@ from flask_caching import Cache
 import jobs.enroll
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages.attribute import question, result
+from atlas.pages.attribute import question, result, sections, verdict
 from backend.attribution.decision import EnrolmentCapabilities
-from backend.enrolment.catalogue import Ecosystem
+from backend.enrolment.catalogue import Ecosystem, default, sample_labels
 from backend.methods.registry import ENROLLABLE, reader_id
 from backend.store.database import Generation, default_data_folder
 from backend.store.queries import readers
@@ -40,16 +41,63 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+LARGE = replace(BEST, name="large", reader="fused-live/tiny/ur", facts={"roster": "12-way"})
+SAMPLE = replace(PROBE, name="samples-tiny-ur", sources=tuple(sample_labels()), facts={})
+
+
+def shown(known: list[Ecosystem], link: dict[str, str], **more: Any) -> str | None:
+    header = {"reader": link.get("reader"), "roster": link.get("roster")}
+    return question.choose(known, header, link, **more)["shown"]
+
+
 def test_a_link_comes_before_the_header_and_the_header_before_the_best() -> None:
     known = [BEST, PROBE, SMALL]
-    assert question.asked_for(known, {}) is None
-    assert question.asked_for(known, {"ecosystem": "small", "reader": READS, "roster": "12-way"}) is SMALL
-    assert question.asked_for(known, {"reader": READS, "roster": "12-way"}) is PROBE
-    assert question.asked_for(known, {"reader": READS, "roster": "8-way"}) is SMALL
-    assert question.asked_for(known, {"reader": READS, "roster": "50-way"}) is PROBE
-    assert question.asked_for(known, {"ecosystem": "gone", "reader": SEES}) is None
-    assert question.asked_for(known, {"roster": "8-way"}) is SMALL
-    assert question.asked_for(known, {"roster": "50-way"}) is None
+    assert shown(known, {}) == BEST.name
+    assert shown(known, {"ecosystem": "small", "reader": READS, "roster": "12-way"}) == "small"
+    assert shown(known, {"reader": READS, "roster": "12-way"}) == "probe"
+    assert shown(known, {"reader": READS, "roster": "8-way"}) == "small"
+    assert shown(known, {"reader": READS, "roster": "50-way"}) == "probe"
+    assert shown(known, {"ecosystem": "gone", "reader": SEES}) == BEST.name
+    assert shown(known, {"roster": "8-way"}) == "small"
+    assert shown(known, {"roster": "50-way"}) == BEST.name
+
+
+def test_an_own_file_is_judged_by_the_roster_of_the_header_and_never_by_the_sample() -> None:
+    known = [LARGE, SMALL, SAMPLE]
+    header = {"reader": READS, "roster": "12-way"}  # the reader is enrolled for the sample alone
+    first = question.choose(known, header, {})
+    assert first["shown"] == "large"
+    tried = question.choose(known, header, {}, SAMPLE.name, "large", first)
+    assert tried["shown"] == SAMPLE.name
+    own = question.choose(known, header, {}, None, SAMPLE.name, tried)
+    assert own["shown"] == "large", "the sample's ecosystem does not stick"
+    assert question.choose([SAMPLE], header, {})["shown"] is None
+    by_hand = question.choose(known, header, {}, None, SAMPLE.name, own)
+    assert by_hand["shown"] == by_hand["picked"] == SAMPLE.name, "a person may choose it"
+
+
+def test_a_choice_lasts_until_the_header_changes() -> None:
+    known, header = [LARGE, PROBE, SMALL, SAMPLE], {"reader": SEES, "roster": "12-way"}
+    first = question.choose(known, header, {})
+    chosen = question.choose(known, header, {}, None, "small", first)
+    assert chosen["shown"] == "small"
+    tried = question.choose(known, header, {}, SAMPLE.name, "small", chosen)
+    assert question.choose(known, header, {}, None, SAMPLE.name, tried)["shown"] == "small"
+    followed = question.choose(known, {**header, "reader": READS}, {}, None, "small", chosen)
+    assert followed["shown"] == "probe" and followed["picked"] is None
+    link = {"ecosystem": "small", "roster": "8-way"}  # the header takes the link's roster a moment later
+    early = question.choose(known, header, link)
+    assert question.choose(known, {**header, "roster": "8-way"}, link, None, "small", early)["shown"] == "small"
+
+
+@pytest.mark.usefixtures("served")
+def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
+    def words(header: str | None) -> str:
+        parts = sections.judged_by(question.questions(), "12-way", 12, LARGE, header)
+        return "".join(part if isinstance(part, str) else part.children for part in parts)
+
+    assert words(LARGE.reader).startswith("Judged by 12-way: 12 sources · ") and "header" not in words(LARGE.reader)
+    assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge them." in words(READS)
 
 
 @pytest.mark.usefixtures("served")
@@ -151,3 +199,30 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch
     assert forms is not None and re.search(r"--view ur --layer \d+ --roster 100-way$", forms[1])
     both = told["fused/smollm2-135m+gemma3-270m/ur"]
     assert both is not None and " --proxy smollm2-135m+gemma3-270m --view ur " in both[1]
+
+
+@pytest.mark.parametrize(
+    ("word", "claimed", "level", "answer"),
+    [
+        ("SUPPORTS", "a", "source", "Yes: a"),
+        ("AGAINST", "a", "source", "No: not a"),
+        ("AGAINST", "a", "family", "No: not the family A"),
+        ("UNKNOWN", "a", "source", "No: not a, nor any other enrolled source"),
+        ("INCONCLUSIVE", "a", "none", "a: we cannot say"),
+        ("SUPPORTS", None, "source", "Best match: a"),
+        ("SUPPORTS", None, "family", "Best match: the family A"),
+        ("UNKNOWN", None, "source", "No enrolled source fits; the nearest is a"),
+        ("INCONCLUSIVE", None, "none", "Nearest is a, but we cannot say"),
+    ],
+)
+def test_the_claim_is_answered_first(word: str, claimed: str | None, level: str, answer: str) -> None:
+    results = {"verdict": word, "claimed": claimed, "level": level, "subject": "a"}
+    assert verdict.headline({"results": results | {"candidates": [{"source": "a", "family": "A"}]}}) == answer
+
+
+def test_without_a_name_the_sample_comes_last_on_every_way() -> None:
+    known = sorted([SAMPLE, LARGE, SMALL], key=lambda one: one.rank, reverse=True)
+    assert known[-1] is SAMPLE and len(SAMPLE.sources) > len(LARGE.sources)
+    assert default(known) is LARGE
+    assert default(known, SAMPLE.sources[0]) is SAMPLE, "it alone knows this claim"
+    assert default(known, "nobody") is None
