@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -98,7 +98,7 @@ def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attributi
         if published
         else f"Choose another reader, roster or domain above{_evaluates(cache, view)}"
     )
-    # A published reader that has some of its numbers here has no more of them elsewhere.
+    # A published reader that has some of its numbers here has no more of them for other choices.
     near_by = [] if published and cache.attribution_reader(view) else _measured(cache, view)
     ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in near_by]
     usual = cache.usual(view)
@@ -113,8 +113,8 @@ def _measured(cache: QueryCache, view: View) -> list[View]:
     views = [
         dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()
     ]
-    held = [near for near in views if near != view and cache.attribution_reader(near)]
-    return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
+    found = [near for near in views if near != view and cache.attribution_reader(near)]
+    return sorted(found, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def unmapped(cache: QueryCache, view: View, what: str, path: str = "/neighbourhoods") -> FigureView:
@@ -139,26 +139,29 @@ def _reads(cache: QueryCache, view: View) -> dict[str, str]:
     return {name: value for name, value in options.items() if isinstance(value, str)}
 
 
+def _line(options: Mapping[str, str]) -> str:
+    return " ".join(f"--{name} {value}" for name, value in options.items())
+
+
 def _evaluates(cache: QueryCache, view: View) -> str:
     """How a reader's attribution is measured, as the end of a sentence; '' where a person cannot do it."""
-    told = _reads(cache, view)
-    method = told.pop("method", "")
+    options = _reads(cache, view)
+    method = options.pop("method", "")
     if method == READER_PAPER:
         stressed = view.domain != "agent500" or view.condition != "clean"
         stage = "--stage stress " if stressed else ""
-        options = " ".join(f"--{name} {value}" for name, value in told.items())
-        return f", or measure it with: python -m jobs evaluate {stage}{options}"
+        return f", or measure it with: python -m jobs evaluate {stage}{_line(options)}"
     return ", or see what makes the missing numbers with: python -m jobs status" if method else ""
 
 
 def maps(cache: QueryCache, view: View) -> str:
     """The command that makes a reader's map, '' where there is none: not every reader has signatures."""
-    told = _reads(cache, view)
-    if told.get("method") not in MAPPED:
+    options = _reads(cache, view)
+    if options.get("method") not in MAPPED:
         return ""
     if view.domain != "agent500":
-        told["benchmark"] = view.domain
-    return "python -m jobs map " + " ".join(f"--{name} {value}" for name, value in told.items()) + ", then publish it"
+        options["benchmark"] = view.domain
+    return f"python -m jobs map {_line(options)}, then publish it"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -206,11 +206,11 @@ def curve_panels(
     return {"data": traces, "layout": _panels_layout(theme, (64, 16, 76, 60), axes, **more)}
 
 
-def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
+def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
     """Accuracy against a capability score, one panel a benchmark, one mark a proxy, with the least-squares line.
 
     frame : Columns benchmark, name (of the proxy), score (percent), value (accuracy at K).
-    told : Correlation and p of a benchmark, drawn at the head of its panel.
+    correlations : Correlation and p of a benchmark, drawn at the head of its panel.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
@@ -244,7 +244,7 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-        head = f"<b>{benchmark}</b>   {told.get(benchmark, '')}"
+        head = f"<b>{benchmark}</b>   {correlations.get(benchmark, '')}"
         notes.append(_page_note(left, 1.02, head, 12, token["ink"], xanchor="left", yanchor="bottom"))
         axes[across] = plots.titled(
             f"{benchmark} score, percent", **plots.STILL, domain=[left, right], anchor=at["yaxis"], range=list(ends),
@@ -263,8 +263,8 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
 def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
-    frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive), told
-        (cost in words), value (accuracy at K).
+    frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive),
+        cost_text (in words), value (accuracy at K).
     axis : Title of the cost axis, with its unit.
     """
     token = TOKENS[theme]
@@ -279,9 +279,9 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
         hover = [
-            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.told}<br>"
+            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.cost_text}<br>"
             f"accuracy at K = {k}: {rate_text(row.value)}"
-            for row in tables.rows(rows[["name", "origin", "told", "value"]])
+            for row in tables.rows(rows[["name", "origin", "cost_text", "value"]])
         ]
         fill = [token["ground"] if hollow else ink for hollow in published]
         traces.append(

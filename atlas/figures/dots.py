@@ -127,14 +127,20 @@ def dot_rows(
 
 
 def difference_rows(
-    frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], *, theme: Theme, axis: str, told: str
+    frame: pd.DataFrame,
+    names: Mapping[str, str],
+    series: Mapping[str, Series],
+    *,
+    theme: Theme,
+    axis: str,
+    compared: str,
 ) -> Plot:
     """Differences around nothing with their intervals, one line a row; published marks are hollow.
 
     frame : Columns row, series, origin, difference, low, high, p_text (stands at the end of the line), p_raw (p before
         the correction, as text), clear (whether it is more than chance).
     series : ``place`` says where in a line its marks stand.
-    told : What is compared with the series, for the hover text.
+    compared : What is compared with the series, for the hover text.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
@@ -146,7 +152,7 @@ def difference_rows(
         published = origin == "published"
         heights = [place[row] - 0.22 * style.place for row in rows["row"]]
         hover = [
-            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{told} {style.words}: "
+            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{compared} {style.words}: "
             f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
             f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
             for row in tables.rows(rows)
@@ -175,7 +181,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     aims = frame.drop_duplicates("row").dropna(subset="aim")
     aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
-    heights = [place[row] for row in aims["row"]]
+    heights: list[float] = [place[row] for row in aims["row"]]
     traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
     for key, style in ANSWERS.items():
         rows = frame[frame["answer"] == key]

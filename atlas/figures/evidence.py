@@ -224,7 +224,7 @@ def landing(
         [*zip(own["x"], own["y"], strict=True), *zip(placed["x"], placed["y"], strict=True)],
         [*claim, *placed["rank"].astype(str)],
         list(zip(everyone["x"], everyone["y"], strict=True)),
-        kept=len(claim),
+        fixed=len(claim),
     )[len(claim) :]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
     figure.add_scatter(

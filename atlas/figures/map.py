@@ -252,9 +252,9 @@ def joint_figure(
     for name, ringed in {"second": placed[second], "selected": placed[chosen]}.items():
         data.append(ring(name, theme, solid, _tuples(ringed, solid)))
     full = placed["domain"] == next(iter(domains))
-    named, elsewhere = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
-    texts = [*named["name"], *(domains.get(domain, domain) for domain in elsewhere["domain"])]
-    places = _tuples(pd.concat([named, elsewhere]), solid)
+    named, repeated = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
+    texts = [*named["name"], *(domains.get(domain, domain) for domain in repeated["domain"])]
+    places = _tuples(pd.concat([named, repeated]), solid)
     data.append(labels(places, texts, _tuples(placed, solid), theme, camera, bold=len(named)))
     return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": []}}
 
@@ -350,7 +350,7 @@ def labels(
     bold : So many of the first are names, which always stay.
     """
     solid = bool(points) and len(points[0]) == 3
-    sides = label_sides(places, [text[:LONGEST] for text in texts], points, camera, kept=bold)
+    sides = label_sides(places, [text[:LONGEST] for text in texts], points, camera, fixed=bold)
     # In the scene a label begins at the point itself, and blanks take it off the ring.
     blank = "\u00a0" * 6 if solid else ""
     pads = {"middle right": (blank, ""), "middle left": ("", blank)}
@@ -375,11 +375,11 @@ def labels(
 
 
 def label_sides(
-    places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], camera: Sequence[float] = (), *, kept: int
+    places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], camera: Sequence[float] = (), *, fixed: int
 ) -> list[str]:
     """Side of its point on which each label stands (see :func:`atlas.figures.plots.free_sides`)."""
     seen = _seen([*places, *points], camera)
-    return plots.free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
+    return plots.free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, fixed=fixed)
 
 
 def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:

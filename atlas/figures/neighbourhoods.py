@@ -194,9 +194,11 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
             f"{names[method]}, {dimensions}-D<br>{words}: {rate_text(value)}"
             for method, dimensions, value in tables.rows(rows[["method", "dimensions", "value"]])
         ]
-        y = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
+        heights = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
         data.append(
-            plots.scatter(words, rows["value"], y, hover, marker=plots.outlined(10, colour, colour, symbol=symbol))
+            plots.scatter(
+                words, rows["value"], heights, hover, marker=plots.outlined(10, colour, colour, symbol=symbol)
+            )
         )
     least = float(int(10 * frame["value"].min())) / 10 if len(frame) else 0.5
     x = plots.titled("Share kept (1 is all)", tickformat=".2~f", range=[min(0.5, least), 1.01])
@@ -287,7 +289,7 @@ def tree(
         for name, source in zip(leaves["name"], leaves["source"], strict=True)
     ]
     x = plots.titled("Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
-    style = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
+    style: Plot = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
     return {
         "data": data,
         "layout": plots.layout(theme, (16, 264, 12, 52), x, plots.rows_axis(names, 0.4, 0.6, **style)),

@@ -162,15 +162,15 @@ def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str
 
 
 def free_sides(
-    places: npt.NDArray[np.float64], names: Sequence[str], marks: npt.NDArray[np.float64], half: float, *, kept: int
+    places: npt.NDArray[np.float64], names: Sequence[str], marks: npt.NDArray[np.float64], half: float, *, fixed: int
 ) -> list[str]:
-    """Plotly's text position of labels beside ringed marks, none of which stands on an earlier one.
+    """Plotly's text position of labels next to ringed marks, none of which stands on an earlier one.
 
     places : (n, 2); Ringed marks in pixels from the middle of the drawing, upwards.
     names : Their labels, the most important one first.
     marks : (m, 2); All marks: a label takes the side on which it covers the fewest.
     half : Half the width of the drawing.
-    kept : So many of the first labels always find a place; of the others, '' stands for one without room.
+    fixed : So many of the first labels always find a place; of the others, '' stands for one without room.
     """
     dots = np.hstack([marks - REACH, marks + REACH])
     ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
@@ -179,7 +179,7 @@ def free_sides(
     for (x, y), name in zip(places, names, strict=True):
         boxes = {side: _box(x, y, BOLD * len(name), side, RING) for side in SIDES}
         free = {side: box for side, box in boxes.items() if not any(_shared(box, other) for other in taken)}
-        if not free and len(found) >= kept:
+        if not free and len(found) >= fixed:
             found.append("")
             continue
         covers = {side: _covered(box, np.vstack([dots, ends])) for side, box in (free or boxes).items()}

@@ -75,7 +75,7 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
         p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
-    return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", told="both blocks")
+    return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", compared="both blocks")
 
 
 def readout_words(readout: str) -> str:

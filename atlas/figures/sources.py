@@ -31,7 +31,7 @@ def accuracy_curves(
     thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
     """
     token = TOKENS[theme]
-    columns = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
+    columns = [column for column in map(str, table) if column.startswith("accuracy_") and table[column].notna().any()]
     budgets = [int(column.removeprefix("accuracy_")) for column in columns]
     values = table[columns].to_numpy(dtype=float)
     shapes = [plots.upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
@@ -153,7 +153,7 @@ def accuracy_of(table: pd.DataFrame, sources: Sequence[str]) -> dict[int, float]
     rows = table[table["source"].isin(list(sources))]
     return {
         int(column.removeprefix("accuracy_")): float(rows[column].mean())
-        for column in table
+        for column in map(str, table)
         if column.startswith("accuracy_") and rows[column].notna().any()
     }
 

@@ -82,7 +82,7 @@ def layout(cache: QueryCache, view: View) -> Component:
         html.Div(pair, className="controls"),
         pieces.live("pair-answer", _chosen_pair(cache, view)),
     ]
-    beside = [
+    checks = [
         section("agreement", _agreement(cache, view), 380),
         section("stability", _stability(cache, view), 380),
         section("trust", _trust(cache, view), 380),
@@ -96,7 +96,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             grid("neighbours", _neighbours(cache, view)),
             section("nearest", _nearest(cache, view), 380, controls=near),
             grid("pairs", _pairs(cache, view), height=360, below=html.Div(any_pair, className="ask")),
-            html.Div(beside, className="two"),
+            html.Div(checks, className="two"),
             section("tree", _tree(cache, view), _tree_height(cache, view)),
         ],
         className="column",
@@ -184,14 +184,14 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     blind = f"; blind neighbours would give {100 * first['expectation']:.0f} %. "
     return [
         html.Strong(f"{100 * first['purity']:.0f} %"),
-        f" of {asked_words(first)} have a sibling as their nearest{blind}"
+        f" of {purity_sources(first)} have a sibling as their nearest{blind}"
         if first["k"] == 1
-        else f" of the {first['k']} nearest of {asked_words(first)} are siblings{blind}",
+        else f" of the {first['k']} nearest of {purity_sources(first)} are siblings{blind}",
         html.Span(f"Seen by {cache.reader_words(reader)}, without any training on names.", className="soft"),
     ]
 
 
-def asked_words(purity: pd.Series) -> str:
+def purity_sources(purity: pd.Series) -> str:
     """Sources that a row of family purity is of, in words."""
     return f"the {int(purity['sources'])} sources in families of five or more"
 
@@ -214,7 +214,7 @@ def _purity(cache: QueryCache, view: View) -> FigureView:
     text = f" Largest {kind} {plots.p_text(tested.max())}." if len(tested) else ""
     grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
     rest = f" Grey: {others} {grey}." if others else ""
-    sentence = [
+    sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
         f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of {int(first['families'])} families."
@@ -261,7 +261,7 @@ def _nearest(cache: QueryCache, view: View) -> FigureView:
     everyone = _rows(cache, view).set_index("source")
     own = everyone.loc[view.source]
     kin = int((frame["family"] == own["family"]).sum())
-    sentence = [
+    sentence: shell.Children = [
         shell.source_name(own["name"]),
         f" and its {len(frame)} nearest of {len(everyone) - 1}; {kin} of them are {own['family']}, as are "
         f"{int(own['kin'])} sources of the roster besides it.",
@@ -394,7 +394,7 @@ def _trust(cache: QueryCache, view: View) -> FigureView:
     names = [*PROJECTIONS.values(), *dict.fromkeys(swept["method"])]
     settings = swept["settings"].nunique()
     more = f" Below, t-SNE with {settings} other settings: a row a perplexity, a point a seed." if len(swept) else ""
-    sentence = [
+    sentence: shell.Children = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
         f"n = {pieces.roster_size(cache, view)} sources.{more}",

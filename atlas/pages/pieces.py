@@ -109,7 +109,8 @@ def select(
 ) -> Component:
     """A list to choose from, one or (``dmc.MultiSelect``) several."""
     layer = {"comboboxProps": {"zIndex": 300}, "attributes": shell.named(label)}
-    return kind(id=identity, data=list(data), value=value, **{"size": "sm", **layer, **more})
+    field: Component = kind(id=identity, data=list(data), value=value, **{"size": "sm", **layer, **more})
+    return field
 
 
 def budget_choice(identity: str, view: View) -> Component:
@@ -128,7 +129,7 @@ def source_field(
 
 
 def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable[..., Component]]:
-    """A layout for an address that names a subject, out of one for the view as asked for and as it opens."""
+    """A layout for an address that names a subject, out of one for the view as requested and as it opens."""
 
     def decorate(lay: Callable[[QueryCache, View, View], Component]) -> Callable[..., Component]:
         def layout(**query: str) -> Component:
@@ -155,7 +156,7 @@ def subject_head(
     return html.Div([*parts, html.Div(asking, className="answer-row")], className="page-head")
 
 
-# ---- what follows the view, and what made it ------------------------------------------------------------------------
+# ---- what follows the view, and its builds -------------------------------------------------------------------------
 
 
 def sized(name: str, height: Callable[[QueryCache, View], int]) -> drawing.Part:

@@ -103,7 +103,7 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     sheets = [_cover(cache, view, names)]
     for number, name in enumerate(names, start=1):
         sheets.append(_sheet(cache, _plate(name, drawn[name], number, builds), name))
-    return [*sheets, _sheet(cache, _made(builds), "builds")]
+    return [*sheets, _sheet(cache, _builds(builds), "builds")]
 
 
 def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component:
@@ -174,7 +174,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
         found.append(
             [
                 html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f}\u00a0%"),
-                f" of {neighbourhoods.asked_words(nearest.iloc[0])} have one of their own family as their nearest; "
+                f" of {neighbourhoods.purity_sources(nearest.iloc[0])} have one of their own family as their nearest; "
                 f"chance gives {100 * nearest['expectation'].iloc[0]:.0f} %. ",
                 shell.origin_badge(cache.origin(mapped)),
             ]
@@ -238,7 +238,7 @@ def builds_of(cache: QueryCache, view: View, names: list[str]) -> pd.DataFrame:
     return frame.assign(group=frame.groupby(same, sort=False, dropna=False).ngroup())
 
 
-def _made(builds: pd.DataFrame) -> list[Component]:
+def _builds(builds: pd.DataFrame) -> list[Component]:
     head: list[Component] = [
         html.H3("What made these numbers", className="plate-title"),
         html.P("Every number names the command, the code, the data and the proxy behind it.", className="sentence"),
@@ -269,8 +269,8 @@ def _meta(name: str) -> shell.FigureMeta:
     kind = KINDS[name]
     return shell.FigureMeta(
         lambda cache, view: kind.rows(cache, on_paper(view)),
-        lambda cache, view: kind.made(cache, on_paper(view)),
-        beside=kind.beside,
+        lambda cache, view: kind.builds(cache, on_paper(view)),
+        beside=kind.also,
     )
 
 

@@ -93,7 +93,7 @@ AIMS = (
         reduction="fold",
     ),
 )  # fmt: skip
-"""What was aimed for among 100 sources before the readouts were made."""
+"""What was aimed for among 100 sources before the readouts existed."""
 
 
 def fused_reader(cache: QueryCache, view: View) -> str:
@@ -187,7 +187,7 @@ def _calibration(cache: QueryCache, view: View) -> str:
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:
-    """What the fused readout reaches beside the paper's best, and what was aimed for."""
+    """What the fused readout reaches next to the paper's best, and what was aimed for."""
     frame = goal_frame(cache, view)
     if frame.empty or not fused_reader(cache, view):
         return _unmeasured(cache, view, "fused readout")
@@ -195,7 +195,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     own = frame[frame["answer"] == "readout"]
     aimed = own.dropna(subset="aim")
     aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
-    sentence = [
+    sentence: shell.Children = [
         "The ",
         shell.term("fused readout", FUSED_HELP),
         f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
@@ -280,10 +280,10 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     if frame.empty:
         return _unmeasured(cache, view, "paired test of a fused readout")
-    words = {"axis": "Fused readout less this one, accuracy", "told": "fused less this, at"}
+    words = {"axis": "Fused readout less this one, accuracy", "compared": "fused less this, at"}
     figure = dots.difference_rows(frame, _names(frame), BUDGETS, theme=view.theme, **words)
     real = int(frame["clear"].sum())
-    sentence = [
+    sentence: shell.Children = [
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", HOLM_HELP),
@@ -310,18 +310,18 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
     return ""
 
 
-def goals_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def goals_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
     readers = tuple(readouts(cache, view)["reader"]) or (cache.attribution_reader(view),)
     return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
 
 
-def printed_told(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
+def printed_builds(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the paper's best."""
     return "paper_values", {"place": PRINTED}
 
 
-def gains_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def gains_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the tests."""
     frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     return "comparisons", {"hypotheses": tuple(frame["hypotheses"].unique()) if len(frame) else ""}

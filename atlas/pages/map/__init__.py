@@ -362,7 +362,7 @@ def _table(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.loc[passed, order].reset_index(drop=True)
 
 
-def _made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def _builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     key = pieces.map_key("reader", "roster")(cache, view) | {"method": view.projection, "dimensions": view.dim}
     if view.space != "one":
         return "joint_projections", {**key, "variant": view.space}
@@ -370,7 +370,7 @@ def _made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
 
 
 def _grouped(cache: QueryCache, view: View) -> tuple[str, dict[str, object]] | None:
-    return ("clusters", _made(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
+    return ("clusters", _builds(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
 
 
 PAGE = shell.Page(
@@ -380,5 +380,5 @@ PAGE = shell.Page(
     icon="map",
     layout=layout,
     register=register,
-    figures={"map": shell.FigureMeta(_table, _made, QueryCache.map_reader, _grouped)},
+    figures={"map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _grouped)},
 )

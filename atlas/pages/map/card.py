@@ -1,4 +1,4 @@
-"""The card beside the map: one source's nearest, how soon it is named, and where its other domain lies; or two."""
+"""The card next to the map: one source's nearest, how soon it is named, and where its other domain lies; or two."""
 
 from __future__ import annotations
 

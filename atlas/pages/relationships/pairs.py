@@ -61,8 +61,8 @@ def row_of(reader: str) -> str:
 def shown_reader(cache: QueryCache, view: View) -> str:
     """Reader whose scores of pairs are shown: the chosen one, that of the header, else the first measured; or ''."""
     readers = cache.ask(store.relationship_readers)
-    held = list(readers.loc[readers["pairs"] > 0, "reader"])
-    return next((name for name in (view.relates, view.reader) if name in held), held[0] if held else "")
+    scored = list(readers.loc[readers["pairs"] > 0, "reader"])
+    return next((name for name in (view.relates, view.reader) if name in scored), scored[0] if scored else "")
 
 
 def reader_field(cache: QueryCache, view: View) -> Component:
@@ -236,7 +236,7 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     decided = decisions.dropna()
     correct = int(((decided > 0) == related).sum())
     verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
-    sentence = [
+    sentence: shell.Children = [
         html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}"),
         f" in truth. {verdict}",
         shell.term("Above strangers", ABOVE_HELP),
@@ -329,7 +329,7 @@ def mistaken(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         tables.number("passed_by", "Passed by", "rate", 92),
     ]
     reader = shown_reader(cache, view)
-    sentence = [
+    sentence: shell.Children = [
         badge(cache, reader),
         f" {reader_names(cache)[reader]}; the most wrong first: ",
         shell.term("passed by", PASSED_HELP),
@@ -339,12 +339,12 @@ def mistaken(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
 
 
-def scores_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def scores_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the scores of the shown reader."""
     return "relationship_features", {"reader": shown_reader(cache, view)}
 
 
-def pair_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def pair_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the chosen pair."""
     frame = pair_rows(cache, view)
     return "relationship_features", {"pair_id": frame["pair_id"].iloc[0] if len(frame) else ""}
