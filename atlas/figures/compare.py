@@ -58,7 +58,7 @@ def layer_curves(
         modal = rows[rows["layer"] == chosen.get(line.key)]
         if len(modal):
             look = {"size": 13, "symbol": "circle-open", "color": TOKENS[theme]["ink"], "line": {"width": 2}}
-            words = {
+            words: Plot = {
                 "text": [f"block {int(layer)}" for layer in modal["layer"]],
                 "textposition": _free_side(rings, float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])),
                 "textfont": {"size": 12, "color": line.colour},

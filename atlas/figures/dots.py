@@ -86,7 +86,8 @@ def dot_rows(
     place = {row: number for number, row in enumerate(names)}
     traces: list[Plot] = []
     crowded = frame.groupby("row")["series"].nunique()
-    both = frame.groupby(["row", "series"])["origin"].nunique()
+    origins = frame.groupby(["row", "series"])["origin"].nunique()
+    both = set(origins.index[origins > 1])
     in_legend: set[str] = set()
     spread = frame["std"].fillna(0.0)
     ranged_rows = frame.assign(
@@ -95,9 +96,9 @@ def dot_rows(
         under=(frame["value"] - frame["low"]).where(frame["low"].notna(), spread),
     )
     for (key, origin, ranged), rows in ranged_rows.groupby(["series", "origin", "ranged"], sort=False):
-        style = series[key]
+        style = series[str(key)]
         published = origin == "published"
-        aside = [0.2 * (1 if published else -1) if both[row, key] > 1 else 0.0 for row in rows["row"]]
+        aside = [0.2 * (1 if published else -1) if (row, key) in both else 0.0 for row in rows["row"]]
         heights = [
             place[row] - 0.24 * style.place * (crowded[row] > 1) + step
             for row, step in zip(rows["row"], aside, strict=True)
@@ -108,7 +109,11 @@ def dot_rows(
             for row in tables.rows(rows)
         ]
         ends = plots.bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
-        legend = {"legendgroup": key, "legendrank": 1000 + list(series).index(key), "showlegend": key not in in_legend}
+        legend = {
+            "legendgroup": key,
+            "legendrank": 1000 + list(series).index(str(key)),
+            "showlegend": key not in in_legend,
+        }
         traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
         in_legend.add(str(key))
     numbers = _at_ends(frame, usual)
@@ -148,7 +153,7 @@ def difference_rows(
     notes: list[Plot] = []
     in_legend: set[str] = set()
     for (key, origin), rows in frame.assign(value=frame["difference"]).groupby(["series", "origin"], sort=False):
-        style = series[key]
+        style = series[str(key)]
         published = origin == "published"
         heights = [place[row] - 0.22 * style.place for row in rows["row"]]
         hover = [

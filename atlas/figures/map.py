@@ -181,7 +181,7 @@ def _traces(
     rows = _rows(points, words, solid)
     where = {row.source: row.place for row in rows}
     front: dict[str, list[_Row]] = {family: [] for family in marks}
-    context = []
+    context: list[_Row] = []
     for row, family, passes in zip(rows, points["family"], passed, strict=True):
         (front[family] if passes or row.source in {selected, other, *ranks} else context).append(row)
     lines: dict[bool, list[tuple[Place, Place]]] = {False: [], True: []}
@@ -235,7 +235,7 @@ def joint_figure(
     everyone = joined(placed[front & ~chosen] if links == "all" else none)
     data = _line_traces(everyone, joined(none if links == "off" else placed[chosen]), theme, solid, 4 if solid else 2)
     groups: dict[tuple[str, str], list[_Row]] = {}
-    context = []
+    context: list[_Row] = []
     keys = zip(placed["domain"], placed["family"], strict=True)
     for row, key, passes in zip(_rows(placed, words, solid), keys, front, strict=True):
         (groups.setdefault(key, []) if passes else context).append(row)
@@ -394,7 +394,8 @@ def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
     from_eye = values / (2 * HALF) - eye
     # The scene is a cube with sides of 1, which Plotly looks at under 45 degrees.
     depth = np.maximum(from_eye @ ahead, 0.1)[:, None] * np.tan(np.pi / 8)
-    return UNIT * HALF * (from_eye @ np.column_stack([right, np.cross(right, ahead)])) / depth
+    seen: Places = UNIT * HALF * (from_eye @ np.column_stack([right, np.cross(right, ahead)])) / depth
+    return seen
 
 
 def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
@@ -419,10 +420,10 @@ def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Them
     points : Columns cluster and family.
     """
     colours = {}
-    for cluster, part in points.groupby("cluster"):
+    for _, part in points.groupby("cluster"):
         shares = part["family"].value_counts(normalize=True)
         own = marks[shares.index[0]].colour(theme) if shares.iloc[0] > MAJORITY else TOKENS[theme]["soft"]
-        colours[int(cluster)] = own
+        colours[int(part["cluster"].iloc[0])] = own
     return colours
 
 

@@ -6,7 +6,8 @@ the paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -97,7 +98,7 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     return plots.figure([points], plots.layout(theme, (236, 56, 8, 48), x, y, shapes=shapes))
 
 
-def _numbers(values: Sequence[float], theme: Theme) -> Plot:
+def _numbers(values: Iterable[float], theme: Theme) -> Plot:
     """Rates right of their marks."""
     text = [f"  {rate_text(float(value))}" for value in values]
     font = {"size": 13, "color": TOKENS[theme]["ink"]}
@@ -138,7 +139,7 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         for column, value in enumerate(line)
         if value is not None and len(order) <= MANY
     ]
-    more = {"showgrid": False, "showline": False, "tickfont": {"size": 12 if len(order) <= FEW else 11}}
+    more: Plot = {"showgrid": False, "showline": False, "tickfont": {"size": 12 if len(order) <= FEW else 11}}
     columns = [f"<b>{number}</b>" for number in range(1, len(order) + 1)]
     x_axis = {"tickvals": list(range(len(order))), "ticktext": columns, "ticks": "", **more}
     y_axis = plots.rows_axis(labels, **more)
@@ -309,7 +310,7 @@ def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
     return order + [leaf for leaf in range(count) if leaf not in set(order)]
 
 
-def _purity_words(line: Line, row: Mapping[str, float], published: bool) -> str:
+def _purity_words(line: Line, row: Mapping[Hashable, Any], published: bool) -> str:
     words = f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>"
     words += f"k = {row['k']:.0f}: {rate_text(row['purity'])}"
     if pd.notna(row["low"]) and pd.notna(row["high"]):

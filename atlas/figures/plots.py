@@ -47,7 +47,7 @@ def band(
     """A filled range between two curves."""
     across = list(x)
     around = [*high, *list(low)[::-1]]
-    style = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, alpha), "line": {"width": 0}}
+    style: Plot = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, alpha), "line": {"width": 0}}
     return scatter(name, [*across, *across[::-1]], around, **style, **more)
 
 
@@ -59,7 +59,7 @@ def bars(over: Iterable[float], under: Iterable[float], colour: str, thickness: 
     }  # fmt: skip
 
 
-def outlined(size: float, fill: str, colour: str, width: float = 2, **more: Any) -> Plot:
+def outlined(size: float, fill: str | Sequence[str], colour: str, width: float = 2, **more: Any) -> Plot:
     """A marker with a rim."""
     return {"size": size, "color": fill, "line": {"color": colour, "width": width}, **more}
 
@@ -175,7 +175,7 @@ def free_sides(
     dots = np.hstack([marks - REACH, marks + REACH])
     ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
     taken: list[Box] = []
-    found = []
+    found: list[str] = []
     for (x, y), name in zip(places, names, strict=True):
         boxes = {side: _box(x, y, BOLD * len(name), side, RING) for side in SIDES}
         free = {side: box for side, box in boxes.items() if not any(_shared(box, other) for other in taken)}

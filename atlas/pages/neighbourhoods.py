@@ -259,7 +259,7 @@ def _nearest(cache: QueryCache, view: View) -> FigureView:
     if frame.empty:
         return drawing.unmapped(cache, view, "neighbourhood of this source")
     everyone = _rows(cache, view).set_index("source")
-    own = everyone.loc[view.source]
+    own: Any = everyone.loc[view.source]
     kin = int((frame["family"] == own["family"]).sum())
     sentence: shell.Children = [
         shell.source_name(own["name"]),

@@ -212,7 +212,7 @@ def _plate(name: str, plate: PrintFigure | None, number: int, builds: pd.DataFra
     numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
     title = html.Div([head, shell.origin_badge(plate.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
-    words = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
+    words: shell.Children = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
     picture = html.Div(graph, role="img", className="plate-drawing", **shell.aria(label=kind.question))
     figure = [picture, *([plate.below] if plate.below else []), html.Figcaption(words)]
     return [
@@ -269,7 +269,7 @@ def _meta(name: str) -> shell.FigureMeta:
     kind = KINDS[name]
     return shell.FigureMeta(
         lambda cache, view: kind.rows(cache, on_paper(view)),
-        lambda cache, view: kind.builds(cache, on_paper(view)),
+        lambda cache, view: kind.made(cache, on_paper(view)),
         beside=kind.also,
     )
 

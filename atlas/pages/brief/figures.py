@@ -15,7 +15,7 @@ from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods
 from atlas.figures.attribution import Line
-from atlas.pages import intervals, relationships
+from atlas.pages import intervals, pieces, relationships
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts
 from atlas.pages.relationships import pairs as related_pairs
@@ -51,12 +51,12 @@ class Kind:
     page: str
     draw: Callable[[QueryCache, View], PrintFigure | None]
     rows: Rows
-    builds: Builds
+    made: Builds
     also: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
 
     def meta(self) -> shell.FigureMeta:
         """What the figure shows besides its drawing."""
-        return shell.FigureMeta(self.rows, self.builds, beside=self.also)
+        return shell.FigureMeta(self.rows, self.made, beside=self.also)
 
 
 def words(cache: QueryCache, view: View) -> str:
@@ -81,8 +81,11 @@ def _map(cache: QueryCache, view: View) -> PrintFigure | None:
     trust = flat.get("trustworthiness_10")
     near = "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
     counts = points["family"].value_counts()
-    entries = [[shell.symbol(marks[family], view.theme), f"{family} {count}"] for family, count in counts.items()]
-    key = html.Div([html.Span(entry, className="marked") for entry in entries], className="brief-key")
+    entries = [
+        pieces.marked(shell.symbol(marks[str(family)], view.theme), f"{family} {count}")
+        for family, count in counts.items()
+    ]
+    key = html.Div(entries, className="brief-key")
     caption = (
         f"Every mark is one source, placed so that sources whose answers look alike to {cache.reader_words(reader)} "
         "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "

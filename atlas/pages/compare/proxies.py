@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from dash.development.base_component import Component
@@ -70,12 +71,12 @@ def _names(frame: pd.DataFrame, lead: Sequence[str]) -> dict[str, str]:
     ordered = frame.assign(
         away=frame["origin"] == "published", rank=frame["series"].map(rank).fillna(len(rank)), down=-frame["value"]
     ).sort_values(["away", "rank", "down"], kind="stable")
-    return dict(ordered.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    return dict(tables.rows(ordered.drop_duplicates("row")[["row", "name"]]))
 
 
 def _accuracy_dots(frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], view: View) -> Plot:
-    marks = {"theme": view.theme, "axis": f"Accuracy at {traces(view.k)}", "usual": list(series), "unit": "groups"}
-    return dots.dot_rows(frame, names, series, **marks)
+    axis = f"Accuracy at {traces(view.k)}"
+    return dots.dot_rows(frame, names, series, theme=view.theme, axis=axis, usual=list(series), unit="groups")
 
 
 def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -152,7 +153,7 @@ def forms(cache: QueryCache, view: View) -> FigureView:
     published = frame.loc[frame["series"] == "published", "proxies"]
     if len(published):
         series["published"] = Series(f"mean of {int(published.max())} larger proxies", "square", -1, 2)
-    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    names = dict(tables.rows(frame.drop_duplicates("row")[["row", "name"]]))
     sentence: shell.Children = [
         "What is kept of the states of a response, all else alike: a mean, the last token, a ",
         shell.term("maximum", "Of every coordinate over the tokens of the response"),
@@ -282,7 +283,7 @@ def capability(cache: QueryCache, view: View) -> FigureView:
     correlations = correlations[correlations["reference"] == f"accuracy@{view.k}/{READS}"]
     texts = {}
     for benchmark, rows in correlations.groupby("subject"):
-        by = rows.set_index("statistic")
+        by: Any = rows.set_index("statistic")
         texts[str(benchmark)] = ",  ".join(
             f"{sign} = {rate_text(by.at[name, 'value'])} (p {plots.p_text(by.at[name, 'p_value'])})"
             for name, sign in (("pearson", "r"), ("spearman", "ρ"))

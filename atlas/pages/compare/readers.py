@@ -57,14 +57,14 @@ def chosen(cache: QueryCache, view: View) -> list[str]:
     top = frame[frame["k"] == frame["k"].max()].sort_values("value", ascending=False, kind="stable")
     readers = cache.ask(queries.readers).set_index("reader")
     others = [reader for reader in dict.fromkeys(top["reader"]) if reader != first]
+    methods, views = readers["method"].to_dict(), readers["view"].to_dict()
     alike = [
         reader
         for reader in others
-        if readers.at[reader, "method"] == READER_PAPER
-        and (first not in readers.index or readers.at[reader, "view"] == readers.at[first, "view"])
+        if methods[reader] == READER_PAPER and (first not in views or views[reader] == views[first])
     ]
     # The fused readout is what this atlas adds, so it is shown with the paper's from the start.
-    ours = [reader for reader in others if readers.at[reader, "method"] == FUSED]
+    ours = [reader for reader in others if methods[reader] == FUSED]
     return [*([first] if first else []), *ours[:1], *alike][:FIRST]
 
 
@@ -74,7 +74,7 @@ def first(cache: QueryCache, view: View) -> str:
 
 
 def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
-    """Names next to lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
+    """Names of lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
     names = cache.short_names(readers)
     methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
     for reader, method in zip(readers, methods, strict=True):
@@ -206,8 +206,10 @@ def curves(cache: QueryCache, view: View) -> FigureView:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} ({condition})", PATH)
     size = max(pieces.roster_size(cache, view), 1)
     chance = {"accuracy": 1 / size, "nll": float(np.log(size))}.get(view.metric)
-    marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "chance": chance}
-    figure = attribution.budget_curves(frame.assign(line=frame["reader"]), drawn, unit=view.metric != "nll", **marks)
+    figure = attribution.budget_curves(
+        frame.assign(line=frame["reader"]), drawn, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance,
+        unit=view.metric != "nll",
+    )  # fmt: skip
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
     missing = len(drawn) - frame["reader"].nunique()
     absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
@@ -243,7 +245,7 @@ def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         for metric, k in ((metric, k) for metric in ("accuracy", "macro_f1") for k in budgets):
             if (reader, metric, k) not in values.index:
                 continue
-            own = values.loc[(reader, metric, k)]
+            own: Any = values.xs((reader, metric, k))
             base = values["value"].get((reference, metric, k), np.nan) if reader != reference else np.nan
             stored = {name: own[name] for name in ("origin", "value", "std", "reduction")}
             test: dict[Any, Any] = dict.fromkeys(("low", "high", "p_value", "p_holm"), np.nan) | {"together": 0}
@@ -268,8 +270,8 @@ def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     for metric, k in pairs:
         heads += [f"{METRICS[metric]}, K = {k}", *(["less the first"] if metric == "accuracy" else [])]
     body = []
-    for reader, rows in frame.groupby("reader", sort=False):
-        by_pair = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
+    for reader, rows in ((str(reader), rows) for reader, rows in frame.groupby("reader", sort=False)):
+        by_pair: dict[Any, Any] = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
         cells: list[shell.Children] = []
         for pair in pairs:
             one = by_pair.get(pair)
@@ -277,9 +279,8 @@ def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
             if pair[0] == "accuracy":
                 cells.append("" if one is None else _difference(one))
         title = {"title": rows["name"].iloc[0]}
-        body.append(
-            pieces.row(pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title), *cells)
-        )
+        mark = pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title)
+        body.append(pieces.row(mark, *cells))
     tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
         text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
@@ -341,8 +342,9 @@ def panels(cache: QueryCache, view: View) -> FigureView:
     where, frame = places(cache, view), panel_rows(cache, view)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
-    marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "unit": view.metric != "nll"}
-    figure = compare.curve_panels(frame, where, lines(cache, view), **marks)
+    figure = compare.curve_panels(
+        frame, where, lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
+    )
     groups = " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
     grouped = f"Shortened responses were grouped {groups}. " if groups else ""
     sentence = (

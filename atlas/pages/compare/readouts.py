@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from atlas import drawing, shell
+from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
@@ -169,7 +170,7 @@ def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
         theirs = printed[(printed["place"] == aim.place) & (printed["column_name"] == aim.column)]
         theirs = theirs[theirs["row_name"].str.startswith("READER") | (theirs["place"] == PRINTED[1])]
         if len(theirs) and aimed:
-            top = theirs.loc[theirs["value"].idxmax()]
+            top = theirs.nlargest(1, "value").iloc[0]
             rows.append({**about, "answer": "paper", "name": str(top["row_name"]), "value": float(top["value"])})
     return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
 
@@ -231,7 +232,7 @@ def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _names(frame: pd.DataFrame) -> dict[str, str]:
-    return dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    return dict(tables.rows(frame.drop_duplicates("row")[["row", "name"]]))
 
 
 def members(cache: QueryCache, view: View) -> FigureView:
@@ -299,7 +300,7 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
     for reader in here.loc[here["method"] == TUNED, "reader"]:
         plain = str(reader).replace(TUNED, FUSED, 1)
         tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
-        found = tests.set_index("measure")
+        found: Any = tests.set_index("measure")
         gains = [
             f"{plots.signed(found.at[key, 'difference'])} at {series.words} (p {plots.p_text(found.at[key, 'p_holm'])})"
             for key, series in BUDGETS.items()

@@ -40,12 +40,13 @@ OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
 def layout(cache: QueryCache, view: View) -> Component:
     """The page of a view."""
     points = _points(cache, view)
-    stores = {"families": list(view.families), "camera": list(view.camera), "drawn": _drawn(view, points)}
     return html.Div(
         className="map-page",
         id="figure-map",
         children=[
-            *[dcc.Store(id=name, data=data) for name, data in stores.items()],
+            dcc.Store(id="families", data=list(view.families)),
+            dcc.Store(id="camera", data=list(view.camera)),
+            dcc.Store(id="drawn", data=_drawn(view, points)),
             _stage(cache, view, points),
             _title(cache, view, points),
             _legend_panel(cache, view, points),
@@ -60,7 +61,8 @@ def _stage(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
     label = f"{QUESTION} A map of {len(points)} sources. The search and the table hold the same content."
     absent = _absent(cache, view) if points.empty else None
     body = shell.figure_body("map", graph, height=None, label=label, absent=absent)
-    return html.Div(body, className="map-stage", id="map-stage", **{"data-dim": str(view.dim)})
+    shown_dim: dict[str, Any] = {"data-dim": str(view.dim)}
+    return html.Div(body, className="map-stage", id="map-stage", **shown_dim)
 
 
 def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
@@ -220,7 +222,7 @@ def _drawn(view: View, points: pd.DataFrame) -> int:
 def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
     if points.empty:
         return drawing.blank(view.theme)
-    common = {
+    common: dict[str, Any] = {
         "theme": view.theme, "dimensions": view.dim, "families": view.families, "access": view.access,
         "size": view.size, "selected": view.source, "other": view.other, "camera": view.camera,
     }  # fmt: skip
@@ -338,7 +340,7 @@ def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compone
             pieces.number([str(int(passed.get(family, 0))), of]),
         ]
         dim = "legend-row dim" if view.families and not isolated else "legend-row"
-        pressed = {"aria-pressed": "true" if isolated else "false"}
+        pressed = shell.aria(pressed="true" if isolated else "false")
         rows.append(html.Button(content, id={"type": "isolate", "family": family}, className=dim, **pressed))
     return rows
 

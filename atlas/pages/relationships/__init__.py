@@ -156,7 +156,7 @@ def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
     """The row of the best readout of an origin under the chosen protocol and metric, drawn or not; None without one."""
     frame = cache.ask(store.relationship_summaries, view.protocol)
     rows = frame[(frame["metric"] == view.measure) & (frame["origin"] == origin)]
-    return None if rows.empty else rows.loc[rows["value"].idxmax()]
+    return None if rows.empty else rows.nlargest(1, "value").iloc[0]
 
 
 def called(row: pd.Series, names: Mapping[str, str]) -> str:
@@ -361,7 +361,7 @@ def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     wide = frame.pivot(
         index=["reader", "origin", "readout", "n"], columns="metric", values=["value", "std", "low", "high"]
     )
-    wide.columns = [metric if kind == "value" else f"{metric}_{kind}" for kind, metric in wide.columns]
+    wide.columns = [metric if kind == "value" else f"{metric}_{kind}" for kind, metric in map(tuple, wide.columns)]
     order = [name for metric in MEASURES for name in (metric, *(f"{metric}_{kind}" for kind in ("std", "low", "high")))]
     wide = wide.reindex(columns=order).reset_index().rename(columns={"n": "splits"})
     wide.insert(0, "name", [names[reader] for reader in wide["reader"]])
