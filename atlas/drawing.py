@@ -173,7 +173,7 @@ class Part:
 
 
 def figure(name: str, draw: Callable[[QueryCache, View], FigureView]) -> Part:
-    """The figure ``name``: graph ``{name}-graph``, and the sentence and empty state of the figure of that name."""
+    """The figure ``name``: its graph, sentence and empty state."""
     outputs = (
         Output(f"{name}-graph", "figure"),
         Output({"type": "sentence", "figure": name}, "children"),
@@ -195,9 +195,8 @@ def grid(name: str, fill: Callable[[QueryCache, View], tuple[Component, shell.Ch
 def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
     """Make parts of a page again, in one request, when a choice changes.
 
-    The fewer requests a page makes, the better it is left: the browser runs twelve callbacks at a time, and one that
-    still waits for its turn when its page is replaced finds its outputs gone and complains.
-    own : field of the view to where its value stands in the page.
+    The browser runs twelve callbacks at a time, and one that still waits when its page is replaced finds its outputs
+    gone and complains. own : field of the view to where its value stands in the page.
     """
     outputs = [output for part in parts for output in part.outputs]
 
@@ -206,11 +205,6 @@ def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
     def followed(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
         view = shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
         return [value for part in parts for value in part.fill(questions(), view)]
-
-
-def refill(app: Dash, identity: str, fill: Callable[[QueryCache, View], Any], **own: Input | State) -> None:
-    """:func:`follow` for one place."""
-    follow(app, place(identity, fill), **own)
 
 
 def remembered(page: str) -> Component:

@@ -163,12 +163,12 @@ def register(app: Dash) -> None:
         return (shell.source_options(questions(), roster),) * 3
 
 
-def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
-
-
-def _purity_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.family_purity, view.roster, view.domain)
+_MAP = ("reader", "roster", "domain")
+_rows = pieces.rows_of(queries.neighbor_table, *_MAP)
+_purity_rows = pieces.rows_of(queries.family_purity, "roster", "domain")
+_agreement_rows = pieces.rows_of(queries.reader_agreement, "roster", "domain")
+_stability_rows = pieces.rows_of(queries.prompt_stability, "roster", "domain", "reader")
+_steps = pieces.rows_of(queries.dendrogram, *_MAP)
 
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
@@ -343,10 +343,6 @@ def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
     ]
 
 
-def _agreement_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.reader_agreement, view.roster, view.domain)
-
-
 def _agreement(cache: QueryCache, view: View) -> FigureView:
     frame = _agreement_rows(cache, view)
     if frame.empty:
@@ -359,10 +355,6 @@ def _agreement(cache: QueryCache, view: View) -> FigureView:
         f"nearest ten that two readers have in common. n = {pairs} pairs of readers."
     )
     return FigureView(figures.agreement_matrix(frame, cache.short_names(readers), theme=view.theme), sentence)
-
-
-def _stability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.prompt_stability, view.roster, view.domain, cache.map_reader(view))
 
 
 def _stability(cache: QueryCache, view: View) -> FigureView:
@@ -422,10 +414,6 @@ def _domains(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figures.domain_search(one_way, DOMAIN_METRICS, theme=view.theme), sentence)
 
 
-def _steps(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
-
-
 def _tree_height(cache: QueryCache, view: View) -> int:
     return figures.tree_height(pieces.roster_size(cache, view)) if len(_steps(cache, view)) else EMPTY_HEIGHT
 
@@ -458,7 +446,7 @@ def _tree_table(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def _meta(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
     shown = pieces.without(rows, "build_id", "best_other", "best_other_name")
-    return pieces.meta(shown, store, pieces.map_key(*(names or ("reader", "roster", "domain"))), QueryCache.map_reader)
+    return pieces.meta(shown, store, pieces.map_key(*(names or _MAP)), QueryCache.map_reader)
 
 
 PAGE = shell.Page(

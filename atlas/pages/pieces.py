@@ -191,6 +191,11 @@ def map_key(*names: str) -> Key:
     return key
 
 
+def rows_of(query: Callable[..., pd.DataFrame], *names: str) -> Rows:
+    """Rows of a query about some of reader, roster and domain of the map."""
+    return lambda cache, view: cache.ask(query, *map_key(*names)(cache, view).values())
+
+
 def meta(
     rows: Rows, store: str, key: Key, reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader
 ) -> shell.FigureMeta:

@@ -74,7 +74,7 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     figures, k = Input("brief-figures", "value"), Input("brief-k", "value")
     drawing.remember(app, PAGE.name, figures=figures, k=k)
-    drawing.refill(app, "brief-sheets", _sheets, figures=figures, k=k)
+    drawing.follow(app, drawing.place("brief-sheets", _sheets), figures=figures, k=k)
     app.clientside_callback(
         "function (clicks) { if (clicks) window.print(); return window.dash_clientside.no_update; }",
         Input("brief-print", "n_clicks"),

@@ -398,13 +398,9 @@ def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:
     return {"method": frame["method"].iloc[0] if len(frame) else ""}
 
 
-def _metrics_key(_cache: QueryCache, view: View) -> dict[str, object]:
-    return {"protocol": view.protocol}
-
-
-def metrics_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def metrics_builds(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    return "relationship_metrics", _metrics_key(cache, view)
+    return "relationship_metrics", {"protocol": view.protocol}
 
 
 PAGE = shell.Page(
@@ -415,14 +411,12 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "readouts": pieces.meta(
-            pieces.without(summaries, "build_id", "row"), "relationship_metrics", _metrics_key, pairs.shown_reader
-        ),
+        "readouts": shell.FigureMeta(pieces.without(summaries, "build_id", "row"), metrics_builds, pairs.shown_reader),
         "kinship": shell.FigureMeta(pairs.shown_rows, pairs.scores_builds),
         "verdicts": shell.FigureMeta(pairs.pair_rows, pairs.pair_builds),
         "mistaken": shell.FigureMeta(pairs.mistaken_rows, pairs.scores_builds),
         "contrasts": pieces.meta(pieces.without(_contrast_rows, "build_id", "row"), "comparisons", _tests_key),
         "tested": pieces.meta(_tested_rows, "comparisons", _tests_key),
-        "rates": pieces.meta(_rate_rows, "relationship_metrics", _metrics_key),
+        "rates": shell.FigureMeta(_rate_rows, metrics_builds),
     },
 )
