@@ -1,7 +1,4 @@
-"""How a page's figure is made, redrawn and, where nothing was measured, replaced by what to do.
-
-A figure is a function of the questions and the settled view; the callbacks here only carry choices to it.
-"""
+"""How a page's figure is drawn, redrawn when a choice changes and, where nothing was measured, replaced by advice."""
 
 from __future__ import annotations
 
@@ -99,7 +96,9 @@ def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attributi
         else f"Choose another reader, roster or domain above{_evaluates(cache, view)}"
     )
     # A published reader that has some of its numbers here has no more of them for other choices.
-    near_by = [] if published and cache.attribution_reader(view) else _measured(cache, view)
+    near_by = []
+    if not (published and cache.attribution_reader(view)):
+        near_by = nearby(cache, view, lambda near: near != view and bool(cache.attribution_reader(near)))
     ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in near_by]
     usual = cache.usual(view)
     if not ways and usual.reader != view.reader and cache.attribution_reader(usual):
@@ -107,14 +106,13 @@ def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attributi
     return nothing(view, f"This reader has no {what} for {choice_words(view)}", remedy, ways)
 
 
-def _measured(cache: QueryCache, view: View) -> list[View]:
-    """Views that differ in roster or domain alone and have attribution: same domain first, longest roster first."""
+def nearby(cache: QueryCache, view: View, fits: Callable[[View], bool]) -> list[View]:
+    """Three views of other rosters or domains that fit: same domain first, longest roster first."""
     size = cache.ask(queries.rosters).set_index("roster")["sources"]
     views = [
         dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()
     ]
-    found = [near for near in views if near != view and cache.attribution_reader(near)]
-    return sorted(found, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
+    return sorted(filter(fits, views), key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def unmapped(cache: QueryCache, view: View, what: str, path: str = "/neighbourhoods") -> FigureView:

@@ -32,9 +32,7 @@ def layer_curves(
 ) -> go.Figure:
     """Inner validation accuracy along the depth of every proxy, its modal block marked.
 
-    curves : Of a line's key; columns layer, depth (share of the proxy's blocks, 0..1), accuracy, low, high.
-    chosen : Modal block of a line's key.
-    lines : Front line last.
+    curves, chosen : Curve and modal block of a line's key; columns layer, depth (0..1), accuracy, low, high.
     """
     data: list[Plot] = []
     ends: list[tuple[float, str, str]] = []
@@ -83,7 +81,6 @@ def condition_dots(
     """Every reader under every domain and condition: one column each, one mark a reader.
 
     frame : Columns reader, origin, benchmark, condition, value, std.
-    columns : Words of every column, from left to right.
     """
     place = {key: number for number, key in enumerate(columns)}
     many = len(place) > WIDE
@@ -137,12 +134,7 @@ def curve_panels(
 ) -> Plot:  # fmt: skip
     """A metric against the budget: one panel a domain and condition, one line a reader, one vertical scale.
 
-    frame : Columns reader, origin, benchmark, condition, k, value, std.
-    panels : Words of every panel, from left to right.
-    lines : Front line last.
-    axis : Title of the vertical axis.
-    k : Budget that is marked.
-    unit : Whether values lie in 0..1.
+    frame : Columns reader, origin, benchmark, condition, k, value, std. unit : Whether values lie in 0..1.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
@@ -265,7 +257,6 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
 
     frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive),
         cost_text (in words), value (accuracy at K).
-    axis : Title of the cost axis, with its unit.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []

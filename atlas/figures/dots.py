@@ -76,8 +76,6 @@ def dot_rows(
     """One line a row, one mark a series with its interval; published marks are hollow.
 
     frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n.
-    names : Of the rows, from the top down.
-    series : In the order of the legend.
     usual : Series whose number stands at the end of a line: the first of them that the line has.
     top : Right end of the axis; None for what the numbers need.
     unit : What ``n`` counts, in words; '' for nothing.
@@ -144,7 +142,6 @@ def difference_rows(
 
     frame : Columns row, series, origin, difference, low, high, p_text (stands at the end of the line), p_raw (p before
         the correction, as text), clear (whether it is more than chance).
-    series : ``place`` says where in a line its marks stand.
     compared : What is compared with the series, for the hover text.
     """
     token = TOKENS[theme]
@@ -180,7 +177,6 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
 
     frame : Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without an interval), aim (NaN
         without one).
-    names : Of the rows, from the top down.
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")

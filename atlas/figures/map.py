@@ -84,10 +84,7 @@ def of_size(names: pd.Series, size: str) -> pd.Series:
 def shown(points: pd.DataFrame, families: Collection[str], access: str, size: str = "all") -> pd.Series:
     """Which points pass the filters; the others stay as grey context.
 
-    points : Columns name, family and access.
-    families : Isolated families, empty for all.
-    access : 'all', 'local' or 'api'.
-    size : See :func:`of_size`.
+    points : Columns name, family and access. families : Isolated ones, empty for all. size : See :func:`of_size`.
     """
     passed = of_size(points["name"], size)
     if families:
@@ -343,9 +340,7 @@ def labels(
 ) -> Plot:  # fmt: skip
     """The trace of labels, which leaves out what would stand on another one.
 
-    places : Where the labelled points lie, in two or three coordinates.
-    texts : In the order of their weight.
-    points : Every point of the map.
+    texts : In the order of their weight, those of ``places``; ``points`` are all of the map.
     camera : As for :func:`map_figure`; a scene that is turned later keeps the sides.
     bold : So many of the first are names, which always stay.
     """

@@ -109,7 +109,6 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
     """Two measures of agreement in one matrix: Spearman above the diagonal, shared nearest ten below it.
 
     frame : Columns reader, other, metric (spearman, jaccard_10), value.
-    names : Of the readers, in the order of the rows.
     """
     order = [reader for reader in names if reader in set(frame["reader"]) | set(frame["other"])]
     place = {reader: index for index, reader in enumerate(order)}
@@ -153,7 +152,6 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
     """Every fold's prompts against all prompts, one row a measure, one point a fold, the mean as a bar.
 
     frame : Columns fold, metric, value.
-    words : Of the metrics, in the order of the rows.
     """
     token = TOKENS[theme]
     measured = [metric for metric in words if metric in set(frame["metric"])]
@@ -178,8 +176,6 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
     """How far every map can be trusted: one row a map, one point a measure.
 
     frame : Columns method, dimensions, metric, value; a sweep gives several rows of one map.
-    names : Of the methods, in the order of the rows; two and three dimensions stand under each other.
-    metrics : Their words, in the order of their symbols.
     """
     token = TOKENS[theme]
     stored = set(zip(frame["method"], frame["dimensions"], strict=True))
@@ -213,7 +209,6 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
     """How often the same source is found in the other domain: raw signatures filled, centred ones hollow.
 
     frame : Columns variant (raw, centred), metric, value; one direction.
-    words : Of the metrics, in the order of the rows.
     """
     accent = TOKENS[theme]["accent"]
     measured = [metric for metric in words if metric in set(frame["metric"])]
@@ -247,10 +242,8 @@ def tree(
     """Average-linkage tree: sources at the right with the marks of their families, joins where their clusters meet.
 
     A branch has the colour of a family as long as all sources under it are of that family.
-
     steps : Columns step, left_node, right_node, height; nodes below the number of sources are sources.
     sources : Columns source, name, family; row i is node i.
-    selected : Label of the source whose name is marked.
     """
     count = len(sources)
     rows = steps[["step", "left_node", "right_node", "height"]].itertuples(index=False)

@@ -28,7 +28,6 @@ def accuracy_curves(
 
     table : Columns source, name, accuracy_1 ... of every source of the roster.
     lines : With a name, and accuracy by budget; the front line last.
-    k : Budget that is marked.
     thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
     """
     token = TOKENS[theme]
@@ -109,7 +108,6 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
 
     frame : Columns family, share (of the wrong answers), expected (if errors fell on any other source alike); most
         first.
-    own : Family whose sources are in question.
     """
     ink = TOKENS[theme]["ink"]
     hover = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +21,7 @@ from backend.store import queries
 ACCESS_WORDS = {"local": "local weights", "api": "API"}
 Draw = Callable[[QueryCache, View], FigureView]
 Rows = Callable[[QueryCache, View], pd.DataFrame]
+Builds = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
 Key = Callable[[QueryCache, View], dict[str, object]]
 PERCENTILE_HELP = "Share of all pairs of sources of the roster that are less alike"
 CHANCE_HELP = "How often a pair of sources drawn at random is at least as alike"
@@ -201,6 +202,16 @@ def meta(
 ) -> shell.FigureMeta:
     """A figure's rows, and the table of the store that they come from."""
     return shell.FigureMeta(rows, lambda cache, view: (store, key(cache, view)), reader)
+
+
+def accuracy_builds(readers: Callable[[QueryCache, View], Iterable[str]]) -> Builds:
+    """What made the accuracy of some readers."""
+
+    def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+        names = tuple(dict.fromkeys(readers(cache, view)))
+        return "attribution_metrics", {"reader": names, "roster": view.roster, "metric": "accuracy"}
+
+    return builds
 
 
 def without(rows: Rows, *columns: str) -> Rows:

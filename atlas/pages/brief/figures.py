@@ -18,6 +18,7 @@ from atlas.figures.attribution import Line
 from atlas.pages import intervals, pieces, relationships
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts
+from atlas.pages.pieces import Builds, Rows
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
@@ -28,8 +29,6 @@ from backend.store import relationships as store
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 OTHERS = 3
 """Readers next to the chosen one."""
-Rows = Callable[[QueryCache, View], pd.DataFrame]
-Builds = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,14 +234,8 @@ def _by(reader: Callable[[QueryCache, View], str], table: str, *names: str) -> B
     return builds
 
 
-def drawn_readers(rows: Rows) -> Builds:
-    """Attribution of every reader in the rows."""
-
-    def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-        readers = tuple(dict.fromkeys(rows(cache, view)["reader"]))
-        return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
-
-    return builds
+def _drawn_readers(rows: Rows) -> Builds:
+    return pieces.accuracy_builds(lambda cache, view: rows(cache, view)["reader"])
 
 
 def _attributed(table: str) -> Builds:
@@ -295,7 +288,7 @@ def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 KINDS: dict[str, Kind] = {
     "map": Kind("Which sources look alike?", "/", _map, _points, _mapped("projections")),
     "budget": Kind(
-        "How many traces until the source is clear?", "/attribution", _budget, _curves, drawn_readers(_curves)
+        "How many traces until the source is clear?", "/attribution", _budget, _curves, _drawn_readers(_curves)
     ),
     "confusion": Kind(
         "Which sources are taken for which?", "/attribution", _confusion, _cells, _attributed("confusion")
@@ -341,7 +334,7 @@ COMPARED: dict[str, Kind] = {
         compared.PATH,
         _panels,
         _panel_rows,
-        drawn_readers(_panel_rows),
+        _drawn_readers(_panel_rows),
     ),
 }
 """Figures that set readers next to one another, from the page Compare."""

@@ -133,10 +133,8 @@ def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return out.sort_values("row", key=lambda rows: rows.map({name: at for at, name in enumerate(FORMS)}), kind="stable")
 
 
-def forms_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-    """Rows behind the forms: those of every proxy that the means are over."""
-    readers = tuple(_at_k(cache, view, FORMS)["reader"])
-    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+# The means are over several proxies.
+forms_builds = pieces.accuracy_builds(lambda cache, view: _at_k(cache, view, FORMS)["reader"])
 
 
 def forms(cache: QueryCache, view: View) -> FigureView:

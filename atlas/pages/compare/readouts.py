@@ -16,7 +16,7 @@ from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
-from atlas.pages import intervals
+from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
 from atlas.state import View
 from backend.protocol import READER_PAPER
@@ -311,10 +311,9 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
     return ""
 
 
-def goals_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-    """Rows behind the readouts."""
-    readers = tuple(readouts(cache, view)["reader"]) or (cache.attribution_reader(view),)
-    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+goals_builds = pieces.accuracy_builds(
+    lambda cache, view: list(readouts(cache, view)["reader"]) or [cache.attribution_reader(view)]
+)
 
 
 def printed_builds(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:

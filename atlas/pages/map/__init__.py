@@ -254,21 +254,15 @@ def _absent(cache: QueryCache, view: View) -> Component:
         alone = [("Show one domain", link(replace(view, space="one")))]
         return shell.empty(f"{what} both domains for {view.roster}", remedy, alone)
     command = drawing.maps(cache, view)
-    usual = _mapped(cache, cache.usual(view))[:1]
+    mapped, usual = (
+        drawing.nearby(cache, one, lambda near: len(_points(cache, near)) > 0) for one in (view, cache.usual(view))
+    )
     return shell.empty(
         f"{what} {view.roster} on {pieces.domain_words(view.domain)}",
         f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
-        [(f"Show {drawing.choice_words(near)}", link(near)) for near in _mapped(cache, view)]
-        or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual],
+        [(f"Show {drawing.choice_words(near)}", link(near)) for near in mapped]
+        or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual[:1]],
     )
-
-
-def _mapped(cache: QueryCache, view: View) -> list[View]:
-    """Views that differ in roster or domain alone and have a map: same domain first, longest roster first."""
-    size = cache.ask(queries.rosters).set_index("roster")["sources"]
-    views = [replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()]
-    mapped = [near for near in views if len(_points(cache, near))]
-    return sorted(mapped, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component | str]:
