@@ -1,14 +1,11 @@
-"""How a page's figure is made, redrawn and, where nothing was measured, replaced by what to do.
-
-A figure is a function of the questions and the settled view; the callbacks here only carry choices to it.
-"""
+"""How a page's figure is drawn, redrawn when a choice changes and, where nothing was measured, replaced by advice."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -98,8 +95,10 @@ def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attributi
         if published
         else f"Choose another reader, roster or domain above{_evaluates(cache, view)}"
     )
-    # A published reader that has some of its numbers here has no more of them elsewhere.
-    near_by = [] if published and cache.attribution_reader(view) else _measured(cache, view)
+    # A published reader that has some of its numbers here has no more of them for other choices.
+    near_by = []
+    if not (published and cache.attribution_reader(view)):
+        near_by = nearby(cache, view, lambda near: near != view and bool(cache.attribution_reader(near)))
     ways = [(f"Show {choice_words(near)}", f"{path}?{near.query()}") for near in near_by]
     usual = cache.usual(view)
     if not ways and usual.reader != view.reader and cache.attribution_reader(usual):
@@ -107,14 +106,13 @@ def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attributi
     return nothing(view, f"This reader has no {what} for {choice_words(view)}", remedy, ways)
 
 
-def _measured(cache: QueryCache, view: View) -> list[View]:
-    """Views that differ in roster or domain alone and have attribution: same domain first, longest roster first."""
+def nearby(cache: QueryCache, view: View, fits: Callable[[View], bool]) -> list[View]:
+    """Three views of other rosters or domains that fit: same domain first, longest roster first."""
     size = cache.ask(queries.rosters).set_index("roster")["sources"]
     views = [
         dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()
     ]
-    held = [near for near in views if near != view and cache.attribution_reader(near)]
-    return sorted(held, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
+    return sorted(filter(fits, views), key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def unmapped(cache: QueryCache, view: View, what: str, path: str = "/neighbourhoods") -> FigureView:
@@ -139,26 +137,29 @@ def _reads(cache: QueryCache, view: View) -> dict[str, str]:
     return {name: value for name, value in options.items() if isinstance(value, str)}
 
 
+def _line(options: Mapping[str, str]) -> str:
+    return " ".join(f"--{name} {value}" for name, value in options.items())
+
+
 def _evaluates(cache: QueryCache, view: View) -> str:
     """How a reader's attribution is measured, as the end of a sentence; '' where a person cannot do it."""
-    told = _reads(cache, view)
-    method = told.pop("method", "")
+    options = _reads(cache, view)
+    method = options.pop("method", "")
     if method == READER_PAPER:
         stressed = view.domain != "agent500" or view.condition != "clean"
         stage = "--stage stress " if stressed else ""
-        options = " ".join(f"--{name} {value}" for name, value in told.items())
-        return f", or measure it with: python -m jobs evaluate {stage}{options}"
+        return f", or measure it with: python -m jobs evaluate {stage}{_line(options)}"
     return ", or see what makes the missing numbers with: python -m jobs status" if method else ""
 
 
 def maps(cache: QueryCache, view: View) -> str:
     """The command that makes a reader's map, '' where there is none: not every reader has signatures."""
-    told = _reads(cache, view)
-    if told.get("method") not in MAPPED:
+    options = _reads(cache, view)
+    if options.get("method") not in MAPPED:
         return ""
     if view.domain != "agent500":
-        told["benchmark"] = view.domain
-    return "python -m jobs map " + " ".join(f"--{name} {value}" for name, value in told.items()) + ", then publish it"
+        options["benchmark"] = view.domain
+    return f"python -m jobs map {_line(options)}, then publish it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Part:
 
 
 def figure(name: str, draw: Callable[[QueryCache, View], FigureView]) -> Part:
-    """The figure ``name``: graph ``{name}-graph``, and the sentence and empty state of the figure of that name."""
+    """The figure ``name``: its graph, sentence and empty state."""
     outputs = (
         Output(f"{name}-graph", "figure"),
         Output({"type": "sentence", "figure": name}, "children"),
@@ -192,9 +193,8 @@ def grid(name: str, fill: Callable[[QueryCache, View], tuple[Component, shell.Ch
 def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
     """Make parts of a page again, in one request, when a choice changes.
 
-    The fewer requests a page makes, the better it is left: the browser runs twelve callbacks at a time, and one that
-    still waits for its turn when its page is replaced finds its outputs gone and complains.
-    own : field of the view to where its value stands in the page.
+    The browser runs twelve callbacks at a time, and one that still waits when its page is replaced finds its outputs
+    gone and complains. own : field of the view to where its value stands in the page.
     """
     outputs = [output for part in parts for output in part.outputs]
 
@@ -203,11 +203,6 @@ def follow(app: Dash, *parts: Part, **own: Input | State) -> None:
     def followed(reader: str, roster: str, domain: str, theme: str, *values: Any) -> Any:
         view = shell.shared_view(reader, roster, domain, theme, **dict(zip(own, values, strict=True)))
         return [value for part in parts for value in part.fill(questions(), view)]
-
-
-def refill(app: Dash, identity: str, fill: Callable[[QueryCache, View], Any], **own: Input | State) -> None:
-    """:func:`follow` for one place."""
-    follow(app, place(identity, fill), **own)
 
 
 def remembered(page: str) -> Component:

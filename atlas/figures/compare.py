@@ -32,9 +32,7 @@ def layer_curves(
 ) -> go.Figure:
     """Inner validation accuracy along the depth of every proxy, its modal block marked.
 
-    curves : Of a line's key; columns layer, depth (share of the proxy's blocks, 0..1), accuracy, low, high.
-    chosen : Modal block of a line's key.
-    lines : Front line last.
+    curves, chosen : Curve and modal block of a line's key; columns layer, depth (0..1), accuracy, low, high.
     """
     data: list[Plot] = []
     ends: list[tuple[float, str, str]] = []
@@ -58,7 +56,7 @@ def layer_curves(
         modal = rows[rows["layer"] == chosen.get(line.key)]
         if len(modal):
             look = {"size": 13, "symbol": "circle-open", "color": TOKENS[theme]["ink"], "line": {"width": 2}}
-            words = {
+            words: Plot = {
                 "text": [f"block {int(layer)}" for layer in modal["layer"]],
                 "textposition": _free_side(rings, float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])),
                 "textfont": {"size": 12, "color": line.colour},
@@ -83,7 +81,6 @@ def condition_dots(
     """Every reader under every domain and condition: one column each, one mark a reader.
 
     frame : Columns reader, origin, benchmark, condition, value, std.
-    columns : Words of every column, from left to right.
     """
     place = {key: number for number, key in enumerate(columns)}
     many = len(place) > WIDE
@@ -137,12 +134,7 @@ def curve_panels(
 ) -> Plot:  # fmt: skip
     """A metric against the budget: one panel a domain and condition, one line a reader, one vertical scale.
 
-    frame : Columns reader, origin, benchmark, condition, k, value, std.
-    panels : Words of every panel, from left to right.
-    lines : Front line last.
-    axis : Title of the vertical axis.
-    k : Budget that is marked.
-    unit : Whether values lie in 0..1.
+    frame : Columns reader, origin, benchmark, condition, k, value, std. unit : Whether values lie in 0..1.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
@@ -206,11 +198,11 @@ def curve_panels(
     return {"data": traces, "layout": _panels_layout(theme, (64, 16, 76, 60), axes, **more)}
 
 
-def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
+def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
     """Accuracy against a capability score, one panel a benchmark, one mark a proxy, with the least-squares line.
 
     frame : Columns benchmark, name (of the proxy), score (percent), value (accuracy at K).
-    told : Correlation and p of a benchmark, drawn at the head of its panel.
+    correlations : Correlation and p of a benchmark, drawn at the head of its panel.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
@@ -244,7 +236,7 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-        head = f"<b>{benchmark}</b>   {told.get(benchmark, '')}"
+        head = f"<b>{benchmark}</b>   {correlations.get(benchmark, '')}"
         notes.append(_page_note(left, 1.02, head, 12, token["ink"], xanchor="left", yanchor="bottom"))
         axes[across] = plots.titled(
             f"{benchmark} score, percent", **plots.STILL, domain=[left, right], anchor=at["yaxis"], range=list(ends),
@@ -263,9 +255,8 @@ def capability_fit(frame: pd.DataFrame, told: Mapping[str, str], *, theme: Theme
 def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
-    frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive), told
-        (cost in words), value (accuracy at K).
-    axis : Title of the cost axis, with its unit.
+    frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive),
+        cost_text (in words), value (accuracy at K).
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
@@ -279,9 +270,9 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
         hover = [
-            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.told}<br>"
+            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.cost_text}<br>"
             f"accuracy at K = {k}: {rate_text(row.value)}"
-            for row in tables.rows(rows[["name", "origin", "told", "value"]])
+            for row in tables.rows(rows[["name", "origin", "cost_text", "value"]])
         ]
         fill = [token["ground"] if hollow else ink for hollow in published]
         traces.append(

@@ -76,8 +76,6 @@ def dot_rows(
     """One line a row, one mark a series with its interval; published marks are hollow.
 
     frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n.
-    names : Of the rows, from the top down.
-    series : In the order of the legend.
     usual : Series whose number stands at the end of a line: the first of them that the line has.
     top : Right end of the axis; None for what the numbers need.
     unit : What ``n`` counts, in words; '' for nothing.
@@ -86,7 +84,8 @@ def dot_rows(
     place = {row: number for number, row in enumerate(names)}
     traces: list[Plot] = []
     crowded = frame.groupby("row")["series"].nunique()
-    both = frame.groupby(["row", "series"])["origin"].nunique()
+    origins = frame.groupby(["row", "series"])["origin"].nunique()
+    both = set(origins.index[origins > 1])
     in_legend: set[str] = set()
     spread = frame["std"].fillna(0.0)
     ranged_rows = frame.assign(
@@ -95,9 +94,9 @@ def dot_rows(
         under=(frame["value"] - frame["low"]).where(frame["low"].notna(), spread),
     )
     for (key, origin, ranged), rows in ranged_rows.groupby(["series", "origin", "ranged"], sort=False):
-        style = series[key]
+        style = series[str(key)]
         published = origin == "published"
-        aside = [0.2 * (1 if published else -1) if both[row, key] > 1 else 0.0 for row in rows["row"]]
+        aside = [0.2 * (1 if published else -1) if (row, key) in both else 0.0 for row in rows["row"]]
         heights = [
             place[row] - 0.24 * style.place * (crowded[row] > 1) + step
             for row, step in zip(rows["row"], aside, strict=True)
@@ -108,7 +107,11 @@ def dot_rows(
             for row in tables.rows(rows)
         ]
         ends = plots.bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
-        legend = {"legendgroup": key, "legendrank": 1000 + list(series).index(key), "showlegend": key not in in_legend}
+        legend = {
+            "legendgroup": key,
+            "legendrank": 1000 + list(series).index(str(key)),
+            "showlegend": key not in in_legend,
+        }
         traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
         in_legend.add(str(key))
     numbers = _at_ends(frame, usual)
@@ -127,14 +130,19 @@ def dot_rows(
 
 
 def difference_rows(
-    frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], *, theme: Theme, axis: str, told: str
+    frame: pd.DataFrame,
+    names: Mapping[str, str],
+    series: Mapping[str, Series],
+    *,
+    theme: Theme,
+    axis: str,
+    compared: str,
 ) -> Plot:
     """Differences around nothing with their intervals, one line a row; published marks are hollow.
 
     frame : Columns row, series, origin, difference, low, high, p_text (stands at the end of the line), p_raw (p before
         the correction, as text), clear (whether it is more than chance).
-    series : ``place`` says where in a line its marks stand.
-    told : What is compared with the series, for the hover text.
+    compared : What is compared with the series, for the hover text.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
@@ -142,11 +150,11 @@ def difference_rows(
     notes: list[Plot] = []
     in_legend: set[str] = set()
     for (key, origin), rows in frame.assign(value=frame["difference"]).groupby(["series", "origin"], sort=False):
-        style = series[key]
+        style = series[str(key)]
         published = origin == "published"
         heights = [place[row] - 0.22 * style.place for row in rows["row"]]
         hover = [
-            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{told} {style.words}: "
+            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{compared} {style.words}: "
             f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
             f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
             for row in tables.rows(rows)
@@ -169,13 +177,12 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
 
     frame : Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without an interval), aim (NaN
         without one).
-    names : Of the rows, from the top down.
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
     aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
-    heights = [place[row] for row in aims["row"]]
+    heights: list[float] = [place[row] for row in aims["row"]]
     traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
     for key, style in ANSWERS.items():
         rows = frame[frame["answer"] == key]

@@ -1,7 +1,7 @@
-"""Evidence of one audit: its growth, what each trace adds, nearest sources, power of the drift test.
+"""Evidence of one audit: its growth, what each trace adds, nearest sources, validated ratios, power of the drift test.
 
-Pure functions of a report or of tidy rows. Evidence for the named source is drawn in the accent upwards, evidence for a
-rival in amber downwards, so that the sign can be read without the colour.
+Evidence for the named source is drawn in the accent upwards, evidence for a rival in amber downwards, so that the sign
+can be read without the colour.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas.figures import plots
 from atlas.figures.attribution import SHOW_HOVERTEXT, SHOW_TEXT, band, end_labels
 from atlas.figures.map import label_sides, map_figure
-from atlas.theme import READER_COLOURS, TOKENS, Mark, Theme, plain, template, translucent
+from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, template, translucent
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 MOST_BARS = 400  # traces that a figure shows one by one; of more, those that weigh most
+CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("false claims", "dash", "right")}
+"""Metric to words, dash, and the side of the curve's label that touches it."""
 DRIFT_KINDS = {"same": "same source (false alarms)", "sibling": "sibling of the family", "family": "another family"}
 
 
@@ -224,7 +227,7 @@ def landing(
         [*zip(own["x"], own["y"], strict=True), *zip(placed["x"], placed["y"], strict=True)],
         [*claim, *placed["rank"].astype(str)],
         list(zip(everyone["x"], everyone["y"], strict=True)),
-        kept=len(claim),
+        fixed=len(claim),
     )[len(claim) :]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
     figure.add_scatter(
@@ -313,6 +316,69 @@ def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
     )  # fmt: skip
     figure.update_yaxes(title="called different at 5 %", range=[-0.03, 1.05], tickformat=".0%")
     return figure
+
+
+def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, theme: Theme) -> Plot:
+    """Share of true and of false claims whose ratio is at least as large.
+
+    points : Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
+    limits : Bounds of log10 ratios, dotted.
+    """
+    token = TOKENS[theme]
+    traces: list[Plot] = []
+    notes: list[Plot] = []
+    for metric, (words, dash, side) in CLAIMS.items():
+        curve = points[points["metric"] == metric].sort_values("level")
+        if curve.empty:
+            continue
+        true = metric == "tippett_true"
+        colour = token["accent" if true else "caution"]
+        hover = [
+            f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {number(level)} or more"
+            for level, share in zip(curve["level"], curve["value"], strict=True)
+        ]
+        look = {"line": {"color": colour, "width": 2, "dash": dash}, "marker": {"size": 5, "color": colour}}
+        traces.append(plots.scatter(words, curve["level"], curve["value"], hover, mode="lines+markers", **look))
+        middle = curve.iloc[(curve["value"] - 0.5).abs().argmin()]
+        ink, shift = token["accent-ink"] if true else colour, 10 if side == "left" else -10
+        notes.append(plots.note(middle["level"], middle["value"], words, 13, ink, xanchor=side, xshift=shift))
+    shapes = [plots.upright(0, {"color": token["edge"], "width": 1})]
+    shapes += [plots.upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
+    upwards = plots.titled("share of claims", range=[-0.03, 1.05], tickformat=".0%")
+    return {"data": traces, "layout": _ratio_layout(theme, plots.titled("log10 ratio"), upwards, shapes, notes)}
+
+
+def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
+    """What claims show where a ratio was stated, against the diagonal where both are the same.
+
+    points : Columns level (stated log10 ratio), value (log10 ratio that claims show).
+    """
+    token = TOKENS[theme]
+    curve = points.sort_values("level")
+    ends = [min(curve["level"].min(), curve["value"].min(), 0), max(curve["level"].max(), curve["value"].max(), 0)]
+    room = 0.06 * max(ends[1] - ends[0], 1.0)
+    low, high = ends[0] - room, ends[1] + room
+    hover = [
+        f"<b>stated {number(level)}</b><br>claims show {number(value)} (log10 ratio)"
+        for level, value in zip(curve["level"], curve["value"], strict=True)
+    ]
+    look = {
+        "line": {"color": token["accent"], "width": 2, "shape": "hv"},
+        "marker": {"size": 6, "color": token["accent"]},
+    }
+    shown = plots.scatter("held-out claims", curve["level"], curve["value"], hover, mode="lines+markers", **look)
+    dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
+    same = plots.segment((low, high), (low, high), dashed, layer="below")
+    stated = plots.note(high, high, "as stated", 12, token["soft"], xanchor="right", yanchor="top", xshift=-28)
+    across, upwards = (
+        plots.titled(title, range=[low, high]) for title in ("stated log10 ratio", "log10 ratio that claims show")
+    )
+    return {"data": [shown], "layout": _ratio_layout(theme, across, upwards, [same], [stated])}
+
+
+def _ratio_layout(theme: Theme, x: Plot, y: Plot, shapes: list[Plot], notes: list[Plot]) -> Plot:
+    more = {"dragmode": False, "showlegend": False, "shapes": shapes, "annotations": notes}
+    return plots.layout(theme, (64, 16, 8, 52), x | plots.STILL, y | plots.STILL, **more)
 
 
 def _place(trace: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], at: int) -> int:

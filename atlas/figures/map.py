@@ -84,10 +84,7 @@ def of_size(names: pd.Series, size: str) -> pd.Series:
 def shown(points: pd.DataFrame, families: Collection[str], access: str, size: str = "all") -> pd.Series:
     """Which points pass the filters; the others stay as grey context.
 
-    points : Columns name, family and access.
-    families : Isolated families, empty for all.
-    access : 'all', 'local' or 'api'.
-    size : See :func:`of_size`.
+    points : Columns name, family and access. families : Isolated ones, empty for all. size : See :func:`of_size`.
     """
     passed = of_size(points["name"], size)
     if families:
@@ -181,7 +178,7 @@ def _traces(
     rows = _rows(points, words, solid)
     where = {row.source: row.place for row in rows}
     front: dict[str, list[_Row]] = {family: [] for family in marks}
-    context = []
+    context: list[_Row] = []
     for row, family, passes in zip(rows, points["family"], passed, strict=True):
         (front[family] if passes or row.source in {selected, other, *ranks} else context).append(row)
     lines: dict[bool, list[tuple[Place, Place]]] = {False: [], True: []}
@@ -235,7 +232,7 @@ def joint_figure(
     everyone = joined(placed[front & ~chosen] if links == "all" else none)
     data = _line_traces(everyone, joined(none if links == "off" else placed[chosen]), theme, solid, 4 if solid else 2)
     groups: dict[tuple[str, str], list[_Row]] = {}
-    context = []
+    context: list[_Row] = []
     keys = zip(placed["domain"], placed["family"], strict=True)
     for row, key, passes in zip(_rows(placed, words, solid), keys, front, strict=True):
         (groups.setdefault(key, []) if passes else context).append(row)
@@ -252,9 +249,9 @@ def joint_figure(
     for name, ringed in {"second": placed[second], "selected": placed[chosen]}.items():
         data.append(ring(name, theme, solid, _tuples(ringed, solid)))
     full = placed["domain"] == next(iter(domains))
-    named, elsewhere = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
-    texts = [*named["name"], *(domains.get(domain, domain) for domain in elsewhere["domain"])]
-    places = _tuples(pd.concat([named, elsewhere]), solid)
+    named, repeated = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
+    texts = [*named["name"], *(domains.get(domain, domain) for domain in repeated["domain"])]
+    places = _tuples(pd.concat([named, repeated]), solid)
     data.append(labels(places, texts, _tuples(placed, solid), theme, camera, bold=len(named)))
     return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": []}}
 
@@ -343,14 +340,12 @@ def labels(
 ) -> Plot:  # fmt: skip
     """The trace of labels, which leaves out what would stand on another one.
 
-    places : Where the labelled points lie, in two or three coordinates.
-    texts : In the order of their weight.
-    points : Every point of the map.
+    texts : In the order of their weight, those of ``places``; ``points`` are all of the map.
     camera : As for :func:`map_figure`; a scene that is turned later keeps the sides.
     bold : So many of the first are names, which always stay.
     """
     solid = bool(points) and len(points[0]) == 3
-    sides = label_sides(places, [text[:LONGEST] for text in texts], points, camera, kept=bold)
+    sides = label_sides(places, [text[:LONGEST] for text in texts], points, camera, fixed=bold)
     # In the scene a label begins at the point itself, and blanks take it off the ring.
     blank = "\u00a0" * 6 if solid else ""
     pads = {"middle right": (blank, ""), "middle left": ("", blank)}
@@ -375,11 +370,11 @@ def labels(
 
 
 def label_sides(
-    places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], camera: Sequence[float] = (), *, kept: int
+    places: Sequence[Place], texts: Sequence[str], points: Sequence[Place], camera: Sequence[float] = (), *, fixed: int
 ) -> list[str]:
     """Side of its point on which each label stands (see :func:`atlas.figures.plots.free_sides`)."""
     seen = _seen([*places, *points], camera)
-    return plots.free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, kept=kept)
+    return plots.free_sides(seen[: len(places)], texts, seen[len(places) :], UNIT * HALF, fixed=fixed)
 
 
 def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
@@ -394,7 +389,8 @@ def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
     from_eye = values / (2 * HALF) - eye
     # The scene is a cube with sides of 1, which Plotly looks at under 45 degrees.
     depth = np.maximum(from_eye @ ahead, 0.1)[:, None] * np.tan(np.pi / 8)
-    return UNIT * HALF * (from_eye @ np.column_stack([right, np.cross(right, ahead)])) / depth
+    seen: Places = UNIT * HALF * (from_eye @ np.column_stack([right, np.cross(right, ahead)])) / depth
+    return seen
 
 
 def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
@@ -419,10 +415,10 @@ def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Them
     points : Columns cluster and family.
     """
     colours = {}
-    for cluster, part in points.groupby("cluster"):
+    for _, part in points.groupby("cluster"):
         shares = part["family"].value_counts(normalize=True)
         own = marks[shares.index[0]].colour(theme) if shares.iloc[0] > MAJORITY else TOKENS[theme]["soft"]
-        colours[int(cluster)] = own
+        colours[int(part["cluster"].iloc[0])] = own
     return colours
 
 

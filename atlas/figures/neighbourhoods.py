@@ -6,7 +6,8 @@ the paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -97,7 +98,7 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     return plots.figure([points], plots.layout(theme, (236, 56, 8, 48), x, y, shapes=shapes))
 
 
-def _numbers(values: Sequence[float], theme: Theme) -> Plot:
+def _numbers(values: Iterable[float], theme: Theme) -> Plot:
     """Rates right of their marks."""
     text = [f"  {rate_text(float(value))}" for value in values]
     font = {"size": 13, "color": TOKENS[theme]["ink"]}
@@ -108,7 +109,6 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
     """Two measures of agreement in one matrix: Spearman above the diagonal, shared nearest ten below it.
 
     frame : Columns reader, other, metric (spearman, jaccard_10), value.
-    names : Of the readers, in the order of the rows.
     """
     order = [reader for reader in names if reader in set(frame["reader"]) | set(frame["other"])]
     place = {reader: index for index, reader in enumerate(order)}
@@ -138,7 +138,7 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         for column, value in enumerate(line)
         if value is not None and len(order) <= MANY
     ]
-    more = {"showgrid": False, "showline": False, "tickfont": {"size": 12 if len(order) <= FEW else 11}}
+    more: Plot = {"showgrid": False, "showline": False, "tickfont": {"size": 12 if len(order) <= FEW else 11}}
     columns = [f"<b>{number}</b>" for number in range(1, len(order) + 1)]
     x_axis = {"tickvals": list(range(len(order))), "ticktext": columns, "ticks": "", **more}
     y_axis = plots.rows_axis(labels, **more)
@@ -152,7 +152,6 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
     """Every fold's prompts against all prompts, one row a measure, one point a fold, the mean as a bar.
 
     frame : Columns fold, metric, value.
-    words : Of the metrics, in the order of the rows.
     """
     token = TOKENS[theme]
     measured = [metric for metric in words if metric in set(frame["metric"])]
@@ -177,8 +176,6 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
     """How far every map can be trusted: one row a map, one point a measure.
 
     frame : Columns method, dimensions, metric, value; a sweep gives several rows of one map.
-    names : Of the methods, in the order of the rows; two and three dimensions stand under each other.
-    metrics : Their words, in the order of their symbols.
     """
     token = TOKENS[theme]
     stored = set(zip(frame["method"], frame["dimensions"], strict=True))
@@ -194,9 +191,11 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
             f"{names[method]}, {dimensions}-D<br>{words}: {rate_text(value)}"
             for method, dimensions, value in tables.rows(rows[["method", "dimensions", "value"]])
         ]
-        y = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
+        heights = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
         data.append(
-            plots.scatter(words, rows["value"], y, hover, marker=plots.outlined(10, colour, colour, symbol=symbol))
+            plots.scatter(
+                words, rows["value"], heights, hover, marker=plots.outlined(10, colour, colour, symbol=symbol)
+            )
         )
     least = float(int(10 * frame["value"].min())) / 10 if len(frame) else 0.5
     x = plots.titled("Share kept (1 is all)", tickformat=".2~f", range=[min(0.5, least), 1.01])
@@ -210,7 +209,6 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
     """How often the same source is found in the other domain: raw signatures filled, centred ones hollow.
 
     frame : Columns variant (raw, centred), metric, value; one direction.
-    words : Of the metrics, in the order of the rows.
     """
     accent = TOKENS[theme]["accent"]
     measured = [metric for metric in words if metric in set(frame["metric"])]
@@ -244,10 +242,8 @@ def tree(
     """Average-linkage tree: sources at the right with the marks of their families, joins where their clusters meet.
 
     A branch has the colour of a family as long as all sources under it are of that family.
-
     steps : Columns step, left_node, right_node, height; nodes below the number of sources are sources.
     sources : Columns source, name, family; row i is node i.
-    selected : Label of the source whose name is marked.
     """
     count = len(sources)
     rows = steps[["step", "left_node", "right_node", "height"]].itertuples(index=False)
@@ -287,7 +283,7 @@ def tree(
         for name, source in zip(leaves["name"], leaves["source"], strict=True)
     ]
     x = plots.titled("Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
-    style = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
+    style: Plot = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
     return {
         "data": data,
         "layout": plots.layout(theme, (16, 264, 12, 52), x, plots.rows_axis(names, 0.4, 0.6, **style)),
@@ -307,7 +303,7 @@ def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
     return order + [leaf for leaf in range(count) if leaf not in set(order)]
 
 
-def _purity_words(line: Line, row: Mapping[str, float], published: bool) -> str:
+def _purity_words(line: Line, row: Mapping[Hashable, Any], published: bool) -> str:
     words = f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>"
     words += f"k = {row['k']:.0f}: {rate_text(row['purity'])}"
     if pd.notna(row["low"]) and pd.notna(row["high"]):

@@ -47,7 +47,7 @@ def band(
     """A filled range between two curves."""
     across = list(x)
     around = [*high, *list(low)[::-1]]
-    style = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, alpha), "line": {"width": 0}}
+    style: Plot = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, alpha), "line": {"width": 0}}
     return scatter(name, [*across, *across[::-1]], around, **style, **more)
 
 
@@ -59,7 +59,7 @@ def bars(over: Iterable[float], under: Iterable[float], colour: str, thickness: 
     }  # fmt: skip
 
 
-def outlined(size: float, fill: str, colour: str, width: float = 2, **more: Any) -> Plot:
+def outlined(size: float, fill: str | Sequence[str], colour: str, width: float = 2, **more: Any) -> Plot:
     """A marker with a rim."""
     return {"size": size, "color": fill, "line": {"color": colour, "width": width}, **more}
 
@@ -162,24 +162,24 @@ def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str
 
 
 def free_sides(
-    places: npt.NDArray[np.float64], names: Sequence[str], marks: npt.NDArray[np.float64], half: float, *, kept: int
+    places: npt.NDArray[np.float64], names: Sequence[str], marks: npt.NDArray[np.float64], half: float, *, fixed: int
 ) -> list[str]:
-    """Plotly's text position of labels beside ringed marks, none of which stands on an earlier one.
+    """Plotly's text position of labels next to ringed marks, none of which stands on an earlier one.
 
     places : (n, 2); Ringed marks in pixels from the middle of the drawing, upwards.
     names : Their labels, the most important one first.
     marks : (m, 2); All marks: a label takes the side on which it covers the fewest.
     half : Half the width of the drawing.
-    kept : So many of the first labels always find a place; of the others, '' stands for one without room.
+    fixed : So many of the first labels always find a place; of the others, '' stands for one without room.
     """
     dots = np.hstack([marks - REACH, marks + REACH])
     ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
     taken: list[Box] = []
-    found = []
+    found: list[str] = []
     for (x, y), name in zip(places, names, strict=True):
         boxes = {side: _box(x, y, BOLD * len(name), side, RING) for side in SIDES}
         free = {side: box for side, box in boxes.items() if not any(_shared(box, other) for other in taken)}
-        if not free and len(found) >= kept:
+        if not free and len(found) >= fixed:
             found.append("")
             continue
         covers = {side: _covered(box, np.vstack([dots, ends])) for side, box in (free or boxes).items()}

@@ -55,8 +55,6 @@ def readout_dots(
     """One line a reader, one mark a readout with its interval; published marks are hollow.
 
     frame : Columns row, readout, origin, value, std, low, high (NaN without an interval), n.
-    names : Of the rows, from the top down.
-    chance : What a coin gets.
     """
     level = None if chance is None else Level(chance, "a coin")
     marks = frame.rename(columns={"readout": "series"})
@@ -67,7 +65,6 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
     """What the joint readout gains over either block alone, one line a reader; published marks are hollow.
 
     frame : Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
-    measure : What the difference is of, in words.
     """
     marks = frame.assign(
         series=frame["reference_readout"],
@@ -75,7 +72,7 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
         p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
-    return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", told="both blocks")
+    return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", compared="both blocks")
 
 
 def readout_words(readout: str) -> str:
@@ -121,8 +118,7 @@ def pair_scatter(
     Where no decisions are stored, a dotted line parts the two kinds of pairs (:func:`orientation_line`).
 
     frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN where none was made).
-    model : Model whose pairs are ringed, or empty.
-    chosen : The two models of the selected pair, in any order.
+    model : Whose pairs are ringed. chosen : The two models of the selected pair, in any order.
     """
     low_x, high_x = _reach(frame["dc"])
     decided_line = decision_line(frame)
@@ -154,8 +150,6 @@ def score_stacks(
     Heights are shares of the pairs of each kind, because a strict split tests far more unrelated pairs.
 
     frame : Columns model_a, model_b, related, score, decision.
-    title : The score in words.
-    model, chosen : As in :func:`pair_scatter`.
     """
     token = TOKENS[theme]
     low, high = _reach(frame["score"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,24 +28,17 @@ def accuracy_curves(
 
     table : Columns source, name, accuracy_1 ... of every source of the roster.
     lines : With a name, and accuracy by budget; the front line last.
-    k : Budget that is marked.
     thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
     """
     token = TOKENS[theme]
-    columns = [column for column in table if column.startswith("accuracy_") and table[column].notna().any()]
+    columns = [column for column in map(str, table) if column.startswith("accuracy_") and table[column].notna().any()]
     budgets = [int(column.removeprefix("accuracy_")) for column in columns]
     values = table[columns].to_numpy(dtype=float)
     shapes = [plots.upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
-    data = [
-        plots.band(
-            f"{high - low:.0%} of all sources",
-            budgets,
-            *np.nanquantile(values, [low, high], axis=0),
-            token["edge"],
-            density,
-        )
-        for low, high, density in BANDS
-    ]
+    data = []
+    for low, high, density in BANDS:
+        under, over = np.nanquantile(values, [low, high], axis=0)
+        data.append(plots.band(f"{high - low:.0%} of all sources", budgets, under, over, token["edge"], density))
     middle = np.nanmedian(values, axis=0).tolist()
     ends: list[tuple[float, str, str]] = [(middle[-1], "median source", token["soft"])]
     data.append(_curve("median source", "median source", budgets, middle, {"color": token["edge"], "width": 1.5}))
@@ -67,7 +61,7 @@ def accuracy_curves(
     return drawn
 
 
-def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Plot, **more: object) -> Plot:
+def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Plot, **more: Any) -> Plot:
     hover = f"{words}<br>%{{x}} traces: %{{y:.3f}}<extra></extra>"
     return plots.scatter(name, x, y, hovertemplate=hover, **{"mode": "lines", "line": line, **more})
 
@@ -114,7 +108,6 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
 
     frame : Columns family, share (of the wrong answers), expected (if errors fell on any other source alike); most
         first.
-    own : Family whose sources are in question.
     """
     ink = TOKENS[theme]["ink"]
     hover = [
@@ -139,7 +132,7 @@ def _row_bars(name: str, lengths: Sequence[float], hover: Sequence[str], **more:
     return {"name": name, **shape, "hovertext": list(hover), "hovertemplate": plots.HOVER, **more}
 
 
-def _bar_rows(names: Sequence[str], **more: object) -> Plot:
+def _bar_rows(names: Sequence[str], **more: Any) -> Plot:
     """An axis with a name a bar, with room for :data:`FEWEST_ROWS`."""
     return plots.rows_axis(names, showgrid=False, **more) | {"range": [max(len(names), FEWEST_ROWS) - 0.4, -0.6]}
 
@@ -153,7 +146,7 @@ def accuracy_of(table: pd.DataFrame, sources: Sequence[str]) -> dict[int, float]
     rows = table[table["source"].isin(list(sources))]
     return {
         int(column.removeprefix("accuracy_")): float(rows[column].mean())
-        for column in table
+        for column in map(str, table)
         if column.startswith("accuracy_") and rows[column].notna().any()
     }
 

@@ -210,7 +210,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         *badges,
         "· ",
         shell.term(name, METRIC_HELP[name]),
-        f" on {domain} by {cache.reader_words(reader)}; {how}{intervals.told(frame)}. n = {int(singles):,} groups a "
+        f" on {domain} by {cache.reader_words(reader)}; {how}{intervals.note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
         + (

@@ -74,7 +74,7 @@ def around(row: pd.Series) -> str:
     }.get(row["band"], "")
 
 
-def told(frame: pd.DataFrame) -> str:
+def note(frame: pd.DataFrame) -> str:
     """What the bands of some curves are, as a part of a sentence; '' without any."""
     kinds = [kind for kind in (INTERVAL, FOLDS) if (frame["band"] == kind).any()]
     return f"; bands: {', else '.join(kinds)}" if kinds else ""

@@ -82,7 +82,7 @@ def layout(cache: QueryCache, view: View) -> Component:
         html.Div(pair, className="controls"),
         pieces.live("pair-answer", _chosen_pair(cache, view)),
     ]
-    beside = [
+    checks = [
         section("agreement", _agreement(cache, view), 380),
         section("stability", _stability(cache, view), 380),
         section("trust", _trust(cache, view), 380),
@@ -96,7 +96,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             grid("neighbours", _neighbours(cache, view)),
             section("nearest", _nearest(cache, view), 380, controls=near),
             grid("pairs", _pairs(cache, view), height=360, below=html.Div(any_pair, className="ask")),
-            html.Div(beside, className="two"),
+            html.Div(checks, className="two"),
             section("tree", _tree(cache, view), _tree_height(cache, view)),
         ],
         className="column",
@@ -163,12 +163,12 @@ def register(app: Dash) -> None:
         return (shell.source_options(questions(), roster),) * 3
 
 
-def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
-
-
-def _purity_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.family_purity, view.roster, view.domain)
+_MAP = ("reader", "roster", "domain")
+_rows = pieces.rows_of(queries.neighbor_table, *_MAP)
+_purity_rows = pieces.rows_of(queries.family_purity, "roster", "domain")
+_agreement_rows = pieces.rows_of(queries.reader_agreement, "roster", "domain")
+_stability_rows = pieces.rows_of(queries.prompt_stability, "roster", "domain", "reader")
+_steps = pieces.rows_of(queries.dendrogram, *_MAP)
 
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
@@ -184,14 +184,14 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     blind = f"; blind neighbours would give {100 * first['expectation']:.0f} %. "
     return [
         html.Strong(f"{100 * first['purity']:.0f} %"),
-        f" of {asked_words(first)} have a sibling as their nearest{blind}"
+        f" of {purity_sources(first)} have a sibling as their nearest{blind}"
         if first["k"] == 1
-        else f" of the {first['k']} nearest of {asked_words(first)} are siblings{blind}",
+        else f" of the {first['k']} nearest of {purity_sources(first)} are siblings{blind}",
         html.Span(f"Seen by {cache.reader_words(reader)}, without any training on names.", className="soft"),
     ]
 
 
-def asked_words(purity: pd.Series) -> str:
+def purity_sources(purity: pd.Series) -> str:
     """Sources that a row of family purity is of, in words."""
     return f"the {int(purity['sources'])} sources in families of five or more"
 
@@ -214,7 +214,7 @@ def _purity(cache: QueryCache, view: View) -> FigureView:
     text = f" Largest {kind} {plots.p_text(tested.max())}." if len(tested) else ""
     grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
     rest = f" Grey: {others} {grey}." if others else ""
-    sentence = [
+    sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
         f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of {int(first['families'])} families."
@@ -259,9 +259,9 @@ def _nearest(cache: QueryCache, view: View) -> FigureView:
     if frame.empty:
         return drawing.unmapped(cache, view, "neighbourhood of this source")
     everyone = _rows(cache, view).set_index("source")
-    own = everyone.loc[view.source]
+    own: Any = everyone.loc[view.source]
     kin = int((frame["family"] == own["family"]).sum())
-    sentence = [
+    sentence: shell.Children = [
         shell.source_name(own["name"]),
         f" and its {len(frame)} nearest of {len(everyone) - 1}; {kin} of them are {own['family']}, as are "
         f"{int(own['kin'])} sources of the roster besides it.",
@@ -343,10 +343,6 @@ def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
     ]
 
 
-def _agreement_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.reader_agreement, view.roster, view.domain)
-
-
 def _agreement(cache: QueryCache, view: View) -> FigureView:
     frame = _agreement_rows(cache, view)
     if frame.empty:
@@ -359,10 +355,6 @@ def _agreement(cache: QueryCache, view: View) -> FigureView:
         f"nearest ten that two readers have in common. n = {pairs} pairs of readers."
     )
     return FigureView(figures.agreement_matrix(frame, cache.short_names(readers), theme=view.theme), sentence)
-
-
-def _stability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.prompt_stability, view.roster, view.domain, cache.map_reader(view))
 
 
 def _stability(cache: QueryCache, view: View) -> FigureView:
@@ -394,7 +386,7 @@ def _trust(cache: QueryCache, view: View) -> FigureView:
     names = [*PROJECTIONS.values(), *dict.fromkeys(swept["method"])]
     settings = swept["settings"].nunique()
     more = f" Below, t-SNE with {settings} other settings: a row a perplexity, a point a seed." if len(swept) else ""
-    sentence = [
+    sentence: shell.Children = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
         f"n = {pieces.roster_size(cache, view)} sources.{more}",
@@ -420,10 +412,6 @@ def _domains(cache: QueryCache, view: View) -> FigureView:
     )
     one_way = frame[frame["query_domain"] == query]
     return FigureView(figures.domain_search(one_way, DOMAIN_METRICS, theme=view.theme), sentence)
-
-
-def _steps(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.dendrogram, cache.map_reader(view), view.roster, view.domain)
 
 
 def _tree_height(cache: QueryCache, view: View) -> int:
@@ -458,7 +446,7 @@ def _tree_table(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def _meta(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
     shown = pieces.without(rows, "build_id", "best_other", "best_other_name")
-    return pieces.meta(shown, store, pieces.map_key(*(names or ("reader", "roster", "domain"))), QueryCache.map_reader)
+    return pieces.meta(shown, store, pieces.map_key(*(names or _MAP)), QueryCache.map_reader)
 
 
 PAGE = shell.Page(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +21,7 @@ from backend.store import queries
 ACCESS_WORDS = {"local": "local weights", "api": "API"}
 Draw = Callable[[QueryCache, View], FigureView]
 Rows = Callable[[QueryCache, View], pd.DataFrame]
+Builds = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
 Key = Callable[[QueryCache, View], dict[str, object]]
 PERCENTILE_HELP = "Share of all pairs of sources of the roster that are less alike"
 CHANCE_HELP = "How often a pair of sources drawn at random is at least as alike"
@@ -109,7 +110,8 @@ def select(
 ) -> Component:
     """A list to choose from, one or (``dmc.MultiSelect``) several."""
     layer = {"comboboxProps": {"zIndex": 300}, "attributes": shell.named(label)}
-    return kind(id=identity, data=list(data), value=value, **{"size": "sm", **layer, **more})
+    field: Component = kind(id=identity, data=list(data), value=value, **{"size": "sm", **layer, **more})
+    return field
 
 
 def budget_choice(identity: str, view: View) -> Component:
@@ -128,7 +130,7 @@ def source_field(
 
 
 def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable[..., Component]]:
-    """A layout for an address that names a subject, out of one for the view as asked for and as it opens."""
+    """A layout for an address that names a subject, out of one for the view as requested and as it opens."""
 
     def decorate(lay: Callable[[QueryCache, View, View], Component]) -> Callable[..., Component]:
         def layout(**query: str) -> Component:
@@ -155,7 +157,7 @@ def subject_head(
     return html.Div([*parts, html.Div(asking, className="answer-row")], className="page-head")
 
 
-# ---- what follows the view, and what made it ------------------------------------------------------------------------
+# ---- what follows the view, and its builds -------------------------------------------------------------------------
 
 
 def sized(name: str, height: Callable[[QueryCache, View], int]) -> drawing.Part:
@@ -190,11 +192,26 @@ def map_key(*names: str) -> Key:
     return key
 
 
+def rows_of(query: Callable[..., pd.DataFrame], *names: str) -> Rows:
+    """Rows of a query about some of reader, roster and domain of the map."""
+    return lambda cache, view: cache.ask(query, *map_key(*names)(cache, view).values())
+
+
 def meta(
     rows: Rows, store: str, key: Key, reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader
 ) -> shell.FigureMeta:
     """A figure's rows, and the table of the store that they come from."""
     return shell.FigureMeta(rows, lambda cache, view: (store, key(cache, view)), reader)
+
+
+def accuracy_builds(readers: Callable[[QueryCache, View], Iterable[str]]) -> Builds:
+    """What made the accuracy of some readers."""
+
+    def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+        names = tuple(dict.fromkeys(readers(cache, view)))
+        return "attribution_metrics", {"reader": names, "roster": view.roster, "metric": "accuracy"}
+
+    return builds
 
 
 def without(rows: Rows, *columns: str) -> Rows:

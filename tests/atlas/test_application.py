@@ -403,7 +403,7 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
         drawn = readers.curves(asked, view)
         ends = readers.end_rows(asked, view).set_index(["reader", "metric", "k"])
         table = json.dumps(readers.ends(asked, view)[0].to_plotly_json(), default=_as_json)
-        elsewhere = readers.elsewhere(asked, view)
+        elsewhere = readers.conditions(asked, view)
         default = readers.chosen(asked, asked.resolve_view(View(roster="12-way")))
     lines = {trace.name: trace for trace in drawn.figure.data}
     assert list(lines) == ["Vast-70B", "Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]

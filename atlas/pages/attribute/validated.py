@@ -10,7 +10,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import shell
-from atlas.figures import ratios
+from atlas.figures import evidence
 from atlas.figures.attribution import rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
@@ -64,9 +64,9 @@ def _points(report: Report, *metrics: str) -> pd.DataFrame:
 def ratio_figure(name: str, report: Report, *, theme: Theme) -> Plot:
     """The plot 'tippett' or 'pav' of a report that has its points."""
     if name == "pav":
-        return ratios.pooled_ratios(pav_rows(report), theme=theme)
+        return evidence.pooled_ratios(pav_rows(report), theme=theme)
     limits = sorted(_points(report, "log10_lower", "log10_upper")["value"])
-    return ratios.tippett(tippett_rows(report), (limits[0], limits[1]) if len(limits) == 2 else None, theme=theme)
+    return evidence.tippett(tippett_rows(report), (limits[0], limits[1]) if len(limits) == 2 else None, theme=theme)
 
 
 def ratio_figures(report: Report, theme: Theme, badge: Component, made: Component) -> Component | None:

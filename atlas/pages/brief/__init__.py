@@ -74,7 +74,7 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     figures, k = Input("brief-figures", "value"), Input("brief-k", "value")
     drawing.remember(app, PAGE.name, figures=figures, k=k)
-    drawing.refill(app, "brief-sheets", _sheets, figures=figures, k=k)
+    drawing.follow(app, drawing.place("brief-sheets", _sheets), figures=figures, k=k)
     app.clientside_callback(
         "function (clicks) { if (clicks) window.print(); return window.dash_clientside.no_update; }",
         Input("brief-print", "n_clicks"),
@@ -103,7 +103,7 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     sheets = [_cover(cache, view, names)]
     for number, name in enumerate(names, start=1):
         sheets.append(_sheet(cache, _plate(name, drawn[name], number, builds), name))
-    return [*sheets, _sheet(cache, _made(builds), "builds")]
+    return [*sheets, _sheet(cache, _builds(builds), "builds")]
 
 
 def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component:
@@ -174,7 +174,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
         found.append(
             [
                 html.Strong(f"{100 * nearest['purity'].iloc[0]:.0f}\u00a0%"),
-                f" of {neighbourhoods.asked_words(nearest.iloc[0])} have one of their own family as their nearest; "
+                f" of {neighbourhoods.purity_sources(nearest.iloc[0])} have one of their own family as their nearest; "
                 f"chance gives {100 * nearest['expectation'].iloc[0]:.0f} %. ",
                 shell.origin_badge(cache.origin(mapped)),
             ]
@@ -212,7 +212,7 @@ def _plate(name: str, plate: PrintFigure | None, number: int, builds: pd.DataFra
     numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
     title = html.Div([head, shell.origin_badge(plate.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
-    words = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
+    words: shell.Children = [plate.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
     picture = html.Div(graph, role="img", className="plate-drawing", **shell.aria(label=kind.question))
     figure = [picture, *([plate.below] if plate.below else []), html.Figcaption(words)]
     return [
@@ -238,7 +238,7 @@ def builds_of(cache: QueryCache, view: View, names: list[str]) -> pd.DataFrame:
     return frame.assign(group=frame.groupby(same, sort=False, dropna=False).ngroup())
 
 
-def _made(builds: pd.DataFrame) -> list[Component]:
+def _builds(builds: pd.DataFrame) -> list[Component]:
     head: list[Component] = [
         html.H3("What made these numbers", className="plate-title"),
         html.P("Every number names the command, the code, the data and the proxy behind it.", className="sentence"),
@@ -270,7 +270,7 @@ def _meta(name: str) -> shell.FigureMeta:
     return shell.FigureMeta(
         lambda cache, view: kind.rows(cache, on_paper(view)),
         lambda cache, view: kind.made(cache, on_paper(view)),
-        beside=kind.beside,
+        beside=kind.also,
     )
 
 

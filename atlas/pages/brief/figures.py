@@ -13,22 +13,22 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.drawing import traces
-from atlas.figures import attribution, map, neighbourhoods
+from atlas.figures import attribution, dots, map, neighbourhoods
 from atlas.figures.attribution import Line
-from atlas.pages import intervals, relationships
+from atlas.pages import intervals, pieces, relationships
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts
+from atlas.pages.pieces import Builds, Rows
 from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.protocol import READER_PAPER
 from backend.store import queries
+from backend.store import relationships as store
 
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 OTHERS = 3
-"""Readers beside the chosen one."""
-Rows = Callable[[QueryCache, View], pd.DataFrame]
-Made = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
+"""Readers next to the chosen one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +44,18 @@ class PrintFigure:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A figure that a brief can hold: its question, its page, how it is drawn, its rows and what made them."""
+    """A figure that a brief can hold: its question, its page, how it is drawn, its rows and their builds."""
 
     question: str
     page: str
     draw: Callable[[QueryCache, View], PrintFigure | None]
     rows: Rows
-    made: Made
-    beside: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
+    made: Builds
+    also: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
 
     def meta(self) -> shell.FigureMeta:
         """What the figure shows besides its drawing."""
-        return shell.FigureMeta(self.rows, self.made, beside=self.beside)
+        return shell.FigureMeta(self.rows, self.made, beside=self.also)
 
 
 def words(cache: QueryCache, view: View) -> str:
@@ -80,8 +80,11 @@ def _map(cache: QueryCache, view: View) -> PrintFigure | None:
     trust = flat.get("trustworthiness_10")
     near = "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
     counts = points["family"].value_counts()
-    entries = [[shell.symbol(marks[family], view.theme), f"{family} {count}"] for family, count in counts.items()]
-    key = html.Div([html.Span(entry, className="marked") for entry in entries], className="brief-key")
+    entries = [
+        pieces.marked(shell.symbol(marks[str(family)], view.theme), f"{family} {count}")
+        for family, count in counts.items()
+    ]
+    key = html.Div(entries, className="brief-key")
     caption = (
         f"Every mark is one source, placed so that sources whose answers look alike to {cache.reader_words(reader)} "
         "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
@@ -100,8 +103,8 @@ def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
         named = [name for name in readers["reader"][alike] if name != reader]
     frame = intervals.curves(cache, view, [reader, *named], "accuracy")
     top = frame[(frame["k"] == frame["k"].max()) & (frame["reader"] != reader)]
-    kept = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
-    return frame[frame["reader"].isin(kept)]
+    best = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
+    return frame[frame["reader"].isin(best)]
 
 
 def _budget(cache: QueryCache, view: View) -> PrintFigure | None:
@@ -119,10 +122,10 @@ def _budget(cache: QueryCache, view: View) -> PrintFigure | None:
         curves, lines, theme=view.theme, axis="Accuracy", k=view.k, chance=1 / size, unit=True
     )
     own = frame[frame["reader"] == reader]
-    beside = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
+    grey = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
     caption = (
         f"Share of groups of traces whose source is named first among {words(cache, view)}, against the number of "
-        f"traces in a group{intervals.told(own)}; dotted: a guess.{beside} n = "
+        f"traces in a group{intervals.note(own)}; dotted: a guess.{grey} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace."
     )
     return PrintFigure(figure, 420, caption, cache.origin(reader))
@@ -219,33 +222,27 @@ def _kinship(cache: QueryCache, view: View) -> PrintFigure | None:
         f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
         "every mark is one pair, so there is no interval."
     )
-    readers = cache.ask(related_pairs.store.relationship_readers).set_index("reader")
+    readers = cache.ask(store.relationship_readers).set_index("reader")
     return PrintFigure(related_pairs.kinship(cache, view).figure, 440, caption, str(readers.at[reader, "origin"]))
 
 
-def _by(reader: Callable[[QueryCache, View], str], table: str, *names: str) -> Made:
-    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def _by(reader: Callable[[QueryCache, View], str], table: str, *names: str) -> Builds:
+    def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
         place = {"roster": view.roster, "domain": view.domain, "benchmark": view.domain, "condition": "clean"}
         return table, {"reader": reader(cache, view), **{name: place[name] for name in names}}
 
-    return made
+    return builds
 
 
-def drawn_readers(rows: Rows) -> Made:
-    """Attribution of every reader in the rows."""
-
-    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-        readers = tuple(dict.fromkeys(rows(cache, view)["reader"]))
-        return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
-
-    return made
+def _drawn_readers(rows: Rows) -> Builds:
+    return pieces.accuracy_builds(lambda cache, view: rows(cache, view)["reader"])
 
 
-def _attributed(table: str) -> Made:
+def _attributed(table: str) -> Builds:
     return _by(QueryCache.attribution_reader, table, "roster", "benchmark", "condition")
 
 
-def _mapped(table: str) -> Made:
+def _mapped(table: str) -> Builds:
     return _by(QueryCache.map_reader, table, "roster", "domain")
 
 
@@ -259,11 +256,11 @@ def _reached(cache: QueryCache, view: View) -> PrintFigure | None:
         "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
         f"Filled marks were measured here, hollow ones are published. n = {words(cache, view)}."
     )
-    return PrintFigure(drawn.figure, readouts.dots.height_of(drawn.figure), caption, "")
+    return PrintFigure(drawn.figure, dots.height_of(drawn.figure), caption, "")
 
 
 def _with_readers(cache: QueryCache, view: View) -> View:
-    """The view with the readers that Compare would set beside the header's."""
+    """The view with the readers that Compare would set next to the header's."""
     readers = tuple(compared.chosen(cache, dataclasses.replace(view, readers=())))
     return dataclasses.replace(view, readers=readers, metric="accuracy")
 
@@ -291,7 +288,7 @@ def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 KINDS: dict[str, Kind] = {
     "map": Kind("Which sources look alike?", "/", _map, _points, _mapped("projections")),
     "budget": Kind(
-        "How many traces until the source is clear?", "/attribution", _budget, _curves, drawn_readers(_curves)
+        "How many traces until the source is clear?", "/attribution", _budget, _curves, _drawn_readers(_curves)
     ),
     "confusion": Kind(
         "Which sources are taken for which?", "/attribution", _confusion, _cells, _attributed("confusion")
@@ -311,14 +308,14 @@ KINDS: dict[str, Kind] = {
         "/relationships",
         _readouts,
         lambda cache, view: relationships.summaries(cache, view).drop(columns=["build_id", "row"]),
-        relationships.metrics_told,
+        relationships.metrics_builds,
     ),
     "kinship": Kind(
         "How far apart do related and unrelated pairs lie?",
         "/relationships",
         _kinship,
         related_pairs.shown_rows,
-        related_pairs.scores_told,
+        related_pairs.scores_builds,
     ),
 }
 """Figures on offer, in the order of the list."""
@@ -329,15 +326,15 @@ COMPARED: dict[str, Kind] = {
         compared.PATH,
         _reached,
         readouts.goal_frame,
-        readouts.goals_told,
-        readouts.printed_told,
+        readouts.goals_builds,
+        readouts.printed_builds,
     ),
     "shorter": Kind(
         "Does the order hold on other prompts and shorter responses?",
         compared.PATH,
         _panels,
         _panel_rows,
-        drawn_readers(_panel_rows),
+        _drawn_readers(_panel_rows),
     ),
 }
 """Figures that set readers next to one another, from the page Compare."""

@@ -74,7 +74,7 @@ def layout(cache: QueryCache, requested: View) -> Component:
             section("gains", readouts.gains(cache, view)),
             _chapter("conditions"),
             section("panels", readers.panels(cache, view), 380),
-            section("elsewhere", readers.elsewhere(cache, view), 440),
+            section("elsewhere", readers.conditions(cache, view), 440),
             grid("every", readers.every(cache, view), readers.every_height(cache, view)),
             _chapter("forms"),
             section("depths", proxies.depths(cache, view), 360),
@@ -144,7 +144,7 @@ def register(app: Dash) -> None:
         drawing.place("compare-key", readers.key_of),
         drawing.figure("depths", proxies.depths),
         drawing.figure("panels", readers.panels),
-        drawing.figure("elsewhere", readers.elsewhere),
+        drawing.figure("elsewhere", readers.conditions),
     )
     follow(
         "k",
@@ -183,14 +183,14 @@ def register(app: Dash) -> None:
 
 
 def _meta(rows: pieces.Rows, store: str, **fields: str) -> shell.FigureMeta:
-    """Rows, and what made them: the readers in the rows, under the fields of the view that the rows stand for."""
+    """Rows, and their builds: the readers in the rows, under the fields of the view that the rows stand for."""
 
-    def made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
         frame = rows(cache, view)
         key: dict[str, object] = {"roster": view.roster} | {name: getattr(view, of) for name, of in fields.items()}
         return store, key | ({"reader": tuple(dict.fromkeys(frame["reader"]))} if "reader" in frame else {})
 
-    return shell.FigureMeta(rows, made, readers.first)
+    return shell.FigureMeta(rows, builds, readers.first)
 
 
 def _plain(rows: pieces.Rows) -> pieces.Rows:
@@ -209,20 +209,20 @@ PAGE = shell.Page(
     figures={
         "curves": _meta(readers.curve_rows, "attribution_metrics", **_HERE),
         "ends": _meta(readers.end_rows, "attribution_metrics", **_HERE),
-        "reached": shell.FigureMeta(readouts.goal_frame, readouts.goals_told, readers.first, readouts.printed_told),
-        "brings": shell.FigureMeta(_plain(readouts.member_rows), readouts.goals_told, readers.first),
+        "reached": shell.FigureMeta(readouts.goal_frame, readouts.goals_builds, readers.first, readouts.printed_builds),
+        "brings": shell.FigureMeta(_plain(readouts.member_rows), readouts.goals_builds, readers.first),
         "gains": shell.FigureMeta(
-            pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"), readouts.gains_told, readers.first
+            pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"), readouts.gains_builds, readers.first
         ),
         "panels": _meta(readers.panel_rows, "attribution_metrics"),
-        "elsewhere": _meta(readers.elsewhere_rows, "attribution_metrics"),
+        "elsewhere": _meta(readers.condition_rows, "attribution_metrics"),
         "every": _meta(readers.every_rows, "attribution_metrics"),
         "depths": _meta(proxies.depth_rows, "layer_scores"),
         "parts": _meta(_plain(proxies.part_rows), "attribution_metrics"),
         "views": _meta(_plain(proxies.view_rows), "attribution_metrics"),
-        "forms": shell.FigureMeta(_plain(proxies.form_rows), proxies.forms_told, readers.first),
+        "forms": shell.FigureMeta(_plain(proxies.form_rows), proxies.forms_builds, readers.first),
         "variance": _meta(_plain(proxies.variance_rows), "variance_ratios"),
-        "capability": shell.FigureMeta(_plain(proxies.capability_rows), proxies.correlations_told, readers.first),
+        "capability": shell.FigureMeta(_plain(proxies.capability_rows), proxies.correlations_builds, readers.first),
         "cost": _meta(proxies.cost_rows, "costs"),
         "costs": _meta(proxies.cost_rows, "costs"),
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from dash.development.base_component import Component
@@ -70,12 +71,12 @@ def _names(frame: pd.DataFrame, lead: Sequence[str]) -> dict[str, str]:
     ordered = frame.assign(
         away=frame["origin"] == "published", rank=frame["series"].map(rank).fillna(len(rank)), down=-frame["value"]
     ).sort_values(["away", "rank", "down"], kind="stable")
-    return dict(ordered.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    return dict(tables.rows(ordered.drop_duplicates("row")[["row", "name"]]))
 
 
 def _accuracy_dots(frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], view: View) -> Plot:
-    marks = {"theme": view.theme, "axis": f"Accuracy at {traces(view.k)}", "usual": list(series), "unit": "groups"}
-    return dots.dot_rows(frame, names, series, **marks)
+    axis = f"Accuracy at {traces(view.k)}"
+    return dots.dot_rows(frame, names, series, theme=view.theme, axis=axis, usual=list(series), unit="groups")
 
 
 def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -89,7 +90,7 @@ def parts(cache: QueryCache, view: View) -> FigureView:
     frame = part_rows(cache, view)
     if frame.empty:
         return _missing(cache, view, "parts of a fingerprint", f"{CONTROLS} --method components --roster {view.roster}")
-    sentence = [
+    sentence: shell.Children = [
         "The mean of the proxy's states over a response (",
         shell.term("DC", "Mode 0 of a cosine transform over the response: the mean state"),
         "), how they drift from its start to its end (",
@@ -132,10 +133,8 @@ def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return out.sort_values("row", key=lambda rows: rows.map({name: at for at, name in enumerate(FORMS)}), kind="stable")
 
 
-def forms_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-    """Rows behind the forms: those of every proxy that the means are over."""
-    readers = tuple(_at_k(cache, view, FORMS)["reader"])
-    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+# The means are over several proxies.
+forms_builds = pieces.accuracy_builds(lambda cache, view: _at_k(cache, view, FORMS)["reader"])
 
 
 def forms(cache: QueryCache, view: View) -> FigureView:
@@ -152,8 +151,8 @@ def forms(cache: QueryCache, view: View) -> FigureView:
     published = frame.loc[frame["series"] == "published", "proxies"]
     if len(published):
         series["published"] = Series(f"mean of {int(published.max())} larger proxies", "square", -1, 2)
-    names = dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
-    sentence = [
+    names = dict(tables.rows(frame.drop_duplicates("row")[["row", "name"]]))
+    sentence: shell.Children = [
         "What is kept of the states of a response, all else alike: a mean, the last token, a ",
         shell.term("maximum", "Of every coordinate over the tokens of the response"),
         ", two to eight modes of a ",
@@ -263,7 +262,7 @@ def capability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(page_queries.capability, list(own), view.roster, view.k)
 
 
-def correlations_told(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def correlations_builds(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the correlations at K."""
     return "correlations", {"reference": f"accuracy@{view.k}/{READS}"}
 
@@ -280,16 +279,16 @@ def capability(cache: QueryCache, view: View) -> FigureView:
         )
     correlations = cache.ask(page_queries.correlations)
     correlations = correlations[correlations["reference"] == f"accuracy@{view.k}/{READS}"]
-    told = {}
+    texts = {}
     for benchmark, rows in correlations.groupby("subject"):
-        by = rows.set_index("statistic")
-        told[str(benchmark)] = ",  ".join(
+        by: Any = rows.set_index("statistic")
+        texts[str(benchmark)] = ",  ".join(
             f"{sign} = {rate_text(by.at[name, 'value'])} (p {plots.p_text(by.at[name, 'p_value'])})"
             for name, sign in (("pearson", "r"), ("spearman", "ρ"))
             if name in by.index
         )
-    figure = compare.capability_fit(frame.assign(name=frame["proxy_name"]), told, theme=view.theme, k=view.k)
-    sentence = [
+    figure = compare.capability_fit(frame.assign(name=frame["proxy_name"]), texts, theme=view.theme, k=view.k)
+    sentence: shell.Children = [
         "General capability of each proxy as others scored it, against its accuracy here; the dashed line is the least-"
         "squares fit, ",
         shell.term("r", "Pearson's correlation: how close the marks lie to a straight line"),
@@ -341,7 +340,7 @@ def cost(cache: QueryCache, view: View) -> FigureView:
         kind=[group_of(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
         value=frame["accuracy"],
-        told=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],
+        cost_text=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],
     )
     axis = "Parameters that are run through for a response, log scale"
     here = int((frame["origin"] == "measured").sum())
@@ -356,7 +355,7 @@ def cost(cache: QueryCache, view: View) -> FigureView:
 
 
 def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
-    """A reader beside its mark: the proxy of READER, method and proxy of others, its name where it has no proxy."""
+    """A reader next to its mark: the proxy of READER, method and proxy of others, its name where it has no proxy."""
     if not isinstance(reader["proxy_name"], str):
         return names[str(reader["reader"])]
     usual = (reader["method"], reader["view"]) == (READER_PAPER, READS)

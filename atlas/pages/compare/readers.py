@@ -57,14 +57,14 @@ def chosen(cache: QueryCache, view: View) -> list[str]:
     top = frame[frame["k"] == frame["k"].max()].sort_values("value", ascending=False, kind="stable")
     readers = cache.ask(queries.readers).set_index("reader")
     others = [reader for reader in dict.fromkeys(top["reader"]) if reader != first]
+    methods, views = readers["method"].to_dict(), readers["view"].to_dict()
     alike = [
         reader
         for reader in others
-        if readers.at[reader, "method"] == READER_PAPER
-        and (first not in readers.index or readers.at[reader, "view"] == readers.at[first, "view"])
+        if methods[reader] == READER_PAPER and (first not in views or views[reader] == views[first])
     ]
     # The fused readout is what this atlas adds, so it is shown with the paper's from the start.
-    ours = [reader for reader in others if readers.at[reader, "method"] == FUSED]
+    ours = [reader for reader in others if methods[reader] == FUSED]
     return [*([first] if first else []), *ours[:1], *alike][:FIRST]
 
 
@@ -74,7 +74,7 @@ def first(cache: QueryCache, view: View) -> str:
 
 
 def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
-    """Names beside lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
+    """Names of lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
     names = cache.short_names(readers)
     methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
     for reader, method in zip(readers, methods, strict=True):
@@ -186,14 +186,14 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
     names = names_of(cache, readers)
     best = str(here.idxmax())
-    told: list[Component | str] = [
+    sentence: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
         f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups{under}",
     ]
     if readers[0] in here.index and best != readers[0]:
-        told.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")
-    return [*told, "."]
+        sentence.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")
+    return [*sentence, "."]
 
 
 def curves(cache: QueryCache, view: View) -> FigureView:
@@ -206,14 +206,16 @@ def curves(cache: QueryCache, view: View) -> FigureView:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} ({condition})", PATH)
     size = max(pieces.roster_size(cache, view), 1)
     chance = {"accuracy": 1 / size, "nll": float(np.log(size))}.get(view.metric)
-    marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "chance": chance}
-    figure = attribution.budget_curves(frame.assign(line=frame["reader"]), drawn, unit=view.metric != "nll", **marks)
+    figure = attribution.budget_curves(
+        frame.assign(line=frame["reader"]), drawn, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance,
+        unit=view.metric != "nll",
+    )  # fmt: skip
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
     missing = len(drawn) - frame["reader"].nunique()
     absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence = (
-        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{intervals.told(frame)}. "
+        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{intervals.note(frame)}. "
         f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
     )
     return FigureView(figure, sentence)
@@ -243,14 +245,14 @@ def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         for metric, k in ((metric, k) for metric in ("accuracy", "macro_f1") for k in budgets):
             if (reader, metric, k) not in values.index:
                 continue
-            own = values.loc[(reader, metric, k)]
+            own: Any = values.xs((reader, metric, k))
             base = values["value"].get((reference, metric, k), np.nan) if reader != reference else np.nan
-            told = {name: own[name] for name in ("origin", "value", "std", "reduction")}
-            test = dict.fromkeys(("low", "high", "p_value", "p_holm"), np.nan) | {"together": 0}
+            stored = {name: own[name] for name in ("origin", "value", "std", "reduction")}
+            test: dict[Any, Any] = dict.fromkeys(("low", "high", "p_value", "p_holm"), np.nan) | {"together": 0}
             if (reader, f"{metric}@{k}") in tests.index:
                 test = tests.loc[(reader, f"{metric}@{k}"), list(test)].to_dict()
             names = {"reader": reader, "name": cache.reader_name(reader), "metric": metric, "k": k}
-            rows.append({**names, **told, "difference": own["value"] - base, **test, "n": int(own["n"])})
+            rows.append({**names, **stored, "difference": own["value"] - base, **test, "n": int(own["n"])})
     columns = ["reader", "name", "origin", "metric", "k", "value", "std", "reduction", "difference", "low", "high"]
     frame = pd.DataFrame(rows, columns=[*columns, "p_value", "p_holm", "together", "n"])
     return frame.assign(together=frame["together"].astype(int))
@@ -268,8 +270,8 @@ def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     for metric, k in pairs:
         heads += [f"{METRICS[metric]}, K = {k}", *(["less the first"] if metric == "accuracy" else [])]
     body = []
-    for reader, rows in frame.groupby("reader", sort=False):
-        by_pair = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
+    for reader, rows in ((str(reader), rows) for reader, rows in frame.groupby("reader", sort=False)):
+        by_pair: dict[Any, Any] = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
         cells: list[shell.Children] = []
         for pair in pairs:
             one = by_pair.get(pair)
@@ -277,9 +279,8 @@ def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
             if pair[0] == "accuracy":
                 cells.append("" if one is None else _difference(one))
         title = {"title": rows["name"].iloc[0]}
-        body.append(
-            pieces.row(pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title), *cells)
-        )
+        mark = pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title)
+        body.append(pieces.row(mark, *cells))
     tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
         text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
@@ -341,8 +342,9 @@ def panels(cache: QueryCache, view: View) -> FigureView:
     where, frame = places(cache, view), panel_rows(cache, view)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
-    marks = {"theme": view.theme, "axis": AXES[view.metric], "k": view.k, "unit": view.metric != "nll"}
-    figure = compare.curve_panels(frame, where, lines(cache, view), **marks)
+    figure = compare.curve_panels(
+        frame, where, lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
+    )
     groups = " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
     grouped = f"Shortened responses were grouped {groups}. " if groups else ""
     sentence = (
@@ -353,8 +355,8 @@ def panels(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def elsewhere_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """The metric at K under every domain and condition, and what share of the clean Agent500 value is kept."""
+def condition_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The metric at K under every domain and condition, and what share of the clean Agent500 value remains."""
     frame = _at_places(cache, view, chosen(cache, view), STORED[view.metric])
     return frame.drop(columns="build_id").reset_index(drop=True)
 
@@ -375,9 +377,9 @@ def _brief(condition: str) -> str:
     return words.removeprefix("first ").removesuffix(", groups over all folds").removesuffix(" of that domain")
 
 
-def elsewhere(cache: QueryCache, view: View) -> FigureView:
+def conditions(cache: QueryCache, view: View) -> FigureView:
     """One column a domain and condition, one mark a chosen reader."""
-    frame = elsewhere_rows(cache, view)
+    frame = condition_rows(cache, view)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} at K = {view.k}", PATH)
     columns = _columns(frame, cache)
@@ -393,9 +395,9 @@ def elsewhere(cache: QueryCache, view: View) -> FigureView:
         if home == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
     ]
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
-    kept = frame.loc[frame["kept"] < 1, "kept"]
-    shared = len(kept) and view.metric in ("accuracy", "macro_f1")
-    least = f" The least that is kept of the clean value is {100 * kept.min():.0f} %." if shared else ""
+    below = frame.loc[frame["kept"] < 1, "kept"]
+    shared = len(below) and view.metric in ("accuracy", "macro_f1")
+    least = f" The least that is kept of the clean value is {100 * below.min():.0f} %." if shared else ""
     sentence = (
         f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
         f"whole responses of {pieces.domain_words(home)}.{least}{missing} "
@@ -409,7 +411,7 @@ def _field(words: str) -> str:
 
 
 def every_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Every reader at K: accuracy under every domain and length, what is kept, and macro-F1, best first."""
+    """Every reader at K: accuracy under every domain and length, what remains, and macro-F1, best first."""
     where = places(cache, view)
     frame = _at_places(cache, view, everyone(cache), "accuracy", "macro_f1")
     parts = []
@@ -429,7 +431,7 @@ def every_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     readers = cache.ask(queries.readers).set_index("reader")
     wide = wide.join(readers[["method", "proxy_name", "view", "origin"]], on="reader")
     wide.insert(0, "name", [cache.reader_name(reader) for reader in wide["reader"]])
-    lead = next((column for column in wide if column.startswith("accuracy_")), "name")
+    lead = next((column for column in map(str, wide) if column.startswith("accuracy_")), "name")
     return wide.sort_values(lead, ascending=False, na_position="last", kind="stable").reset_index(drop=True)
 
 

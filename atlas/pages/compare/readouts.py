@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from atlas import drawing, shell
+from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
 from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
-from atlas.pages import intervals
+from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
 from atlas.state import View
 from backend.protocol import READER_PAPER
@@ -93,7 +94,7 @@ AIMS = (
         reduction="fold",
     ),
 )  # fmt: skip
-"""What was aimed for among 100 sources before the readouts were made."""
+"""What was aimed for among 100 sources before the readouts existed."""
 
 
 def fused_reader(cache: QueryCache, view: View) -> str:
@@ -169,7 +170,7 @@ def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
         theirs = printed[(printed["place"] == aim.place) & (printed["column_name"] == aim.column)]
         theirs = theirs[theirs["row_name"].str.startswith("READER") | (theirs["place"] == PRINTED[1])]
         if len(theirs) and aimed:
-            top = theirs.loc[theirs["value"].idxmax()]
+            top = theirs.nlargest(1, "value").iloc[0]
             rows.append({**about, "answer": "paper", "name": str(top["row_name"]), "value": float(top["value"])})
     return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
 
@@ -187,7 +188,7 @@ def _calibration(cache: QueryCache, view: View) -> str:
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:
-    """What the fused readout reaches beside the paper's best, and what was aimed for."""
+    """What the fused readout reaches next to the paper's best, and what was aimed for."""
     frame = goal_frame(cache, view)
     if frame.empty or not fused_reader(cache, view):
         return _unmeasured(cache, view, "fused readout")
@@ -195,7 +196,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     own = frame[frame["answer"] == "readout"]
     aimed = own.dropna(subset="aim")
     aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
-    sentence = [
+    sentence: shell.Children = [
         "The ",
         shell.term("fused readout", FUSED_HELP),
         f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
@@ -231,7 +232,7 @@ def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _names(frame: pd.DataFrame) -> dict[str, str]:
-    return dict(frame.drop_duplicates("row")[["row", "name"]].itertuples(index=False))
+    return dict(tables.rows(frame.drop_duplicates("row")[["row", "name"]]))
 
 
 def members(cache: QueryCache, view: View) -> FigureView:
@@ -280,10 +281,10 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     if frame.empty:
         return _unmeasured(cache, view, "paired test of a fused readout")
-    words = {"axis": "Fused readout less this one, accuracy", "told": "fused less this, at"}
+    words = {"axis": "Fused readout less this one, accuracy", "compared": "fused less this, at"}
     figure = dots.difference_rows(frame, _names(frame), BUDGETS, theme=view.theme, **words)
     real = int(frame["clear"].sum())
-    sentence = [
+    sentence: shell.Children = [
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", HOLM_HELP),
@@ -299,7 +300,7 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
     for reader in here.loc[here["method"] == TUNED, "reader"]:
         plain = str(reader).replace(TUNED, FUSED, 1)
         tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
-        found = tests.set_index("measure")
+        found: Any = tests.set_index("measure")
         gains = [
             f"{plots.signed(found.at[key, 'difference'])} at {series.words} (p {plots.p_text(found.at[key, 'p_holm'])})"
             for key, series in BUDGETS.items()
@@ -310,18 +311,17 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
     return ""
 
 
-def goals_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-    """Rows behind the readouts."""
-    readers = tuple(readouts(cache, view)["reader"]) or (cache.attribution_reader(view),)
-    return "attribution_metrics", {"reader": readers, "roster": view.roster, "metric": "accuracy"}
+goals_builds = pieces.accuracy_builds(
+    lambda cache, view: list(readouts(cache, view)["reader"]) or [cache.attribution_reader(view)]
+)
 
 
-def printed_told(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
+def printed_builds(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the paper's best."""
     return "paper_values", {"place": PRINTED}
 
 
-def gains_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def gains_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the tests."""
     frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     return "comparisons", {"hypotheses": tuple(frame["hypotheses"].unique()) if len(frame) else ""}

@@ -40,12 +40,13 @@ OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
 def layout(cache: QueryCache, view: View) -> Component:
     """The page of a view."""
     points = _points(cache, view)
-    stores = {"families": list(view.families), "camera": list(view.camera), "drawn": _drawn(view, points)}
     return html.Div(
         className="map-page",
         id="figure-map",
         children=[
-            *[dcc.Store(id=name, data=data) for name, data in stores.items()],
+            dcc.Store(id="families", data=list(view.families)),
+            dcc.Store(id="camera", data=list(view.camera)),
+            dcc.Store(id="drawn", data=_drawn(view, points)),
             _stage(cache, view, points),
             _title(cache, view, points),
             _legend_panel(cache, view, points),
@@ -60,7 +61,8 @@ def _stage(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
     label = f"{QUESTION} A map of {len(points)} sources. The search and the table hold the same content."
     absent = _absent(cache, view) if points.empty else None
     body = shell.figure_body("map", graph, height=None, label=label, absent=absent)
-    return html.Div(body, className="map-stage", id="map-stage", **{"data-dim": str(view.dim)})
+    shown_dim: dict[str, Any] = {"data-dim": str(view.dim)}
+    return html.Div(body, className="map-stage", id="map-stage", **shown_dim)
 
 
 def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
@@ -220,7 +222,7 @@ def _drawn(view: View, points: pd.DataFrame) -> int:
 def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
     if points.empty:
         return drawing.blank(view.theme)
-    common = {
+    common: dict[str, Any] = {
         "theme": view.theme, "dimensions": view.dim, "families": view.families, "access": view.access,
         "size": view.size, "selected": view.source, "other": view.other, "camera": view.camera,
     }  # fmt: skip
@@ -252,21 +254,15 @@ def _absent(cache: QueryCache, view: View) -> Component:
         alone = [("Show one domain", link(replace(view, space="one")))]
         return shell.empty(f"{what} both domains for {view.roster}", remedy, alone)
     command = drawing.maps(cache, view)
-    usual = _mapped(cache, cache.usual(view))[:1]
+    mapped, usual = (
+        drawing.nearby(cache, one, lambda near: len(_points(cache, near)) > 0) for one in (view, cache.usual(view))
+    )
     return shell.empty(
         f"{what} {view.roster} on {pieces.domain_words(view.domain)}",
         f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
-        [(f"Show {drawing.choice_words(near)}", link(near)) for near in _mapped(cache, view)]
-        or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual],
+        [(f"Show {drawing.choice_words(near)}", link(near)) for near in mapped]
+        or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual[:1]],
     )
-
-
-def _mapped(cache: QueryCache, view: View) -> list[View]:
-    """Views that differ in roster or domain alone and have a map: same domain first, longest roster first."""
-    size = cache.ask(queries.rosters).set_index("roster")["sources"]
-    views = [replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()]
-    mapped = [near for near in views if len(_points(cache, near))]
-    return sorted(mapped, key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
 def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component | str]:
@@ -338,7 +334,7 @@ def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compone
             pieces.number([str(int(passed.get(family, 0))), of]),
         ]
         dim = "legend-row dim" if view.families and not isolated else "legend-row"
-        pressed = {"aria-pressed": "true" if isolated else "false"}
+        pressed = shell.aria(pressed="true" if isolated else "false")
         rows.append(html.Button(content, id={"type": "isolate", "family": family}, className=dim, **pressed))
     return rows
 
@@ -362,7 +358,7 @@ def _table(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.loc[passed, order].reset_index(drop=True)
 
 
-def _made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def _builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     key = pieces.map_key("reader", "roster")(cache, view) | {"method": view.projection, "dimensions": view.dim}
     if view.space != "one":
         return "joint_projections", {**key, "variant": view.space}
@@ -370,7 +366,7 @@ def _made(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
 
 
 def _grouped(cache: QueryCache, view: View) -> tuple[str, dict[str, object]] | None:
-    return ("clusters", _made(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
+    return ("clusters", _builds(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
 
 
 PAGE = shell.Page(
@@ -380,5 +376,5 @@ PAGE = shell.Page(
     icon="map",
     layout=layout,
     register=register,
-    figures={"map": shell.FigureMeta(_table, _made, QueryCache.map_reader, _grouped)},
+    figures={"map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _grouped)},
 )

@@ -1,8 +1,9 @@
-"""The card beside the map: one source's nearest, how soon it is named, and where its other domain lies; or two."""
+"""The card next to the map: one source's nearest, how soon it is named, and where its other domain lies; or two."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pandas as pd
 from dash import dcc, html
@@ -34,7 +35,7 @@ def card(cache: QueryCache, view: View) -> list[Component]:
     profile = cache.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
     if profile is None:
         return [pieces.words("This source is not in the atlas.")]
-    facts = [
+    facts: shell.Children = [
         shell.symbol(cache.marks()[profile.family], view.theme),
         shell.family_link(view, profile.family),
         html.Span(" · "),
@@ -102,11 +103,11 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         for pair in tables.rows(frame)
     ]  # fmt: skip
     mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
-    own = cache.marks()[members.at[view.other, "family"]]
+    other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
         html.H3("Beside"),
-        symbol_and_name(own, view.theme, members.at[view.other, "name"]),
+        symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
@@ -178,7 +179,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
 
 
 def _votes(votes: pd.DataFrame, neighbor: str) -> str:
-    return f"{votes.at[neighbor, 'near']}/{votes.at[neighbor, 'readers']}" if neighbor in votes.index else "–"
+    return f"{votes['near'][neighbor]}/{votes['readers'][neighbor]}" if neighbor in votes.index else "–"
 
 
 def _accuracy(profile: queries.SourceProfile) -> list[Component]:
@@ -211,7 +212,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     near = _near_rows(cache, view, cache.map_reader(view), None)
     if near.empty:
         return [hint]
-    members = cache.ask(queries.sources, view.roster).set_index("source")
+    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
     marks = cache.marks()
     far = near[near["family"] != near["source"].map(members["family"])]
     far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)

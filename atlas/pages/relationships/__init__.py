@@ -156,7 +156,7 @@ def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
     """The row of the best readout of an origin under the chosen protocol and metric, drawn or not; None without one."""
     frame = cache.ask(store.relationship_summaries, view.protocol)
     rows = frame[(frame["metric"] == view.measure) & (frame["origin"] == origin)]
-    return None if rows.empty else rows.loc[rows["value"].idxmax()]
+    return None if rows.empty else rows.nlargest(1, "value").iloc[0]
 
 
 def called(row: pd.Series, names: Mapping[str, str]) -> str:
@@ -236,7 +236,7 @@ def readouts(cache: QueryCache, view: View) -> FigureView:
     )
     thin = f" {caps}" if frame["low"].isna().any() else ""
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
-    sentence = [
+    sentence: shell.Children = [
         "A linear ",
         shell.term("readout", READOUT_HELP),
         f" of each reader's scores, mean over {int(frame['n'].max())} splits; thick bars are 95 % bootstrap intervals "
@@ -281,8 +281,10 @@ def _untested(view: View, what: str) -> FigureView:
 
 
 def _with(view: View, protocol: str) -> str:
-    shared = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
-    return View(**shared, protocol=protocol, measure=view.measure, relates=view.relates).query()
+    return View(
+        reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme, protocol=protocol,
+        measure=view.measure, relates=view.relates,
+    ).query()  # fmt: skip
 
 
 def _contrasts(cache: QueryCache, view: View) -> FigureView:
@@ -293,7 +295,7 @@ def _contrasts(cache: QueryCache, view: View) -> FigureView:
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
     measure = MEASURES[_compared(view)].lower()
     figure = relationships.contrast_dots(frame, lines, theme=view.theme, measure=measure)
-    sentence = [
+    sentence: shell.Children = [
         "What the readout of ",
         shell.term("both blocks", "DC is the mean of the proxy's states over a response, the first AC how they drift"),
         " gains over one of them alone, right of zero for a gain; bars are 95 % bootstrap intervals over the splits, p "
@@ -308,17 +310,8 @@ def _contrasts(cache: QueryCache, view: View) -> FigureView:
 def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     frame = _tests(cache, view)
     names = pairs.reader_names(cache)
-    columns = [
-        "subject_readout",
-        "reference_readout",
-        "measure",
-        "difference",
-        "low",
-        "high",
-        "p_value",
-        "p_holm",
-        "origin",
-    ]
+    columns = ["subject_readout", "reference_readout", "measure", "difference", "low", "high", "p_value", "p_holm"]
+    columns.append("origin")
     rows = frame[columns].assign(
         subject=[names.get(reader, reader) for reader in frame["subject"]],
         reference=[names.get(reader, reader) for reader in frame["reference"]],
@@ -362,13 +355,13 @@ def _tested(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
 
 
 def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Every readout of every reader under the protocol, its five metrics beside each other."""
+    """Every readout of every reader under the protocol, its five metrics in a row."""
     frame = cache.ask(store.relationship_summaries, view.protocol)
     names = pairs.reader_names(cache)
     wide = frame.pivot(
         index=["reader", "origin", "readout", "n"], columns="metric", values=["value", "std", "low", "high"]
     )
-    wide.columns = [metric if kind == "value" else f"{metric}_{kind}" for kind, metric in wide.columns]
+    wide.columns = [metric if kind == "value" else f"{metric}_{kind}" for kind, metric in map(tuple, wide.columns)]
     order = [name for metric in MEASURES for name in (metric, *(f"{metric}_{kind}" for kind in ("std", "low", "high")))]
     wide = wide.reindex(columns=order).reset_index().rename(columns={"n": "splits"})
     wide.insert(0, "name", [names[reader] for reader in wide["reader"]])
@@ -405,13 +398,9 @@ def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:
     return {"method": frame["method"].iloc[0] if len(frame) else ""}
 
 
-def _metrics_key(_cache: QueryCache, view: View) -> dict[str, object]:
-    return {"protocol": view.protocol}
-
-
-def metrics_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def metrics_builds(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the readouts."""
-    return "relationship_metrics", _metrics_key(cache, view)
+    return "relationship_metrics", {"protocol": view.protocol}
 
 
 PAGE = shell.Page(
@@ -422,14 +411,12 @@ PAGE = shell.Page(
     layout=layout,
     register=register,
     figures={
-        "readouts": pieces.meta(
-            pieces.without(summaries, "build_id", "row"), "relationship_metrics", _metrics_key, pairs.shown_reader
-        ),
-        "kinship": shell.FigureMeta(pairs.shown_rows, pairs.scores_told),
-        "verdicts": shell.FigureMeta(pairs.pair_rows, pairs.pair_told),
-        "mistaken": shell.FigureMeta(pairs.mistaken_rows, pairs.scores_told),
+        "readouts": shell.FigureMeta(pieces.without(summaries, "build_id", "row"), metrics_builds, pairs.shown_reader),
+        "kinship": shell.FigureMeta(pairs.shown_rows, pairs.scores_builds),
+        "verdicts": shell.FigureMeta(pairs.pair_rows, pairs.pair_builds),
+        "mistaken": shell.FigureMeta(pairs.mistaken_rows, pairs.scores_builds),
         "contrasts": pieces.meta(pieces.without(_contrast_rows, "build_id", "row"), "comparisons", _tests_key),
         "tested": pieces.meta(_tested_rows, "comparisons", _tests_key),
-        "rates": pieces.meta(_rate_rows, "relationship_metrics", _metrics_key),
+        "rates": shell.FigureMeta(_rate_rows, metrics_builds),
     },
 )

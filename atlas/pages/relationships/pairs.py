@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from dash import html
 from dash.development.base_component import Component
@@ -61,8 +63,8 @@ def row_of(reader: str) -> str:
 def shown_reader(cache: QueryCache, view: View) -> str:
     """Reader whose scores of pairs are shown: the chosen one, that of the header, else the first measured; or ''."""
     readers = cache.ask(store.relationship_readers)
-    held = list(readers.loc[readers["pairs"] > 0, "reader"])
-    return next((name for name in (view.relates, view.reader) if name in held), held[0] if held else "")
+    scored = list(readers.loc[readers["pairs"] > 0, "reader"])
+    return next((name for name in (view.relates, view.reader) if name in scored), scored[0] if scored else "")
 
 
 def reader_field(cache: QueryCache, view: View) -> Component:
@@ -135,7 +137,11 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     frame, protocol = scored(cache, view, reader)
     if frame.empty:
         return unmeasured(view, "score of a pair yet")
-    focus = {"theme": view.theme, "model": view.left if not view.right else "", "chosen": (view.left, view.right)}
+    focus: dict[str, Any] = {
+        "theme": view.theme,
+        "model": view.left if not view.right else "",
+        "chosen": (view.left, view.right),
+    }
     name = figures.leading(frame)
     two = name == "ac" and frame["dc"].notna().any()
     if two:
@@ -177,7 +183,7 @@ def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     truth = cache.ask(store.relationship_pairs)
     needed = {view.left, view.right}
     chosen = truth[[{a, b} == needed for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
-    parts = []
+    parts: list[pd.DataFrame] = []
     for pair in tables.rows(chosen):
         scores = cache.ask(store.relationship_scores, pair.pair_set)
         kinds = truth[truth["pair_set"] == pair.pair_set][["pair_id", "related"]]
@@ -216,7 +222,7 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     frame = pair_rows(cache, view)
     card = html.Div([_model_card(cache, view, models, model) for model in (left, right)], className="kin-models")
     if frame.empty:
-        same = models.at[left, "parent_family"] == models.at[right, "parent_family"]
+        same = models["parent_family"][left] == models["parent_family"][right]
         why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
         return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
     names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
@@ -236,7 +242,7 @@ def verdicts(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     decided = decisions.dropna()
     correct = int(((decided > 0) == related).sum())
     verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
-    sentence = [
+    sentence: shell.Children = [
         html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}"),
         f" in truth. {verdict}",
         shell.term("Above strangers", ABOVE_HELP),
@@ -263,7 +269,7 @@ def _decision(value: float, related: bool) -> list[Component | str]:
 
 
 def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str) -> Component:
-    own = models.loc[model]
+    own: Any = models.loc[model]
     mark = cache.marks().get(MAKERS.get(str(own["parent_family"]).partition("/")[0], ""))
     empty = int(own["empty_responses"])
     parent = "a parent" if own["is_parent"] else pieces.marked("derived from ", shell.source_name(own["parent_family"]))
@@ -329,7 +335,7 @@ def mistaken(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         tables.number("passed_by", "Passed by", "rate", 92),
     ]
     reader = shown_reader(cache, view)
-    sentence = [
+    sentence: shell.Children = [
         badge(cache, reader),
         f" {reader_names(cache)[reader]}; the most wrong first: ",
         shell.term("passed by", PASSED_HELP),
@@ -339,12 +345,12 @@ def mistaken(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
 
 
-def scores_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def scores_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the scores of the shown reader."""
     return "relationship_features", {"reader": shown_reader(cache, view)}
 
 
-def pair_told(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+def pair_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     """Rows behind the chosen pair."""
     frame = pair_rows(cache, view)
     return "relationship_features", {"pair_id": frame["pair_id"].iloc[0] if len(frame) else ""}

@@ -91,7 +91,7 @@ def test_costs_of_published_readers_are_hollow() -> None:
             "kind": ["READER", "READER", "Baselines"],
             "origin": ["measured", "published", "measured"],
             "cost": [1e8, 1e10, 1e6],
-            "told": "many",
+            "cost_text": "many",
             "value": [0.8, 0.9, 0.7],
         }
     )
@@ -113,7 +113,7 @@ def test_differences_stand_in_their_places_with_their_p() -> None:
         ],
         columns=["row", "series", "origin", "difference", "low", "high", "p_text", "p_raw", "clear"],
     )
-    figure = go.Figure(dots.difference_rows(frame, {"x": "X"}, series, theme="dark", axis="d", told="less"))
+    figure = go.Figure(dots.difference_rows(frame, {"x": "X"}, series, theme="dark", axis="d", compared="less"))
     one, many = figure.data
     assert one.y[0] == pytest.approx(-0.22) and many.y[0] == pytest.approx(0.22)
     inks = {note.text: note.font.color for note in figure.layout.annotations}

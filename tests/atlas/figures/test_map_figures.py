@@ -131,21 +131,21 @@ def test_a_second_source_has_a_ring_and_a_name(points: pd.DataFrame, links: pd.D
 
 
 def test_labels_point_inward_and_leave_out_what_has_no_room() -> None:
-    edge = free_sides(np.array([[190.0, 0.0], [-190.0, 100.0]]), ["a long name"] * 2, np.empty((0, 2)), 200, kept=2)
+    edge = free_sides(np.array([[190.0, 0.0], [-190.0, 100.0]]), ["a long name"] * 2, np.empty((0, 2)), 200, fixed=2)
     assert edge == ["middle left", "middle right"]
     spot = np.zeros((7, 2))
-    sides = free_sides(spot, ["a name", *"12345", "6"], spot, 200, kept=1)
+    sides = free_sides(spot, ["a name", *"12345", "6"], spot, 200, fixed=1)
     assert sides[0] and sorted(side for side in sides if side) == sorted(SIDES) and sides[-1] == ""
     # Names always stay, however crowded.
-    assert all(free_sides(spot, ["a name"] * 7, spot, 200, kept=7))
+    assert all(free_sides(spot, ["a name"] * 7, spot, 200, fixed=7))
 
 
 def test_labels_of_the_scene_are_placed_as_the_camera_sees_them() -> None:
     from_above = (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
     right, left = (0.9, 0.0, 0.0), (-0.9, 0.0, 0.0)
-    assert label_sides([right, left], ["a long name"] * 2, [], from_above, kept=2) == ["middle left", "middle right"]
+    assert label_sides([right, left], ["a long name"] * 2, [], from_above, fixed=2) == ["middle left", "middle right"]
     from_below = (0.0, 0.0, -1.0, *from_above[3:])
-    assert label_sides([right], ["a long name"], [], from_below, kept=1) == ["middle right"]
+    assert label_sides([right], ["a long name"], [], from_below, fixed=1) == ["middle right"]
 
 
 def test_links_join_the_points_of_the_original_neighbours(points: pd.DataFrame, links: pd.DataFrame) -> None:

@@ -52,10 +52,10 @@ def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: QueryCa
     np.testing.assert_allclose(own["high"] - own["low"], 0.03)
     folds = asked.ask(queries.metric_curve, "ngram-word", "12-way", "agent500", "clean", "accuracy", "fold")
     np.testing.assert_allclose(words["high"] - words["value"], folds["std"])
-    assert intervals.told(frame) == f"; bands: {intervals.INTERVAL}, else {intervals.FOLDS}"
+    assert intervals.note(frame) == f"; bands: {intervals.INTERVAL}, else {intervals.FOLDS}"
     by_fold = intervals.curves(asked, view, READER, "accuracy", "fold")
     assert set(by_fold["band"]) == {intervals.FOLDS}
-    assert intervals.told(intervals.bare(frame)) == ""
+    assert intervals.note(intervals.bare(frame)) == ""
     assert intervals.curves(asked, view, "nobody", "accuracy").empty
 
 
@@ -84,7 +84,7 @@ def test_at_most_so_many_lines_are_named(asked: QueryCache, view: View) -> None:
 def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: QueryCache, view: View) -> None:
     row = asked.ask(queries.family_purity, "12-way", "agent500", asked.map_reader(view)).iloc[0]
     words = f"the {int(row['sources'])} sources in families of five or more"
-    assert neighbourhoods.asked_words(row) == words and words in str(neighbourhoods._answer(asked, view))
+    assert neighbourhoods.purity_sources(row) == words and words in str(neighbourhoods._answer(asked, view))
 
 
 def test_a_family_is_as_tall_as_its_names_need(asked: QueryCache, view: View) -> None:
