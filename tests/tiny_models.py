@@ -28,7 +28,7 @@ _SHAPE: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 0,
 }
-KINDS = ("llama", "qwen3", "gemma3", "olmo3", "ministral3", "qwen3_5", "gemma4")
+KINDS = ("llama", "qwen2", "qwen3", "gemma3", "olmo3", "ministral3", "qwen3_5", "gemma4")
 
 
 def tiny_tokenizer(*, encoder: bool = False) -> Any:
@@ -53,6 +53,8 @@ def tiny_config(kind: str) -> Any:
     """Configuration of a decoder of that kind, four blocks deep."""
     if kind == "llama":
         return transformers.LlamaConfig(**_SHAPE)
+    if kind == "qwen2":
+        return transformers.Qwen2Config(**{k: v for k, v in _SHAPE.items() if k != "head_dim"})
     if kind == "qwen3":
         return transformers.Qwen3Config(**_SHAPE)
     if kind == "olmo3":

@@ -124,10 +124,11 @@ class _Block:
     norm2: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
+    bias: torch.Tensor | None  # of query, key and value (Qwen2)
 
 
 class LlamaDecoder(FusedDecoder):
-    """Llama-shaped blocks; see :class:`FusedDecoder`."""
+    """Llama-shaped blocks, and Qwen2's, which add a bias to query, key and value; see :class:`FusedDecoder`."""
 
     def __init__(
         self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
@@ -144,19 +145,19 @@ class LlamaDecoder(FusedDecoder):
     @staticmethod
     def supports(config: Any) -> bool:
         rope = getattr(config, "rope_parameters", None) or {}
-        return (
-            config.model_type == "llama"
-            and config.hidden_act == "silu"
-            and not config.attention_bias
-            and not config.mlp_bias
-            and rope.get("rope_type", "default") == "default"
-        )
+        plain = config.hidden_act == "silu" and rope.get("rope_type", "default") == "default"
+        if config.model_type == "qwen2":
+            return plain and set(config.layer_types) == {"full_attention"}
+        return plain and config.model_type == "llama" and not config.attention_bias and not config.mlp_bias
 
     def _pack(self, layer: Any, dtype: torch.dtype) -> _Block:
         attention, mlp = layer.self_attn, layer.mlp
+        inward = (attention.q_proj, attention.k_proj, attention.v_proj)
+        biases = [m.bias.detach() for m in inward if m.bias is not None]
         return _Block(
             norm1=self.whole(layer.input_layernorm),
-            qkv=self.joined(dtype, attention.q_proj, attention.k_proj, attention.v_proj),
+            qkv=self.joined(dtype, *inward),
+            bias=torch.cat(biases).to(self.device, torch.float32) if biases else None,
             out=self.joined(dtype, attention.o_proj),
             norm2=self.whole(layer.post_attention_layernorm),
             gate_up=self.joined(dtype, mlp.gate_proj, mlp.up_proj),
@@ -178,7 +179,7 @@ class LlamaDecoder(FusedDecoder):
             past_k, past_v = past or (empty, empty)
             states, k, v = self.step(
                 states, past_k, past_v, cos, sin, mask,
-                block.norm1, block.qkv, block.out, block.norm2, block.gate_up, block.down,
+                block.norm1, block.qkv, block.out, block.norm2, block.gate_up, block.down, block.bias,
             )  # fmt: skip
             return states, (k, v)
 
@@ -199,6 +200,7 @@ def _step(
     norm2: torch.Tensor,
     w_gate_up: torch.Tensor,
     w_down: torch.Tensor,
+    bias: torch.Tensor | None,
     *,
     heads: int,
     kv_heads: int,
@@ -208,9 +210,12 @@ def _step(
     """One block: (B, T, d) float32 in and out, with the new keys and values."""
     batch, width, _ = x.shape
     share, dtype = heads // kv_heads, w_qkv.dtype
-    qkv = F.linear(rms_norm(x, norm1, eps).to(dtype), w_qkv).view(batch, width, heads + 2 * kv_heads, head_dim)
+    qkv = F.linear(rms_norm(x, norm1, eps).to(dtype), w_qkv)
+    if bias is not None:  # in float32: some of Qwen2's biases are hundreds of times what is added to them
+        qkv = qkv + bias
+    qkv = qkv.view(batch, width, heads + 2 * kv_heads, head_dim)
     qk = turned(qkv[:, :, : heads + kv_heads].float(), cos, sin).to(dtype)
-    k, v = qk[:, :, heads:], qkv[:, :, heads + kv_heads :]
+    k, v = qk[:, :, heads:], qkv[:, :, heads + kv_heads :].to(dtype)
     keys = torch.cat([past_k.expand(batch, -1, -1, -1), k], 1)
     values = torch.cat([past_v.expand(batch, -1, -1, -1), v], 1)
     total = keys.shape[1]
