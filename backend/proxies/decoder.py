@@ -145,10 +145,13 @@ class LlamaDecoder(FusedDecoder):
     @staticmethod
     def supports(config: Any) -> bool:
         rope = getattr(config, "rope_parameters", None) or {}
-        plain = config.hidden_act == "silu" and rope.get("rope_type", "default") == "default"
+        if config.model_type not in ("llama", "qwen2") or config.hidden_act != "silu":
+            return False
+        if rope.get("rope_type", "default") != "default":
+            return False
         if config.model_type == "qwen2":
-            return plain and set(config.layer_types) == {"full_attention"}
-        return plain and config.model_type == "llama" and not config.attention_bias and not config.mlp_bias
+            return set(config.layer_types) == {"full_attention"}
+        return not config.attention_bias and not config.mlp_bias
 
     def _pack(self, layer: Any, dtype: torch.dtype) -> _Block:
         attention, mlp = layer.self_attn, layer.mlp

@@ -12,7 +12,7 @@ from flask_caching import Cache
 
 from atlas.data import QueryCache
 from atlas.figures.attribution import rate_text
-from atlas.pages.attribute import frames, landing
+from atlas.pages.attribute import frames, result
 from atlas.state import View
 from backend.attribution.report import landing_sentence
 from backend.attribution.scoring import cosines_to
@@ -53,13 +53,13 @@ def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_pat
     report = report_of(rows)
     assert frames.landed(report).to_dict("records") == rows
     with server.test_request_context():
-        shown = str(landing.section(report, asked, View(theme="light")))
+        shown = str(result.landing(report, asked, View(theme="light")))
         for row in rows:
             assert row["source"] in shown and f"'{rate_text(row['cosine'])}'" in shown
         assert f"n = {len(rows)} sources" in shown
-        bare = str(landing.section(report_of(None), asked, View(theme="light")))
+        bare = str(result.landing(report_of(None), asked, View(theme="light")))
         assert "brings no signatures" in bare
-        assert landing.figure(asked, report_of(None), "light") is None
+        assert result.landing_figure(asked, report_of(None), "light") is None
     assert frames.landed(report_of(None)).empty
 
 

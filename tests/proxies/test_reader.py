@@ -30,6 +30,7 @@ TRACES = [
     Trace("Describe the backup.", "def value(index):\n    return buffer[index] + 1"),
     Trace("", "\n\n\nOne"),
 ]
+FUSED = ("llama", "qwen2", "gemma3")
 LIMITS = (None, 6, 1)
 
 
@@ -68,7 +69,9 @@ def encoder() -> Reader:
     return Reader(tiny_encoder(), tiny_tokenizer(encoder=True), dtype=torch.float32, causal=False)
 
 
-@pytest.mark.parametrize(("kind", "fast"), [("llama", True), ("qwen2", True), ("gemma3", True), *[(kind, False) for kind in KINDS]])
+@pytest.mark.parametrize(
+    ("kind", "fast"), [("llama", True), ("qwen2", True), ("gemma3", True), *[(kind, False) for kind in KINDS]]
+)
 def test_fingerprints_equal_the_naive_reference(kind, fast):
     reader, reference = small_reader(kind, fast), tiny_decoder(kind)
     assert (reader.engine == "fused") == fast
@@ -82,7 +85,7 @@ def test_fingerprints_equal_the_naive_reference(kind, fast):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_products_in_bfloat16_keep_the_direction_of_every_fingerprint(kind):
-    fast = kind in ("llama", "qwen2", "gemma3")
+    fast = kind in FUSED
     exact, rounded = small_reader(kind, fast), small_reader(kind, fast, torch.bfloat16)
     encoded = exact.encode(TRACES, "ur")
     a, b = exact.read(encoded, [1, 4]), rounded.read(encoded, [1, 4])

@@ -23,8 +23,7 @@ from atlas.pages.relationships import pairs as related_pairs
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.protocol import READER_PAPER
-from backend.store import queries
-from backend.store import relationships as store
+from backend.store import page_queries, queries
 
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 OTHERS = 3
@@ -222,7 +221,7 @@ def _kinship(cache: QueryCache, view: View) -> PrintFigure | None:
         f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
         "every mark is one pair, so there is no interval."
     )
-    readers = cache.ask(store.relationship_readers).set_index("reader")
+    readers = cache.ask(page_queries.relationship_readers).set_index("reader")
     return PrintFigure(related_pairs.kinship(cache, view).figure, 440, caption, str(readers.at[reader, "origin"]))
 
 
