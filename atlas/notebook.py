@@ -231,9 +231,9 @@ class Attributor:
         enrolled, traces without a column of responses, or none at all.
         """
         settings = Settings(
-            self.name,
-            claimed,
-            prior,
+            enrolment=self.name,
+            claimed=claimed,
+            prior=prior,
             case=case,
             columns=Columns(response=response, prompt=prompt),
             keep_duplicates=keep_duplicates,
