@@ -236,7 +236,10 @@ def test_every_number_is_about_the_calibrated_leader(n: int, seed: int, scale: f
         np.testing.assert_allclose(found.running[-1, 1], found.log10_others)
     np.testing.assert_allclose(found.running[-1, 2], np.exp(found.log_posterior[found.subject]))
     np.testing.assert_allclose(found.spread.high[-1], found.running[-1, 1])
-    assert found.statements.sentence.count(enrolment().sources[found.leader]) >= 1
+    family = f"the family {enrolment().families[found.leader]}"
+    assert (
+        family if found.verdict.level == "family" else enrolment().sources[found.leader]
+    ) in found.statements.sentence
     odds = found.log_posterior - (0.0 if prior is None else prior)
     bounded = np.clip((odds[found.subject] - odds) / math.log(10), *fitted.log10_limits(n))
     np.testing.assert_allclose(found.log10_ratios, bounded)
