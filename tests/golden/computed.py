@@ -51,7 +51,15 @@ def machine() -> Document:
     """What the last bits of a proxy's states depend on."""
     matrices = torch.cpu._is_amx_tile_supported()
     instructions = torch.backends.cpu.get_cpu_capability() + " and AMX" * matrices
-    return {"torch": torch.__version__, "instructions": instructions, "machine": platform.machine()}
+    return {"torch": torch.__version__, "instructions": instructions, "machine": platform.machine()} | _processor()
+
+
+def _processor() -> Document:
+    """Its model and cache: oneDNN cuts products by them, so that sums are rounded in another order."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text("utf-8").splitlines() if known.exists() else []
+    found = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+    return {name: found.get(name, "") for name in ("model", "stepping", "cache size")}
 
 
 # tables
