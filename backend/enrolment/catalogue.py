@@ -62,7 +62,8 @@ class Ecosystem:
     @property
     def sample(self) -> bool:
         """Whether the shipped sample was enrolled: it is there to try, and judges nobody's traces unless chosen."""
-        return self.roster is None and set(self.sources) >= _sample_sources()
+        samples = _sample_sources()
+        return self.roster is None and bool(samples) and set(self.sources) >= samples
 
     @property
     def created(self) -> str:
@@ -297,7 +298,11 @@ def sample_labels() -> list[str]:
 
 @functools.cache
 def _sample_sources() -> frozenset[str]:
-    return frozenset(sample_labels())
+    """Sources of the shipped sample; none where it lies next to no code, as in a checkout with its data elsewhere."""
+    try:
+        return frozenset(sample_labels())
+    except AtlasError:
+        return frozenset()
 
 
 def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
