@@ -1,16 +1,23 @@
-"""Commands that documents and messages name, checked as a person would find out: would the jobs take them?"""
+"""Commands as tests need them: those that documents and messages name, checked, and verbs with a tiny proxy."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import shlex
+from pathlib import Path
 
+import pytest
+
+import backend.attribution.scoring
+import jobs.enroll
 from backend.evaluations.stages.controls import wanted_groups
 from backend.methods.registry import BASELINES
+from backend.proxies.reader import Reader
 from jobs import evaluate, options, relate
 from jobs import map as maps
 from jobs.__main__ import verbs
+from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 PROGRAM = ["python", "-m", "jobs"]
 
@@ -46,3 +53,13 @@ def _check_methods(stages: list[str], methods: list[str]) -> None:
         assert set(methods) <= set(BASELINES), methods
     if "controls" in stages:
         wanted_groups(tuple(methods))
+
+
+def use_tiny_proxy(folder: Path, patches: pytest.MonkeyPatch) -> None:
+    """Let the verbs enrol and attribute with a tiny decoder, their cache and data in a folder."""
+    patches.setenv("ATLAS_CACHE", str(folder / "cache"))
+    patches.setenv("ATLAS_DATA", str(folder / "data"))
+    reader = Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
+    for name, value in (("load_reader", reader), ("proxy_hash", "f" * 64), ("proxy_key", "tiny")):
+        patches.setattr(jobs.enroll, name, lambda *_, value=value: value)
+    patches.setattr(backend.attribution.scoring, "from_registry", lambda *_: (reader, "f" * 64))

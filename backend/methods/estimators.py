@@ -6,6 +6,7 @@ integers from 0. The stage ``readouts`` fits the same fold by fold from files, b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -22,13 +23,14 @@ from backend.methods.readout import Floats, Ints
 from backend.methods.stack import fit_stack
 
 
-class _Classifier:
+class _Classifier(ABC):
     """An estimator whose ``fitted`` gives a readout for some number of classes."""
 
     readout_: Any
 
+    @abstractmethod
     def fitted(self, rows: Any, labels: Ints, classes: int, shorter: Sequence[Any] = ()) -> Any:
-        raise NotImplementedError
+        """The readout of rows (n, D), or of n responses, and labels (n,)."""
 
     def fit(self, rows: Any, labels: Ints, shorter: Sequence[Any] = ()) -> Self:
         """Fit on rows or responses and labels (n,); ``shorter`` are the same responses, cut, where these count."""

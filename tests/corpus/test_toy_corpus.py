@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import backend.attribution.scoring
-import jobs.enroll
 from backend.corpus.labelled import CORPORA, NamedCorpus, Rows, read_labelled, register
 from backend.enrolment.files import load_enrolment
 from backend.errors import AtlasError
 from backend.methods.registry import WORDS
-from backend.proxies.reader import Reader
 from backend.store.database import open_work
 from jobs.__main__ import main
-from tests.tiny_models import tiny_decoder, tiny_tokenizer
+from tests.commands import use_tiny_proxy
 
 ANSWERS = {
     "terse": "No. Valve {i} stays shut.",
@@ -37,12 +34,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The registered corpus, a tiny proxy, and a folder to work in."""
     register("toy", NamedCorpus(toy_rows, {"terse": "calm", "wordy": "calm"}))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
-    reader = Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
-    for name, value in (("load_reader", reader), ("proxy_hash", "f" * 64), ("proxy_key", "tiny")):
-        monkeypatch.setattr(jobs.enroll, name, lambda *_, value=value: value)
-    monkeypatch.setattr(backend.attribution.scoring, "from_registry", lambda *_: (reader, "f" * 64))
+    use_tiny_proxy(tmp_path, monkeypatch)
     yield tmp_path
     del CORPORA["toy"]
 

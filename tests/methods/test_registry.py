@@ -13,8 +13,6 @@ import numpy.typing as npt
 import pytest
 from scipy.special import log_softmax
 
-import backend.attribution.scoring
-import jobs.enroll
 from backend.enrolment.files import load_enrolment
 from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
 from backend.methods.ensemble import KINDS, Ensemble, Member, kind_of_model, model_of
@@ -28,11 +26,10 @@ from backend.methods.readout import Arrays, Attributable, Model, Readout
 from backend.methods.registry import CONTROLS, ENROLLABLE, METHODS, OF_TRACES, READOUTS, Method, register
 from backend.methods.representations import FORMS
 from backend.methods.stack import CELLS
-from backend.proxies.reader import Reader
 from backend.store.database import open_work
 from jobs.__main__ import main
+from tests.commands import use_tiny_proxy
 from tests.jobs.test_enroll import STYLES, lines, write_lines
-from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
 TOY = "nearest-centroid"
 D, C, F, M, H = 6, 3, 5, 2, 4
@@ -138,12 +135,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A method that only this file knows, and a folder to work in."""
     fit, readout = f"{__name__}:fit_centroids", f"{__name__}:Centroids"
     register(Method(TOY, "Nearest centroid", reads="several", readout=readout, fit=fit, simplicity=6))
-    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
-    reader = Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
-    for name, value in (("load_reader", reader), ("proxy_hash", "f" * 64), ("proxy_key", "tiny")):
-        monkeypatch.setattr(jobs.enroll, name, lambda *_, value=value: value)
-    monkeypatch.setattr(backend.attribution.scoring, "from_registry", lambda *_: (reader, "f" * 64))
+    use_tiny_proxy(tmp_path, monkeypatch)
     yield tmp_path
     del METHODS[TOY]
 

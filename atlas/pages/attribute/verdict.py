@@ -86,6 +86,8 @@ def headline(report: Report) -> str:
     results = report["results"]
     family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
+    if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
+        return f"Yes for {who}; which member, we cannot say"
     return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
 
 

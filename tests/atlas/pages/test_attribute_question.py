@@ -205,6 +205,7 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch
     ("word", "claimed", "level", "answer"),
     [
         ("SUPPORTS", "a", "source", "Yes: a"),
+        ("SUPPORTS", "a", "family", "Yes for the family A; which member, we cannot say"),
         ("AGAINST", "a", "source", "No: not a"),
         ("AGAINST", "a", "family", "No: not the family A"),
         ("UNKNOWN", "a", "source", "No: not a, nor any other enrolled source"),
