@@ -18,7 +18,7 @@ from dataclasses import replace
 import duckdb
 import pandas as pd
 
-from backend.attribution.transfer import PART, Part, measure, transfers, with_bounds, with_prompts
+from backend.attribution.transfer import PART, TRANSFERS, Part, measure, transfers, with_bounds, with_prompts
 from backend.corpus.release import BENCHMARKS, Benchmark, Release
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.validation_lookup import validation_of
@@ -41,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--benchmark", default=",".join(BENCHMARKS), help="that answer (default: %(default)s)")
     parser.add_argument("--refit", metavar="METHODS", help=f"enrol a part, ask about the rest: {', '.join(REFITTED)}")
     parser.add_argument("--roster", default="100-way,165-way", help="of --refit (default: %(default)s)")
+    text = "what --refit asks about (default: %(default)s)"
+    parser.add_argument("--scenario", metavar="NAMES", default=",".join(TRANSFERS), help=text)
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     options.add(parser, "to")
     # The rows stay with all others, unlike those of a quick run.
@@ -90,6 +92,9 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
     if unknown := sorted(set(methods) - set(REFITTED)):
         problem = f"'{unknown[0]}' is not refitted to a part of the release"
         raise AtlasError(problem, f"Choose from {', '.join(REFITTED)}")
+    scenarios = options.parts(arguments.scenario)
+    if unknown := sorted(set(scenarios) - set(TRANSFERS)):
+        raise AtlasError(f"There is no scenario '{unknown[0]}'", f"Choose from {', '.join(TRANSFERS)}")
     proxy, weights = arguments.proxy, proxy_hash(arguments.proxy)
     for roster in options.rosters_of(arguments.roster):
         parts = {name: Part.of(release, name, proxy, roster, arguments.prompts.get(name)) for name in BENCHMARKS}
@@ -97,7 +102,7 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
             reader = write_reader(connection, method=method, name=f"{method} · {proxy}", proxy=proxy, view="ur")
             assert reader == reader_id(method, proxy, "ur")
             began = time.perf_counter()
-            for scenario, frame in transfers(parts, method, release, arguments.prompts.get("agent500")):
+            for scenario, frame in transfers(parts, method, release, arguments.prompts.get("agent500"), scenarios):
                 named, took = frame.assign(scenario=scenario), time.perf_counter() - began
                 _write(connection, release, reader, roster, weights, named, arguments.prompts, took)
                 began = time.perf_counter()

@@ -46,7 +46,7 @@ MOST_GROUPS = 1_000  # of a budget, evenly drawn over the sources: a share of 5 
 PLACE = 20  # modal block of the paper's probe of the default proxy, where traces are placed
 SAME, CATEGORY = "same", "category"
 """Scenarios: held-out prompts of the enrolled kind; prompts of a category that was excluded."""
-FEWEST = 10  # prompts of a category that is excluded
+TRANSFERS = ("math100", "agent500", CATEGORY)  # what is asked about, by an enrolment of other prompts
 BATCH = (512,)
 
 
@@ -241,20 +241,18 @@ class Part:
 
 
 def transfers(
-    parts: dict[Benchmark, Part], method: str, release: Release, limit: int | None
+    parts: dict[Benchmark, Part], method: str, release: Release, limit: int | None, scenarios: Sequence[str] = TRANSFERS
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of every pair of enrolled and other traffic, with the name of its scenario."""
+    """Rows of pairs of enrolled and other traffic, with the name of the scenario."""
     agent, math = parts["agent500"], parts["math100"]
-    yield "math100", ask(agent.enrol(method), math, "math100")
-    yield "agent500", ask(math.enrol(method), agent, "agent500")
-    kinds = release.prompts("agent500")["category"].to_numpy()[:limit]
-    frames = []
-    for kind in sorted(set(kinds)):
-        tenth = kinds == kind
-        if tenth.sum() >= FEWEST:
-            frames.append(ask(agent.some(~tenth).enrol(method), agent.some(tenth), CATEGORY))
-    if frames:
-        yield CATEGORY, pooled(frames)
+    if "math100" in scenarios:
+        yield "math100", ask(agent.enrol(method), math, "math100")
+    if "agent500" in scenarios:
+        yield "agent500", ask(math.enrol(method), agent, "agent500")
+    if CATEGORY in scenarios:
+        kinds = release.prompts("agent500")["category"].to_numpy()[:limit]
+        excluded = [kinds == kind for kind in sorted(set(kinds))]
+        yield CATEGORY, pooled([ask(agent.some(~kind).enrol(method), agent.some(kind), CATEGORY) for kind in excluded])
 
 
 def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from threadpoolctl import threadpool_limits
 
 from backend.evidence import accumulate
 from backend.inference.likelihood_ratios import (
@@ -250,7 +251,8 @@ def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[fl
 
     start = np.r_[np.log(fit_scale(scores, truth, seeds)), np.zeros(classes)]
     bounds = [tuple(np.log(SCALE_RANGE)), *[(None, None)] * classes]
-    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 100}).x
+    with threadpool_limits(1, user_api="blas"):  # products of a hundred numbers: a second thread only waits
+        best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 100}).x
     return float(np.exp(best[0])), best[1:] - best[1:].mean()
 
 

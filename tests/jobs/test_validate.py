@@ -40,3 +40,13 @@ def test_a_build_holds_the_time_of_its_refit_and_not_of_writing_alone(
         ).fetchall()
     assert [scenario for scenario, _ in found] == ["agent500", "math100"]
     assert all(0.3 <= seconds < 60 for _, seconds in found)
+
+
+def test_an_unknown_scenario_is_refused_with_those_that_exist(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release, work = fake_release(tmp_path / "release", prompts=2), tmp_path / "work.duckdb"
+    words = ["--refit", "reader-paper", "--scenario", "weather", "--release", str(release), "--work", str(work)]
+    assert main(["validate", *words]) == 2
+    error = capsys.readouterr().err
+    assert "'weather'" in error and "math100, agent500, category" in error
