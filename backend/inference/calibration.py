@@ -13,7 +13,7 @@ empirical bounds of held-out groups, each with ratios by a fit that has not seen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -256,16 +256,31 @@ def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[fl
     return float(np.exp(best[0])), best[1:] - best[1:].mean()
 
 
-def bias_helps(groups: Groups) -> bool:
+@dataclass(frozen=True)
+class CalibrationFits:
+    """Fits to parts of the same groups, by the folds that they saw, each computed once."""
+
+    calibrations: dict[tuple[int, ...], Calibration] = field(default_factory=dict)  # without bounds
+    biased: dict[tuple[int, ...], tuple[float, Doubles]] = field(default_factory=dict)  # by budget, seeds and folds
+
+    def scale_and_bias(self, groups: Groups, budget: int, seeds: int) -> tuple[float, Doubles]:
+        """:func:`fit_scale_and_bias` to groups of a budget."""
+        key = (budget, seeds, *np.unique(groups.fold).tolist())
+        if key not in self.biased:
+            self.biased[key] = fit_scale_and_bias(groups.scores, groups.truth, seeds)
+        return self.biased[key]
+
+
+def bias_helps(groups: Groups, budget: int = 1, fits: CalibrationFits | None = None) -> bool:
     """Whether a bias lowers the negative log-likelihood of folds that did not fit it; not where there is one fold."""
     if len(np.unique(groups.fold)) < 2:
         return False
-    plain, biased, seeds = 0.0, 0.0, groups.seeds
+    plain, biased, seeds, fits = 0.0, 0.0, groups.seeds, fits or CalibrationFits()
     for fold in np.unique(groups.fold):
         train, test = groups.where(groups.fold != fold), groups.where(groups.fold == fold)
         scale = fit_scale(train.scores, train.truth, seeds)
         plain += len(test.truth) * negative_log_likelihood(normalised(scale * test.scores), test.truth)
-        scale, bias = fit_scale_and_bias(train.scores, train.truth, seeds)
+        scale, bias = fits.scale_and_bias(train, budget, seeds)
         biased += len(test.truth) * negative_log_likelihood(normalised(scale * test.scores + bias), test.truth)
     return biased < plain
 
@@ -280,7 +295,7 @@ def fit_calibration(
     by_budget: Mapping[int, Groups],
     with_bias: bool | None = False,
     family: Ints | None = None,
-    fits: dict[tuple[int, ...], Calibration] | None = None,
+    fits: CalibrationFits | None = None,
 ) -> Calibration:
     """Fit every budget, and bound its likelihood ratios.
 
@@ -291,10 +306,10 @@ def fit_calibration(
 
     by_budget : from :func:`held_out_groups`; with_bias : None decides by :func:`bias_helps` on the folds of the groups.
     family : (C,) family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
-    fits : fits by the folds they saw, taken and added; for calls with parts of the same groups.
+    fits : taken and added; for calls with parts of the same groups.
     Raises ValueError if there is no budget.
     """
-    fits = {} if fits is None else fits
+    fits = fits or CalibrationFits()
     fit = _fit_scales(by_budget, with_bias, fits)
     without = {}
     for fold in folds_of(by_budget):
@@ -310,27 +325,25 @@ def folds_of(by_budget: Mapping[int, Groups]) -> tuple[int, ...]:
     return tuple(np.unique(np.concatenate([groups.fold for groups in by_budget.values()])).astype(int).tolist())
 
 
-def _fit_scales(
-    by_budget: Mapping[int, Groups], with_bias: bool | None, fits: dict[tuple[int, ...], Calibration]
-) -> Calibration:
+def _fit_scales(by_budget: Mapping[int, Groups], with_bias: bool | None, fits: CalibrationFits) -> Calibration:
     """:func:`fit_calibration` without bounds, where it is not among the fits yet."""
     if not by_budget:
         raise ValueError("by_budget holds no budget")
     folds = folds_of(by_budget)
-    if folds in fits:
-        return fits[folds]
+    if folds in fits.calibrations:
+        return fits.calibrations[folds]
     budgets, at = sorted(by_budget), bias_budget(by_budget)
     groups = by_budget[at]
     per_trace = np.zeros(groups.scores.shape[1])
-    if bias_helps(groups) if with_bias is None else with_bias:
-        scale, bias = fit_scale_and_bias(groups.scores, groups.truth, groups.seeds)
+    if bias_helps(groups, at, fits) if with_bias is None else with_bias:
+        scale, bias = fits.scale_and_bias(groups, at, groups.seeds)
         per_trace = bias / (scale * at)
     every = [by_budget[k] for k in budgets]
     scales = [fit_scale(g.scores + k * per_trace, g.truth, g.seeds) for k, g in zip(budgets, every, strict=True)]
     limited = np.minimum(scales, scales[0])
     biases, counts = (limited * budgets)[:, None] * per_trace, np.array([g.of_a_seed for g in every])
-    fits[folds] = Calibration(np.array(budgets), limited, biases, counts)
-    return fits[folds]
+    fits.calibrations[folds] = Calibration(np.array(budgets), limited, biases, counts)
+    return fits.calibrations[folds]
 
 
 def calibrated_by_fold(by_budget: Mapping[int, Groups], fits: Mapping[int, Calibration]) -> dict[int, Doubles]:

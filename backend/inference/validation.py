@@ -16,6 +16,7 @@ import pandas as pd
 
 from backend.inference.calibration import (
     Calibration,
+    CalibrationFits,
     Groups,
     calibrated_by_fold,
     fit_calibration,
@@ -82,7 +83,7 @@ def fold_calibrations(
     Probes of the other folds did see the prompts of the tested one; what is fitted here has a number a budget (and one
     a source) and sees only scores of prompts that it is not tested on.
     """
-    fits: dict[tuple[int, ...], Calibration] = {}
+    fits = CalibrationFits()
     return {
         fold: fit_calibration({k: g.where(g.fold != fold) for k, g in by_budget.items()}, with_bias, family, fits)
         for fold in folds_of(by_budget)
