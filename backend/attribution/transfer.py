@@ -24,8 +24,7 @@ from backend.attribution.scoring import Attributor, Scored
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.fit import enrolment_of_traces
-from backend.enrolment.statistics import measured_attachments, prompt_attachments
+from backend.enrolment.fit import enrolment_of_traces, measured_attachments, prompt_attachments
 from backend.errors import AtlasError
 from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
 from backend.evaluations.readouts import LENGTHS

@@ -22,9 +22,8 @@ from backend.corpus.labelled import Labelled
 from backend.corpus.release import BENCHMARKS
 from backend.corpus.stored import describe_proxy
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.fit import assemble, refit_of
+from backend.enrolment.fit import assemble, fit_attachments, prompt_attachments, refit_of
 from backend.enrolment.head_fits import AUTO, Choice, Fits, choose, fit_chosen, heads_of
-from backend.enrolment.statistics import fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import write_attribution

@@ -13,9 +13,16 @@ import pandas as pd
 from backend.corpus.release import Benchmark, Release
 from backend.errors import AtlasError
 from backend.geometry.maps import Chart, timed
-from backend.geometry.neighborhoods import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule, reader_agreement
+from backend.geometry.neighborhoods import (
+    HOLM_KS,
+    PAPER_PAIRS,
+    holm_over_readers,
+    pair_ranks,
+    passing_pairs,
+    rank_rule,
+    reader_agreement,
+)
 from backend.geometry.projections import DIMENSIONS, Method, ProjectionSettings, cluster_frame, joint_projection
-from backend.geometry.purity import HOLM_KS, holm_over_readers
 from backend.geometry.signatures import Float, cross_domain
 from backend.protocol import READER_PAPER
 from backend.store import queries

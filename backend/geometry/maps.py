@@ -26,9 +26,14 @@ from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.corpus.stored import describe_proxy, write_release_sources
 from backend.errors import AtlasError
-from backend.geometry.neighborhoods import neighbor_frame, neighbor_order, prompt_stability
+from backend.geometry.neighborhoods import (
+    PuritySettings,
+    family_purity,
+    neighbor_frame,
+    neighbor_order,
+    prompt_stability,
+)
 from backend.geometry.projections import ProjectionSettings, cluster_frame, family_regions, project_all, sweep
-from backend.geometry.purity import PuritySettings, family_purity
 from backend.geometry.signatures import (
     Float,
     cosine_similarity,

@@ -25,8 +25,7 @@ from sklearn.neighbors import KernelDensity
 from threadpoolctl import threadpool_limits
 
 from backend.errors import AtlasError
-from backend.geometry.neighborhoods import directed_ranks, neighbor_order, top_k_jaccard
-from backend.geometry.purity import MIN_MEMBERS, mean_purity
+from backend.geometry.neighborhoods import MIN_MEMBERS, directed_ranks, mean_purity, neighbor_order, top_k_jaccard
 from backend.geometry.signatures import SPACES, Float, Index, cosine_distance, cosine_similarity, joint_signatures
 
 Method = Literal["tsne", "umap", "pca"]

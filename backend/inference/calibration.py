@@ -1,13 +1,11 @@
-"""Calibration of accumulated scores (paper, Evidence Accumulation: "Budget-specific held-out calibration is required
-for a probabilistic interpretation").
+"""Calibration of accumulated scores (paper, Evidence Accumulation).
 
 Traces of one source are not independent given the source, and the probe is underfitted: the sum of K log-posteriors is
 too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that, never above that of a
-single trace. Half a group counts as gone wrong, so that groups without an error do not make it endless. Traces that
-differ from those of the probe (shortened ones) shift all log-posteriors alike; a bias a source takes that out where it
-helps on folds that did not fit it. Between the budgets of the fit the logarithm of the scale is interpolated in log K;
-beyond the largest one evidence is averaged, because nothing was validated there. Likelihood ratios stay within the
-empirical bounds of held-out groups, each with ratios by a fit that has not seen it.
+single trace; a bias a source, where it helps on folds that did not fit it, repairs what shortened traces shift. Half a
+group counts as gone wrong, so that groups without an error do not make the factor endless. Between the budgets of the
+fit its logarithm is interpolated in log K; beyond the largest one evidence is averaged. Likelihood ratios stay within
+empirical bounds of groups, each with ratios by a fit that has not seen it.
 """
 
 from __future__ import annotations
@@ -106,12 +104,10 @@ class Calibration:
     def log10_limits(self, budget: int, among: int | None = None) -> tuple[float, float]:
         """Smallest and largest log10 likelihood ratio that was validated.
 
-        A ratio of r would have to be seen wrong about once in r trials to be checked, so nothing beyond the number of
-        trials plus one is stated. Evidence against a claim is tried on every group with its own source as the claim,
-        evidence in favour with each of the other sources; of the same groups, so that the bound holds for a mean false
-        claim and not for the nearest. Beyond the empirical bounds of those trials, where the fit has them, the ratios
-        did no better than the prior alone. Between the budgets of the fit the groups of the next larger one count,
-        which are fewer, and the tighter of the empirical bounds on either side.
+        A ratio of r is seen wrong about once in r trials, so nothing beyond the number of trials plus one is stated. A
+        true claim is tried once a group, a false one with each other source, so that the upper bound holds for a mean
+        false claim and not for the nearest. Between the budgets of the fit the groups of the next larger one count, and
+        the tighter of the empirical bounds on either side.
 
         among : number of families where the ratio is a family's; the enrolled sources when absent.
         """
@@ -193,16 +189,13 @@ def held_out_groups(
 def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
     """Share of the likelihood that groups (G, C) lend to having gone wrong, and the second place of each, (G,).
 
-    Such a group is like those seen, with the second place as the truth. Without it a factor on groups without an error
-    has no optimum. Groupings of further seeds are of the same traces, and add no group.
+    Without it a factor on groups without an error has no optimum. Groupings of further seeds add no group.
     """
     return WRONG / (len(scores) / seeds + WRONG), np.argpartition(scores, -2, axis=1)[:, -2]
 
 
 def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
-    """The factor on scores with the least negative log-likelihood: Newton steps on its logarithm.
-
-    The likelihood is concave in the factor, so there is one optimum, looked for within 1e-4 .. 1e3.
+    """The factor on scores with the least negative log-likelihood, within 1e-4 .. 1e3: Newton steps on its logarithm.
 
     scores : (G, C) C is at least 2; truth : (G,); seeds : groupings of the same traces that the G groups hold.
     """
@@ -297,16 +290,14 @@ def fit_calibration(
     family: Ints | None = None,
     fits: CalibrationFits | None = None,
 ) -> Calibration:
-    """Fit every budget, and bound its likelihood ratios.
+    """Fit every budget, and bound its ratios by fits to the other folds; those of a single fold by the fit itself.
 
-    The bias is one of single traces, fitted where there are many groups of many traces (:func:`bias_budget`), and
-    counts K times in a group of K. No scale is above that of the smallest budget: what traces share makes a further one
-    worth less than the first, and a fit to the contrary has seen too few groups. The bounds are those of ratios by fits
-    to the other folds; of groups in a single fold, by the fit itself.
+    The bias is one of single traces, fitted at :func:`bias_budget`, and counts K times in a group of K. No scale is
+    above that of the smallest budget: what traces share makes a further one worth less than the first.
 
     by_budget : from :func:`held_out_groups`; with_bias : None decides by :func:`bias_helps` on the folds of the groups.
     family : (C,) family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.
-    fits : taken and added; for calls with parts of the same groups.
+    fits : read and added to; for calls with parts of the same groups.
     Raises ValueError if there is no budget.
     """
     fits = fits or CalibrationFits()

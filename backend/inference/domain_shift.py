@@ -1,14 +1,12 @@
 """Are the traces of a kind that was enrolled, by their prompts and by their responses?
 
-A prompt does not depend on who answers it, so that another topic is not taken for another source here. The novelty of a
-prompt is its distance from the nearest enrolled prompts in weighted character n-grams; K prompts are as new as
-resampled groups of K held-out enrolled prompts are, or they are of another kind. Half of those groups are of one topic
-each, since an auditor may test one topic alone.
+The novelty of a prompt, which does not depend on who answers it, is its distance from the nearest enrolled prompts in
+weighted character n-grams. K prompts are of another kind where they are newer than resampled groups of K unseen
+enrolled prompts; half of those groups are of one topic each, since an auditor may test one topic alone.
 
-The responses of a domain are the cloud of fingerprints of all its sources. K traces of one source are as far from its
-centre as resampled groups of K traces of one enrolled source are, or they are of another kind: other tasks, another
-language, another source altogether. That test cannot separate these; it only shows where nothing was validated (paper,
-Stress Tests: another domain costs most of the accuracy).
+The responses of a domain are the cloud of fingerprints of all its sources: K traces are of another kind where they lie
+farther from its centre than resampled groups of one enrolled source. That test cannot separate another task, language
+or source; it only shows where nothing was validated (paper, Stress Tests).
 
 Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51.
 """

@@ -1,10 +1,9 @@
 """Drift of an endpoint between two windows of traces: the test, its power, and its words (paper, Limitations).
 
 Two-sample permutation tests on fingerprints, which need no enrolled source: the energy distance, or the maximum mean
-discrepancy with a Gaussian kernel. All permutations share one matrix of distances, so that a test is one matrix
-product. Where both windows answered the same prompts, the answers are swapped within prompts, which takes the large
-variance between prompts out of the comparison. The power is measured on real pairs of windows: of one source split in
-two (the false-alarm rate, which must stay at the level), of two of a family, and of two of different families.
+discrepancy with a Gaussian kernel. Where both windows answered the same prompts, the answers are swapped within
+prompts, which takes the variance between prompts out. The power is measured on real pairs of windows: of one source
+split in two (false alarms), of two of a family, and of two of different families.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ def drift_test(
 ) -> DriftTest:
     """Test whether two windows of traces come from the same distribution.
 
-    before, after : (n, D) and (m, D) standardised fingerprints, or log-posteriors. Prompts of both windows must be
-        alike: the test cannot distinguish another model from other questions.
+    before, after : (n, D) and (m, D) standardised fingerprints, or log-posteriors, of prompts that are alike.
     method : the kernel width of MMD is the median distance of the pooled traces.
     paired : row i of both windows answers the same prompt.
     Raises ValueError if a window has fewer than two traces, or paired windows differ in length.

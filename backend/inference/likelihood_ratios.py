@@ -1,11 +1,11 @@
 """Likelihood ratios, their bounds and their cost (paper, Stage 2).
 
 With ``S_c = sum_k log q(c | u_k) - (K - 1) log pi_c`` (:mod:`backend.evidence`) the log-likelihood of the traces under
-source ``c`` is ``S_c - log pi_c`` up to a constant that all sources share. A ratio compares two propositions: the
-traces come from one named source, or from another enrolled one (each as likely as the next), or the same for a family.
-It needs no prior; a posterior is this plus the log of a stated prior. Traces are taken as independent given the source,
-so ratios of many traces are too sure of themselves until they are calibrated. The log-likelihood-ratio cost (Cllr) is
-the mean price in bits of misleading ratios: 0 is perfect, 1 is that of ratios that say nothing.
+source ``c`` is ``S_c - log pi_c`` up to a constant that all sources share. A ratio compares a named source with the
+other enrolled ones (each as likely as the next), or the same for a family; a posterior is this plus the log of a stated
+prior. Traces are taken as independent given the source, so ratios of many traces are too sure until they are
+calibrated. The log-likelihood-ratio cost (Cllr) is the mean price in bits of misleading ratios: 0 is perfect, 1 is that
+of ratios that say nothing.
 
 N. Brümmer and J. du Preez (2006). Application-independent evaluation of speaker detection. Computer Speech and Language
 20, 230-275.

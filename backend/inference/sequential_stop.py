@@ -1,10 +1,9 @@
 """Sequential stop with a stated error rate (paper, Limitations: K is fixed beforehand there).
 
-Looking after every trace gives an error more chances to happen, and traces of one source depend on each other, so
-neither the posterior at the moment of stopping nor Wald's bound on the plain sum of evidence keeps its promise. The
-calibrated evidence repairs the dependence on average over a budget; the effect of repeated looks is controlled
-directly: the threshold is the most lenient one whose realised error on sessions of held-out prompts is below the stated
-level with 95 % confidence, for it and every stricter threshold.
+Looking after every trace gives an error more chances, and traces of one source depend on each other, so neither the
+posterior at the stop nor Wald's bound on the plain sum keeps its promise. The threshold is the most lenient one whose
+realised error on sessions of unseen prompts is below the stated level with 95 % confidence, for it and every stricter
+threshold.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Conformal p value of "no enrolled source made these K traces".
+"""Conformal p value of "no enrolled source made these K traces" (paper, Limitations).
 
-The paper's reader names the best of the enrolled sources even when the true one is not among them (Limitations). Here
-each enrolled source has a p value of its own held-out traces, K at a time, and "an enrolled source made them" is
-rejected by the largest of these. A p value counts resampled groups of the few blocks of prompts that were held out.
-Where K is small next to a block that hardly shows. Where K comes near it the groups of a block are nearly alike, and
+Each enrolled source has a p value of its own unseen traces, K at a time, and "an enrolled source made them" is rejected
+by the largest of these. Where K comes near the size of a block of prompts its resampled groups are nearly alike, and
 the p value promises no more than the validation measured (``false_rejection``).
 
 The statistic is the accumulated log-posterior of the source itself (max-logit), or the relative Mahalanobis distance of
-the accumulated log-posterior profile or of the mean fingerprint. The validation excludes whole families and single
-siblings in turn: removing their columns from saved log-posteriors is cheap, but the probe was shaped by them; a probe
-refitted without them is what an auditor has. Both are measured, under their own names.
+the accumulated log-posterior profile or of the mean fingerprint. The validation excludes families and siblings in turn,
+from saved log-posteriors (whose probe they have shaped) or by refitting the probe; both under their own names.
 """
 
 from __future__ import annotations
@@ -176,13 +173,12 @@ def fit_unknown(
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> UnknownReference:
-    """Resample groups of every source's held-out traces, block of prompts by block.
+    """Resample groups of every source's unseen traces, block of prompts by block.
 
-    All sources answer the same prompts, so a few hundred prompts are few even with tens of thousands of traces:
-    distances measured on the prompts that fitted them are far too short. A block is therefore scored by means and
-    covariances of the other blocks. Groups are means of K traces of one block, drawn with replacement, their deviation
-    from the block's mean shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the
-    size of a block is judged too mildly rather than from a handful of values).
+    A block is scored by means and covariances of the other blocks: distances on the prompts that fitted them are far
+    too short. Groups are means of K traces of one block, drawn with replacement, their deviation from the block's mean
+    shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the size of a block is
+    judged too mildly rather than from a handful of values).
 
     features : (n, D) log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
     labels, blocks : (n,) source number 0 .. C - 1 and block of prompts (fold); every source is in every block, of two

@@ -1,8 +1,7 @@
 """Realised errors of calibration, verdict and stop, each fitted on some prompt folds and measured on the others.
 
-All frames share their columns (k, metric, value, std, n, and where they need them scenario, statistic, rule, level and
-space), so that one table holds them; ``std`` is over grouping seeds, folds or runs, ``n`` counts the groups, sessions
-or pairs behind the number.
+All frames share their columns (k, metric, value, std, n; where needed scenario, statistic, rule, level and space), so
+that one table holds them; ``std`` is over seeds, folds or runs, ``n`` counts groups, sessions or pairs.
 """
 
 from __future__ import annotations

@@ -14,14 +14,11 @@ The rule, in order; the first that applies decides:
 8. the same for the family of the claimed source: siblings cannot be distinguished, and the answer is about the family;
 9. INCONCLUSIVE.
 
-The ratio alone would not do. Its alternative is all other sources together, most of which are nothing like the traces:
-among 165 a source that another one beats by 60 to 40 is a hundred times more probable than the mean of the others.
-Without a claim, the proposition is the leading source. It was picked for its score, so its posterior under the stated
-prior must reach that share as well; likewise for its family. The words of the scale are those that ENFSI's guideline
-for evaluative reporting proposes.
-
-No two sentences of one answer contradict each other (:func:`reconcile`): ratios and probabilities are stated where they
-were validated, the sequential stop where it says the same as the verdict; and every answer names its next step.
+The share is needed since the ratio's alternative is all other sources together, most of which are nothing like the
+traces. Without a claim, the proposition is the leading source, which was picked for its score: its posterior under the
+stated prior must reach that share as well. The words of the scale are those of ENFSI's guideline for evaluative
+reporting. No two sentences of one answer contradict each other (:func:`reconcile`), and every answer names its next
+step.
 """
 
 from __future__ import annotations

@@ -12,10 +12,9 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
-from backend.intake.chat_logs import ChatError, Found, Turn
 from backend.intake.encoding import arrive
 from backend.intake.formats import UNITS, kind_of, records
-from backend.intake.log_formats import LogFormat, format_of
+from backend.intake.log_formats import ChatError, Found, LogFormat, Turn, format_of
 from backend.intake.parquet import parquet_fields
 from backend.intake.traces import (
     COMMAND_LINE,

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from backend.errors import AtlasError
 from backend.intake.encoding import PIECE, too_large
 from backend.intake.log_formats import format_keys
-from backend.intake.tables import check_names
-from backend.intake.traces import Clock, Layout, Limits, Problem, short
+from backend.intake.traces import Clock, Layout, Limits, Problem, check_names, short
 
 ROWS = 256  # rows that are decoded at a time, where their pages are small
 BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row

@@ -10,6 +10,7 @@ import json
 import math
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -215,6 +216,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
 }  # fmt: skip
 _ROLES = frozenset(name for names in _NAMES.values() for name in names)
+MOST_COLUMNS = 2_000
 _NONE = "none"  # what a person says for a role that is to have no column, where no column has that name
 
 
@@ -241,6 +243,16 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
                 found = replace(found, **{role: fitting[0]})
                 taken.add(fitting[0])
     return found
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise AtlasError if two columns have one name, or there are more than :data:`MOST_COLUMNS`."""
+    if len(names) > MOST_COLUMNS:
+        problem = f"The file has {len(names):,} columns, more than {MOST_COLUMNS:,}"
+        raise AtlasError(problem, "Leave out those that hold no traces")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise AtlasError(f"Two columns are named '{short(name)}'", "Give every column its own name")
 
 
 def is_role(field: str) -> bool:

@@ -11,7 +11,7 @@ from atlas.pages.attribute import verdict as page
 from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.statistics import attached
+from backend.enrolment.fit import attached
 from backend.inference.calibration import Calibration
 from backend.inference.domain_shift import Traffic, fit_domain
 from backend.inference.sequential_stop import StopRule

@@ -34,8 +34,7 @@ from backend.attribution.verify import alterations, differences, read_report
 from backend.enrolment.catalogue import Ecosystems, find_enrolment
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
-from backend.enrolment.fit import Sample, enrolment_of_traces, sample_enrolment
-from backend.enrolment.statistics import attached
+from backend.enrolment.fit import Sample, attached, enrolment_of_traces, sample_enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import fit_domain
 from backend.inference.sequential_stop import StopRule

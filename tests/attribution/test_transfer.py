@@ -19,7 +19,7 @@ from backend.attribution.transfer import (
     transfer_frame,
 )
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.statistics import attached, fit_attachments, measured_attachments, prompt_attachments
+from backend.enrolment.fit import attached, fit_attachments, measured_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import matched_validation
 from backend.errors import AtlasError
 from backend.inference.unknown_source import fit_unknown

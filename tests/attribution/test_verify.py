@@ -27,7 +27,7 @@ from backend.attribution.settings import Settings, settings_of
 from backend.attribution.token_evidence import Split, TokenEvidence
 from backend.attribution.verify import Comparison, alterations, compared, fitting, read_report, selection_for, steps_of
 from backend.enrolment.enrolment import Enrolment, prompt_table
-from backend.enrolment.statistics import attached
+from backend.enrolment.fit import attached
 from backend.errors import AtlasError
 from backend.inference.calibration import Calibration
 from backend.inference.domain_shift import Traffic

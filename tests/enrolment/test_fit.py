@@ -15,9 +15,8 @@ from backend.corpus.roster_rows import slice_of
 from backend.corpus.stored import write_release_sources
 from backend.enrolment import held_out_answers as _heads
 from backend.enrolment.files import load_enrolment, save_enrolment
-from backend.enrolment.fit import enrolment_of
+from backend.enrolment.fit import enrolment_of, shortened
 from backend.enrolment.held_out_answers import answered, cases, grouping, load_answers
-from backend.enrolment.statistics import shortened
 from backend.enrolment.validation_lookup import accuracy_of_one
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder

@@ -12,7 +12,7 @@ import pytest
 from backend.attribution.decision import fitted_statistics_of
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.statistics import attached
+from backend.enrolment.fit import attached
 from backend.enrolment.validation_lookup import (
     condition_of,
     conditions_of,

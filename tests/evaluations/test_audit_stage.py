@@ -8,7 +8,7 @@ import pytest
 
 from backend.corpus.release import Release
 from backend.corpus.stored import write_release_sources
-from backend.enrolment.statistics import fit_attachments
+from backend.enrolment.fit import fit_attachments
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.stages import EvaluateOptions, audit

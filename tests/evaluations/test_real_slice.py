@@ -51,11 +51,14 @@ from backend.evaluations.stress import (
 )
 from backend.geometry.maps import TextSettings, TextSpace
 from backend.geometry.neighborhoods import (
+    PuritySettings,
     directed_ranks,
+    family_purity,
     neighbor_frame,
     neighbor_order,
     pair_ranks,
     passing_pairs,
+    permuted_hits,
     reader_agreement,
 )
 from backend.geometry.neighborhoods import prompt_stability as stability_of_prompts
@@ -68,7 +71,6 @@ from backend.geometry.projections import (
     project,
     trustworthiness,
 )
-from backend.geometry.purity import PuritySettings, family_purity, permuted_hits
 from backend.geometry.signatures import (
     cosine_similarity,
     cross_domain,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backend.corpus.collection import SAMPLES
 from backend.corpus.release import Release
-from backend.enrolment.statistics import attached, prompt_attachments
+from backend.enrolment.fit import attached, prompt_attachments
 from backend.inference import domain_shift as kinds
 from backend.inference.domain_shift import (
     FEWEST,

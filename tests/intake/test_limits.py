@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from backend.corpus.labelled import labelled, read_labelled
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Limits, Problem, inspect, preview, receive, walk
-from backend.intake.tables import PIECE, filled_lines, table_lines
+from backend.intake.formats import PIECE, filled_lines, table_lines
 from backend.intake.traces import Clock, TooManyValuesError, parse_json
 
 REPOSITORY = Path(__file__).resolve().parents[2]

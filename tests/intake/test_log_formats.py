@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from backend.errors import AtlasError
 from backend.intake import Columns, Intake, Limits, Received, preview, receive
-from backend.intake.chat_logs import Turn
-from backend.intake.log_formats import FORMATS, LogFormat, format_of, register
+from backend.intake.log_formats import FORMATS, LogFormat, Turn, format_of, register
 from backend.intake.traces import whole
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
