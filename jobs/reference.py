@@ -15,7 +15,7 @@ import pandas as pd
 from backend.corpus.release import PairSet, Release
 from backend.corpus.stored import describe_proxy, write_release_sources
 from backend.proxies.registry import registered
-from backend.reference import LEFT, UNREAD, Collected, Ledger, PublishedReader, Results, collect
+from backend.reference import UNIMPORTED, UNREAD, Collected, Ledger, PublishedReader, Results, collect
 from backend.store.builds import recorded
 from backend.store.result_queries import count_rows, forget_published, reader_rows
 from backend.store.writers import replace_rows, write_proxies, write_reader
@@ -105,10 +105,10 @@ def _write_bench(connection: duckdb.DuckDBPyConnection, release: Release) -> Non
 
 
 def _report(ledger: Ledger) -> None:
-    print(f"{ledger.taken:,} of {ledger.numbers:,} numbers in results/** were taken")
+    print(f"{ledger.imported:,} of {ledger.numbers:,} numbers in results/** were taken")
     reasons: Counter[str] = Counter()
-    for name, count in ledger.left.items():
-        reasons[LEFT.get(name, f"NOT EXPLAINED: {name}")] += count
+    for name, count in ledger.remaining.items():
+        reasons[UNIMPORTED.get(name, f"NOT EXPLAINED: {name}")] += count
     for reason, count in reasons.most_common():
         print(f"{count:>9,} left: {reason}")
     for file in ledger.unread:

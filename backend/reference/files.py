@@ -1,9 +1,9 @@
 """The release's result files, and published rows on their way to the store.
 
-A ledger says which numbers of the files behind the paper's tables (``results/paper_map.json``) were taken. What cannot
-be understood is one sentence that names the file and the place in it; a bare NaN is a number that the release did not
-compute. The release repeats numbers (clean attribution stands in three files a proxy): a repetition that agrees is one
-row, and one that differs is stated and not taken.
+A ledger says which numbers of the files behind the paper's tables (``results/paper_map.json``) were imported. What
+cannot be understood is one sentence that names the file and the place in it; a bare NaN is a number that the release
+did not compute. The release repeats numbers (clean attribution stands in three files a proxy): a repetition that agrees
+is one row, and one that differs is reported and not imported.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import contextlib
 import json
 import math
 import tomllib
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ import pandas as pd
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
 
-_UNTAKEN = tomllib.loads(Path(__file__).with_name("left.toml").read_text("utf-8"))
-UNREAD: Mapping[str, str] = _UNTAKEN["unread"]  # files without results, and what they are
-LEFT: Mapping[str, str] = {name: why for why, names in _UNTAKEN["left"].items() for name in names.split()}
+_DECLARED = tomllib.loads(Path(__file__).with_name("unimported.toml").read_text("utf-8"))
+UNREAD: Mapping[str, str] = _DECLARED["unread"]  # files without results, and what they are
+UNIMPORTED: Mapping[str, str] = {name: why for why, names in _DECLARED["numbers"].items() for name in names.split()}
 """Names in the files to why their numbers stay there."""
 AGAIN = "Fetch the release again: python -m jobs fetch"
 Step = str | int
@@ -44,13 +44,13 @@ class Node:
     value: Any
     file: str  # relative to the release's folder
     where: tuple[Step, ...] = ()  # keys and positions on the way there
-    taken: set[tuple[Step, ...]] = field(default_factory=set)  # places whose numbers were read
+    read: set[tuple[Step, ...]] = field(default_factory=set)  # places whose numbers were read
 
     def __getitem__(self, key: Step) -> Node:
         if isinstance(key, str) and not isinstance(self.value, dict):
             raise self.broken("is no set of names")
         try:
-            return Node(self.value[key], self.file, (*self.where, key), self.taken)
+            return Node(self.value[key], self.file, (*self.where, key), self.read)
         except (KeyError, IndexError, TypeError) as error:
             raise self.broken(f"lacks '{key}'") from error
 
@@ -72,11 +72,11 @@ class Node:
 
     def number(self, key: Step) -> float | None:
         """The number under a key, None for NaN and for what is absent."""
-        held = self.value.get(key) if isinstance(self.value, dict) else self[key].value
-        if held is None or not _number(held):
+        value = self.value.get(key) if isinstance(self.value, dict) else self[key].value
+        if value is None or not _number(value):
             return None
-        self.taken.add((*self.where, key))
-        return float(held)
+        self.read.add((*self.where, key))
+        return float(value)
 
     def required(self, key: Step) -> float:
         """The number under a key, which must be there."""
@@ -100,12 +100,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What was taken of the result files."""
+    """How much of the result files was imported."""
 
     numbers: int  # finite ones in all files
-    taken: int
+    imported: int
     unread: list[str]  # files of which no importer read anything
-    left: Counter[str]  # numbers that were not taken, by the name that they stand under
+    remaining: Counter[str]  # numbers that were not imported, by their name
 
 
 class Results:
@@ -139,20 +139,17 @@ class Results:
 
     def ledger(self) -> Ledger:
         """Go through all files again and count."""
-        numbers, taken, unread, left = 0, 0, [], Counter[str]()
+        numbers, unread, remaining = 0, [], Counter[str]()
         for file in self.files():
-            if Path(file).suffix not in (".json", ".csv"):
+            if file not in self._read or Path(file).suffix not in (".json", ".csv"):
                 unread.append(file)
-                continue
-            content = _json(self.root, file) if file.endswith(".json") else _csv(self.root, file).to_dict("index")
-            places = list(_places(content, ()))
-            read = self._read.get(file, set())
-            here = [place for place in places if place in read]
-            numbers, taken = numbers + len(places), taken + len(here)
-            left.update(_name(place) for place in places if place not in read)
-            if file not in self._read:
-                unread.append(file)
-        return Ledger(numbers, taken, unread, left)
+            if Path(file).suffix in (".json", ".csv"):
+                content = _json(self.root, file) if file.endswith(".json") else _csv(self.root, file).to_dict("index")
+                places = list(_places(content, ()))
+                numbers += len(places)
+                read = self._read.get(file, set())
+                remaining.update(_name(place) for place in places if place not in read)
+        return Ledger(numbers, numbers - remaining.total(), unread, remaining)
 
 
 def _json(root: Path, file: str) -> Any:
@@ -190,41 +187,17 @@ def _name(place: tuple[Any, ...]) -> str:
 NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
 ROSTER = "100-way"
 MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")  # The paper's four main proxies.
-PROXIES = (*MAIN, "olmo3_7b_instruct", "qwen3_8b", "qwen3_32b", "qwen35_27b")
-ENCODERS: Mapping[str, tuple[str, str]] = {
-    "mpnet": ("mpnet", "all-mpnet-base-v2"),
-    "bge": ("bge-large", "BGE-large-en-v1.5"),
-    "qwen3emb": ("qwen3-embedding-8b", "Qwen3-Embedding-8B"),
-}
+ENCODERS: Mapping[str, tuple[str, str | None]] = NAMES["encoders"]
 """Sentence encoders by their name in the files: tag, and name for people."""
 VARIANCES = ("source_variance", "prompt_variance", "residual_variance")
 ACCURACIES = ("accuracy", "macro_f1")
 METRICS = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 """Names in the files and in the store; the release normalises the mean log-posterior."""
+RENAMED = METRICS | NAMES["geometry"]
 SAME = 2e-6  # The release rounds some repeated numbers to single precision.
 
-IDENTITY: Mapping[str, tuple[str, ...]] = {
-    "attribution_metrics": ("reader", "roster", "benchmark", "condition", "k", "reduction", "metric", "seed", "fold"),
-    "source_f1": ("reader", "roster", "benchmark", "condition", "k", "source"),
-    "layer_scores": ("reader", "roster", "outer_fold", "inner_fold", "layer"),
-    "layer_selection": ("reader", "roster", "outer_fold"),
-    "variance_ratios": ("reader", "roster", "block", "fold"),
-    "mixture_weights": ("reader", "roster", "fold", "head", "mode"),
-    "relationship_features": ("reader", "pair_set", "pair_id", "feature"),
-    "relationship_metrics": ("reader", "protocol", "readout", "metric", "split"),
-    "comparisons": ("hypotheses", "subject", "reference", "measure"),
-    "costs": ("reader", "roster", "measure", "hardware"),
-    "family_purity": ("reader", "roster", "domain", "k"),
-    "reader_agreement": ("reader", "other", "roster", "domain", "metric"),
-    "prompt_stability": ("reader", "roster", "domain", "fold", "metric"),
-    "pair_ranks": ("reader", "roster", "domain", "source", "neighbor"),
-    "projections": ("reader", "roster", "domain", "method", "dimensions", "source"),
-    "projection_quality": ("reader", "roster", "domain", "method", "dimensions", "metric", "settings"),
-    "cross_domain": ("reader", "roster", "variant", "query_domain", "gallery_domain", "source", "metric"),
-    "joint_projections": ("reader", "roster", "variant", "method", "dimensions", "domain", "source"),
-    "paper_values": ("place", "row_name", "column_name"),
-}
-"""What a row of a table is about."""
+IDENTITY: Mapping[str, list[str]] = NAMES["identity"]
+"""Columns that identify a row of a table."""
 
 
 @dataclass(frozen=True)
@@ -259,23 +232,45 @@ class Collected:
     def add(self, table: str, file: str, **row: object) -> None:
         """Enter a row, unless the same one is there."""
         identity = tuple(row.get(name) for name in IDENTITY[table])
-        held = self.rows.setdefault(table, {}).setdefault(identity, {**row, "source_file": file})
+        first = self.rows.setdefault(table, {}).setdefault(identity, {**row, "source_file": file})
         for name, value in row.items():
-            before = held.get(name)
+            before = first.get(name)
             if isinstance(value, float) and isinstance(before, float):
                 if not math.isclose(value, before, rel_tol=SAME, abs_tol=SAME):
                     about = ", ".join(str(part) for part in identity if part is not None)
                     self.differing.append(
-                        f"{table} ({about}): {name} is {before:.6g} in {held['source_file']}, {value:.6g} in {file}"
+                        f"{table} ({about}): {name} is {before:.6g} in {first['source_file']}, {value:.6g} in {file}"
                     )
             elif value is not None and before is None:
-                held[name] = value
+                first[name] = value
 
     def metric(self, file: str, reader: str, value: float | None, n: float, **about: object) -> None:
-        """Enter a number of attribution; None (NaN in the file) is left out."""
+        """Enter a number of attribution, unless it is None (NaN in the file)."""
         if value is not None:
             empty: dict[str, object] = {"roster": ROSTER, "seed": None, "fold": None, "std": None}
             self.add("attribution_metrics", file, reader=reader, value=value, n=int(n), **{**empty, **about})
+
+    def metrics(
+        self,
+        cell: Node,
+        reader: str,
+        n: float,
+        names: Iterable[str] = ACCURACIES,
+        *,
+        value: str = "{}",
+        std: str = "",
+        required: bool = True,
+        **about: object,
+    ) -> None:
+        """Enter several numbers of a cell.
+
+        names : Of the numbers in the files. ``value`` and ``std`` are the keys that they and their spread stand under.
+        """
+        read = cell.required if required else cell.number
+        for name in names:
+            spread = read(std.format(name)) if std else None
+            metric = RENAMED.get(name, name)
+            self.metric(cell.file, reader, read(value.format(name)), n, metric=metric, **about | {"std": spread})
 
     def frame(self, table: str) -> pd.DataFrame:
         """Rows of a table with their file in ``source_file``."""
@@ -285,58 +280,47 @@ class Collected:
 
 
 def at(k: int, reduction: str, benchmark: str = "agent500", condition: str = "clean") -> dict[str, Any]:
-    """What a number of attribution is about."""
+    """Benchmark, condition, budget and reduction of a number of attribution."""
     return {"benchmark": benchmark, "condition": condition, "k": k, "reduction": reduction}
 
 
-def condition_of(name: str) -> tuple[str, str]:
-    """Benchmark and condition of an external evaluation; the release groups over all folds at once."""
-    return ("math100", "clean") if name == "math100" else ("agent500", f"{name.replace('length', 't')}-global")
-
-
 def add_budgets(
-    into: Collected,
-    reader: str,
-    part: Node,
-    benchmark: str = "agent500",
-    condition: str = "clean",
-    names: tuple[str, str] = ("metrics_by_grouping_seed", "metrics_across_grouping_seeds"),
+    into: Collected, reader: str, part: Node, benchmark: str = "agent500", condition: str = "clean", prefix: str = ""
 ) -> None:
     """Budget curves of one condition: every grouping seed, and the summary over them.
 
-    names : Where ``part`` has ``{seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}`` and ``{K: {accuracy_mean,
-        accuracy_std, ...}}``; the latter is computed from the seeds where a name that is not the usual one is missing.
+    part : ``{metrics_by_grouping_seed: {seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}}`` and
+        ``{metrics_across_grouping_seeds: {K: {accuracy_mean, accuracy_std, ...}}}``; where the names have a prefix and
+        the latter is missing, it is computed from the seeds.
     """
-    by_seed = part[names[0]]
-    across = part[names[1]] if names[1] in part or names[1].startswith("metrics") else None
-    values: dict[tuple[int, str], list[float]] = {}
+    by_seed, name = part[f"{prefix}metrics_by_grouping_seed"], f"{prefix}metrics_across_grouping_seeds"
+    across = part[name] if name in part or not prefix else None
+    values: dict[tuple[int, str], list[float]] = defaultdict(list)
     counts: dict[int, float] = {}
     for seed, budgets in by_seed.items():
         for budget, cell in budgets.items():
             k = int(budget)
             counts.setdefault(k, cell.required("n_fingerprints"))
             cell.number("K")
-            cell.number("n_fingerprints")
-            for name, metric in METRICS.items():
-                value = cell.number(name)
-                if value is not None:
-                    values.setdefault((k, metric), []).append(value)
-                about = at(k, "pooled", benchmark, condition)
-                into.metric(by_seed.file, reader, value, counts[k], metric=metric, seed=int(seed), **about)
-    for (k, metric), spread in values.items():
+            about = at(k, "pooled", benchmark, condition)
+            into.metrics(cell, reader, counts[k], METRICS, required=False, seed=int(seed), **about)
+            for name in METRICS:
+                if (value := cell.number(name)) is not None:
+                    values[k, name].append(value)
+    for (k, name), spread in values.items():
         mean, std = float(np.mean(spread)), float(np.std(spread))
-        name = next(ours for ours, theirs in METRICS.items() if theirs == metric)
         if across is not None:
             cell = across[str(k)]
             mean, std = cell.number(f"{name}_mean") or mean, cell.required(f"{name}_std")
         about = at(k, "pooled", benchmark, condition)
-        into.metric(by_seed.file, reader, mean, counts[k], std=std, metric=metric, **about)
+        into.metric(by_seed.file, reader, mean, counts[k], std=std, metric=METRICS[name], **about)
 
 
 def add_external(into: Collected, reader: str, part: Node) -> None:
-    """Budget curves of every evaluation on other traces."""
+    """Budget curves of every evaluation on other traces; the release groups over all folds at once."""
     for name, shifted in part["external_evaluations"].items():
-        add_budgets(into, reader, shifted, *condition_of(name))
+        condition = ("math100", "clean") if name == "math100" else ("agent500", f"{name.replace('length', 't')}-global")
+        add_budgets(into, reader, shifted, *condition)
 
 
 def add_folds(into: Collected, reader: str, budgets: Node, benchmark: str) -> None:
@@ -349,13 +333,8 @@ def add_folds(into: Collected, reader: str, budgets: Node, benchmark: str) -> No
         for part in cell["per_fold"].parts():
             number, group = int(part.required("fold")), part["metrics"][budget]
             total += group.required("n_fingerprints")
-            _add_cell(into, reader, group, fold=number, **about)
-            if "by_grouping_seed" in group:
-                for seed, one in group["by_grouping_seed"].items():
-                    _add_cell(into, reader, one, spread=False, seed=int(seed), fold=number, **about)
-        for metric in ACCURACIES:
-            mean, std = cell.required(f"{metric}_mean"), cell.required(f"{metric}_std_across_folds")
-            into.metric(budgets.file, reader, mean, total, std=std, metric=metric, **about)
+            _add_groups(into, reader, group, fold=number, **about)
+        into.metrics(cell, reader, total, value="{}_mean", std="{}_std_across_folds", **about)
 
 
 def add_ensemble(into: Collected, reader: str, budgets: Node, benchmark: str) -> None:
@@ -365,14 +344,17 @@ def add_ensemble(into: Collected, reader: str, budgets: Node, benchmark: str) ->
     """
     for budget, cell in budgets.items():
         about = at(int(budget), "pooled", benchmark)
-        _add_cell(into, reader, cell, **about)
-        for seed, group in cell["by_grouping_seed"].items():
-            _add_cell(into, reader, group, spread=False, seed=int(seed), **about)
+        if "by_grouping_seed" not in cell:
+            raise cell.broken("lacks 'by_grouping_seed'")
+        _add_groups(into, reader, cell, **about)
 
 
-def _add_cell(into: Collected, reader: str, cell: Node, *, spread: bool = True, **about: object) -> None:
-    """Accuracy and macro-F1 of a cell, with their spread over the grouping seeds."""
+def _add_groups(into: Collected, reader: str, cell: Node, **about: Any) -> None:
+    """Accuracy and macro-F1 of a cell with their spread over the grouping seeds, and of every seed where they are."""
     n = cell.required("n_fingerprints")
     for metric in ACCURACIES:
-        std = cell.number(f"{metric}_grouping_std") if spread else None
+        std = cell.number(f"{metric}_grouping_std")
         into.metric(cell.file, reader, cell.required(metric), n, std=std, metric=metric, **about)
+    if "by_grouping_seed" in cell:
+        for seed, group in cell["by_grouping_seed"].items():
+            into.metrics(group, reader, group.required("n_fingerprints"), seed=int(seed), **about)

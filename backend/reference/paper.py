@@ -1,9 +1,9 @@
 """What the paper prints, and which rows of the store stand behind every printed number.
 
 ``paper.csv`` holds the tables of the paper cell by cell (place, row, column, value). ``tables.toml`` declares them as
-questions to the store: a table has columns (what is asked) and rows (of whom), and both name conditions on columns of
-the store; a row also names the paper's readers, and the pattern of our readers that answer the same question. With them
-the import finds the released files' own number for a cell, and ``python -m jobs results`` what was measured here.
+questions to the store: a table has columns (quantities) and rows (readers), and both name conditions on columns of the
+store; a row also names the paper's readers, and the pattern of our readers that answer the same question. With them the
+import finds the released files' own number for a cell, and ``python -m jobs results`` what was measured here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from typing import Any
 from backend.errors import AtlasError
 from backend.protocol import READER_PAPER
 from backend.reference.files import MAIN, Collected, Results
-from backend.reference.geometry import candidate_pairs
+from backend.reference.relationships import candidate_pairs
 
 DECLARED: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text("utf-8"))
-CANDIDATES: Mapping[str, tuple[str, str]] = {
-    name: (left, right) for name, (left, right) in DECLARED["candidates"].items()
-}
+CANDIDATES: Mapping[str, tuple[str, str]] = DECLARED["candidates"]
 EVALUATE = "python -m jobs evaluate --roster 100-way --stage"
 RELATE = "python -m jobs relate"
 MAP = "python -m jobs map --roster 100-way --view r"
@@ -59,12 +57,6 @@ class Row:
     other_file: str = ""
     cell: Cell | None = None  # question of this row alone, in its one column
 
-    def at(self, cell: Cell, column: str, *, ours: bool = False) -> Cell | None:
-        """The question of this row in a column, None where the row has no such cell."""
-        if self.only and column not in self.only:
-            return None
-        return cell.but(**{**self.where, **(self.ours_where if ours else {})})
-
 
 @dataclass(frozen=True)
 class Table:
@@ -74,9 +66,16 @@ class Table:
     title: str
     columns: Mapping[str, Cell]
     rows: tuple[Row, ...]
-    beside: bool  # rows are conditions, and our readers stand next to them; else rows are readers, and ours follow
     command: str  # what measures it here
     note: str = ""
+    by_condition: bool = False  # rows are conditions, and our readers columns; else rows are readers, and ours follow
+
+    def question(self, row: Row, column: str, *, ours: bool = False) -> Cell | None:
+        """The question of a row in a column, None where the row has no such cell."""
+        cell = row.cell or self.columns.get(column)
+        if cell is None or (row.only and column not in row.only):
+            return None
+        return cell.but(**{**row.where, **(row.ours_where if ours else {})})
 
 
 def question(
@@ -120,7 +119,7 @@ def rows_of(entries: list[Any]) -> Iterator[Row]:
 
 def _table(entry: Mapping[str, Any]) -> Table:
     columns = {name: question(**cell) for name, cell in entry.get("columns", {}).items()}
-    return Table(**{"beside": False} | dict(entry) | {"columns": columns, "rows": tuple(rows_of(entry["rows"]))})
+    return Table(**dict(entry) | {"columns": columns, "rows": tuple(rows_of(entry["rows"]))})
 
 
 TABLES = tuple(_table(entry) for entry in DECLARED["tables"])
@@ -140,6 +139,11 @@ class Printed:
     row: str
     column: str
     text: str  # as printed; parameters in powers of ten (435.2e6)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Place, row and column, which are those of one number."""
+        return self.place, self.row, self.column
 
     @property
     def value(self) -> float:
@@ -171,7 +175,7 @@ def printed(path: Path = TRANSCRIPT) -> list[Printed]:
     return numbers
 
 
-class Held:
+class SummaryRows:
     """Summary rows that may answer for a printed cell, whether collected from files or read from a store.
 
     rows : Rows by column; None where a value is missing. Rows of one seed, fold or split are passed over.
@@ -179,8 +183,8 @@ class Held:
 
     def __init__(self, rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         self._rows: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for table, held in rows.items():
-            for row in held:
+        for table, group in rows.items():
+            for row in group:
                 if all(row.get(name) is None for name in ("seed", "fold", "split")):
                     self._rows.setdefault((table, str(row.get("reader", ""))), []).append(row)
 
@@ -192,7 +196,7 @@ class Held:
         return None
 
     def value(self, cell: Cell, readers: tuple[str, ...]) -> float | None:
-        """Mean over the readers of what they hold, None when one of them holds nothing."""
+        """Mean over the readers, None when one of them has no value."""
         found = [self.find(cell, reader) for reader in readers]
         values = [cell.scale * float(row[cell.column]) for row in found if row is not None]
         if not values or len(values) < len(readers):
@@ -204,31 +208,28 @@ class Held:
         return value / whole if whole else None
 
 
-def cells(table: Table, *, ours: bool = False) -> Iterator[tuple[Row, str, Cell]]:
-    """Rows, column names and questions of a table, to the paper's readers or to ours."""
-    for row in table.rows:
-        columns = {row.only[0]: row.cell} if row.cell is not None else table.columns
-        for column, cell in columns.items():
-            joined = row.at(cell, column, ours=ours)
-            if joined is not None:
-                yield row, column, joined
-
-
 def read_paper(results: Results, into: Collected) -> None:
-    """Keep every printed number beside the number that the released files hold for it; comes after all others."""
-    held, pairs = Held({table: list(rows.values()) for table, rows in into.rows.items()}), candidate_pairs(results)
-    known = {(table.place, row.name, column): (row, cell) for table in TABLES for row, column, cell in cells(table)}
+    """Enter every printed number with the number that the released files hold for it; comes after all others."""
+    summaries = SummaryRows({table: list(rows.values()) for table, rows in into.rows.items()})
+    pairs = candidate_pairs(results)
+    known = {
+        (table.place, row.name, column): (row, cell)
+        for table in TABLES
+        for row in table.rows
+        for column in (row.only if row.cell else table.columns)
+        if (cell := table.question(row, column)) is not None
+    }
     for number in printed() if into.readers else ():
         value: float | None = pairs.get((number.row, number.column))
         notes = []
-        if (number.place, number.row, number.column) in known:
-            row, cell = known[number.place, number.row, number.column]
-            value = held.value(cell, row.published)
-            second = held.value(cell.but(**row.other), row.published) if row.other else None
+        if number.key in known:
+            row, cell = known[number.key]
+            value = summaries.value(cell, row.published)
+            second = summaries.value(cell.but(**row.other), row.published) if row.other else None
             if second is not None and not number.agrees(second):
                 notes.append(f"{row.other_file} says {second:.3f}")
             if value is None and cell.table == "relationship_metrics" and cell.column == "value":
-                value = _from_difference(held, cell, row.published[0])
+                value = _from_difference(summaries, cell, row.published[0])
                 notes += [DERIVED] if value is not None else []
         if value is not None and not number.agrees(value):
             notes.insert(0, DIFFERS)
@@ -237,15 +238,18 @@ def read_paper(results: Results, into: Collected) -> None:
         into.add("paper_values", SOURCE, **about, value=number.value, file_value=value, note=note)
 
 
-def _from_difference(held: Held, cell: Cell, baseline: str) -> float | None:
+def _from_difference(summaries: SummaryRows, cell: Cell, baseline: str) -> float | None:
     """What a baseline reached, where the files hold READER's value and the difference to the baseline only."""
     where = dict(cell.where)
     subject = f"{READER_PAPER}/{MAIN[0]}/ur"
-    asked: dict[str, object] = {
-        "hypotheses": f"published/relationships/baselines/{where['protocol']}",
-        "subject": f"{subject}:dc-ac",
-    }
-    asked |= {"reference": f"{baseline}:{where['readout']}", "measure": where["metric"]}
-    difference = held.value(Cell("comparisons", "difference", tuple(asked.items())), ("",))
-    value = held.value(cell.but(readout="dc-ac"), (subject,))
+    comparison = question(
+        "comparisons",
+        "difference",
+        hypotheses=f"published/relationships/baselines/{where['protocol']}",
+        subject=f"{subject}:dc-ac",
+        reference=f"{baseline}:{where['readout']}",
+        measure=where["metric"],
+    )
+    difference = summaries.value(comparison, ("",))
+    value = summaries.value(cell.but(readout="dc-ac"), (subject,))
     return value - difference if value is not None and difference is not None else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from backend.reference.paper import Cell, Held, Printed, printed
+from backend.reference.paper import Cell, Printed, SummaryRows, printed
 from backend.store.result_queries import SUMMARIES, build_rows, reader_rows, summary_rows
 
 LETTERS = {3: "K", 6: "M", 9: "B"}
@@ -26,12 +26,12 @@ class Number:
 
 @dataclass
 class Book:
-    """Everything that the tables and findings ask for."""
+    """Everything that the tables and findings need."""
 
-    held: Held  # summary rows of all result tables
+    summaries: SummaryRows  # summary rows of all result tables
     readers: list[dict[str, Any]]
     paper: list[Printed]
-    kept: dict[tuple[str, str, str], dict[str, Any]]  # what the store has of a printed number, by place, row, column
+    imported: dict[tuple[str, str, str], dict[str, Any]]  # rows of the store for printed numbers, by their key
     builds: dict[str, dict[str, Any]]
     blocks: dict[tuple[str, str], int]  # block of a reader on a roster: the one that it stands at, or the modal one
     cited: dict[str, int] = field(default_factory=dict)  # builds in the order in which they are cited
@@ -40,9 +40,9 @@ class Book:
     def read(cls, cursor: duckdb.DuckDBPyConnection) -> Book:
         """Read a work database or a generation."""
         rows = {table: summary_rows(cursor, table) for table in SUMMARIES}
-        kept = {(row["place"], row["row_name"], row["column_name"]): row for row in rows["paper_values"]}
+        imported = {(row["place"], row["row_name"], row["column_name"]): row for row in rows["paper_values"]}
         blocks = {(row["reader"], row["roster"]): row["layer"] for row in rows["layer_selection"]}
-        return cls(Held(rows), reader_rows(cursor), printed(), kept, build_rows(cursor), blocks)
+        return cls(SummaryRows(rows), reader_rows(cursor), printed(), imported, build_rows(cursor), blocks)
 
     def origin(self, origin: str, methods: Iterable[str]) -> list[str]:
         """Readers that were measured here or published, of some methods."""
@@ -56,12 +56,13 @@ class Book:
             if row["origin"] == "measured" and pattern.format(proxy=row["proxy"], view=row["view"]) == row["reader"]
         ]
 
-    def number(self, cell: Cell, reader: str) -> Number | None:
-        """What a reader holds for a question."""
-        row, value = self.held.find(cell, reader), self.held.value(cell, (reader,))
-        if row is None or value is None:
+    def number(self, cell: Cell | None, reader: str) -> Number | None:
+        """The value of a reader for a question, None where there is no question or no value."""
+        row = self.summaries.find(cell, reader) if cell is not None else None
+        value = self.summaries.value(cell, (reader,)) if cell is not None else None
+        if cell is None or row is None or value is None:
             return None
-        whole = self.held.find(cell.per, reader) if cell.per is not None else None
+        whole = self.summaries.find(cell.per, reader) if cell.per is not None else None
         builds = (row["build_id"], *((whole["build_id"],) if whole is not None else ()))
         return Number(value, tuple(dict.fromkeys(builds)))
 

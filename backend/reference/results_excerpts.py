@@ -53,9 +53,9 @@ class Value(float):
 
     def __new__(cls, value: float, row: Mapping[str, Any]) -> Value:
         """A value with the row that holds it."""
-        made = super().__new__(cls, value)
-        made.row = row
-        return made
+        number = super().__new__(cls, value)
+        number.row = row
+        return number
 
     def __format__(self, form: str) -> str:
         """Format as the pages do."""
@@ -85,8 +85,8 @@ PICKS: Mapping[str, Callable[[list[Value]], Value]] = {
     "sum": lambda values: Value(sum(values), values[0].row),
 }
 COMBINED: Mapping[str, Callable[[Value, Value], float]] = {
-    "difference": lambda left, right: left - right,
-    "ratio": lambda left, right: left / right,
+    "difference": lambda first, second: first - second,
+    "ratio": lambda first, second: first / second,
 }
 
 
@@ -117,8 +117,8 @@ class Excerpts:
     def text(self, names: str) -> str:
         """Generate a table or a section, or a paragraph of sentences. Raises KeyError for a name without an entry."""
         if names in self._sections:
-            made = [text for text in self._sections[names]() if not text.startswith("## ")]
-            return "\n".join(made).strip() or "Not measured: `python -m jobs all`."
+            lines = [text for text in self._sections[names]() if not text.startswith("## ")]
+            return "\n".join(lines).strip() or "Not measured: `python -m jobs all`."
         if names in self._tables:
             with self._declared(names):
                 return "\n".join(self._table(self._tables[names]))
@@ -150,8 +150,8 @@ class Excerpts:
             for column in columns:
                 question = self._question(base | row | column)
                 found = [self._one(question)] if "pick" in question else self._found(question)
-                held = [_formatted(question["form"], value) for value in found if value is not None]
-                shown = " / ".join(held) if len(held) == len(found) else None
+                texts = [_formatted(question["form"], value) for value in found if value is not None]
+                shown = " / ".join(texts) if len(texts) == len(found) else None
                 cells.append((shown, question))
             yield line([row["title"], *_with_commands(cells)])
 
@@ -159,10 +159,10 @@ class Excerpts:
         base = {n: v for n, v in entry.items() if n not in ("text", "values")}
         values: dict[str, Value] = {}
         for name, question in entry["values"].items():
-            asked = self._question(base | question)
-            value = self._one(asked)
+            complete = self._question(base | question)
+            value = self._one(complete)
             if value is None:
-                return f"Not measured: `{_command(asked)}`."
+                return f"Not measured: `{_command(complete)}`."
             values[name] = value
         return " ".join(str(entry["text"]).split()).format_map(values)
 
@@ -176,9 +176,8 @@ class Excerpts:
         for name, combine in COMBINED.items():
             if name in question:
                 rest = {key: value for key, value in question.items() if key != name}
-                sides = [self._one(rest | side) for side in question[name]]
-                left, right = sides
-                return None if left is None or right is None else Value(combine(left, right), left.row)
+                first, second = (self._one(rest | side) for side in question[name])
+                return None if first is None or second is None else Value(combine(first, second), first.row)
         found = self._found(question)
         if "pick" in question:
             values = [value for value in found if value is not None]
@@ -194,9 +193,9 @@ class Excerpts:
         found: list[Value | None] = []
         lists = {name: value for name, value in where.items() if isinstance(value, list)}
         for chosen in itertools.product(*lists.values()):
-            asked = where | dict(zip(lists, chosen, strict=True))
-            asked = {name: None if value == "" else value for name, value in asked.items()}
-            rows = [row for row in self._rows(table, asked) if row[column] is not None]
+            one = where | dict(zip(lists, chosen, strict=True))
+            one = {name: None if value == "" else value for name, value in one.items()}
+            rows = [row for row in self._rows(table, one) if row[column] is not None]
             rows = [row for row in rows if origin in (None, self._origins.get(row.get("reader", "")))]
             found += [Value(row[column], row | {"file": self._file(row)}) for row in rows] or [None]
         return found
@@ -214,7 +213,7 @@ class Excerpts:
 
 
 def _formatted(form: str, value: Value) -> str:
-    row = {name: Value(held, value.row) if isinstance(held, float) else held for name, held in value.row.items()}
+    row = {name: Value(other, value.row) if isinstance(other, float) else other for name, other in value.row.items()}
     return form.format_map(row | {"value": value})
 
 
@@ -232,8 +231,8 @@ def _with_commands(cells: list[tuple[str | None, Question]]) -> Iterator[str]:
 
 def _command(question: Question) -> str:
     """Command of an entry, its ``{condition}`` filled in."""
-    asked = {name: value[0] if isinstance(value, list) else value for name, value in question.items()}
-    return re.sub(r"\{(\w+)\}", lambda found: str(asked[found[1]]), question["command"])
+    first = {name: value[0] if isinstance(value, list) else value for name, value in question.items()}
+    return re.sub(r"\{(\w+)\}", lambda found: str(first[found[1]]), question["command"])
 
 
 def fill(page: Path, text: str, generate: Callable[[str], str]) -> str:

@@ -22,14 +22,14 @@ STATIC = {"mpt": "MPT", "phylolm": "PhyloLM"}
 
 @dataclass(frozen=True)
 class Claim:
-    """A direction that the paper claims: left above right, for every reader of a view."""
+    """A direction that the paper claims: first above second, for every reader of a view."""
 
     sentence: str
     place: str  # where the paper makes it
-    left: tuple[str, Cell]  # method and question
-    right: tuple[str, Cell]
-    view: str = "ur"  # of both sides, unless the right one has ``other_view``
-    factor: float = 1.0  # what the right side is multiplied by
+    first: tuple[str, Cell]  # method and question
+    second: tuple[str, Cell]
+    view: str = "ur"  # of both sides, unless the second one has ``other_view``
+    factor: float = 1.0  # what the second side is multiplied by
     margin: float = 0.0  # for claims of a tie: how far the two may be apart, whichever is ahead
     other_view: str = ""
 
@@ -39,12 +39,12 @@ def pooled(k: int, **where: Any) -> Cell:
     return attribution("accuracy", k, "pooled", "value", **where)
 
 
-def _side(method: str = READER_PAPER, **asked: Any) -> tuple[str, Cell]:
-    return method, question(**asked)
+def _side(method: str = READER_PAPER, **where: Any) -> tuple[str, Cell]:
+    return method, question(**where)
 
 
 CLAIMS = tuple(
-    Claim(**claim | {side: _side(**claim[side]) for side in ("left", "right")}) for claim in DECLARED["claims"]
+    Claim(**claim | {side: _side(**claim[side]) for side in ("first", "second")}) for claim in DECLARED["claims"]
 )
 QUESTIONS = (
     ("K = 1", attribution("accuracy", 1, "fold")),
@@ -56,7 +56,7 @@ QUESTIONS = (
     ("Math100 by signature, top 1", question("cross_domain", metric="top1", variant="raw")),
     ("the same, centred", question("cross_domain", metric="top1", variant="centred")),
 )
-"""What n-grams are asked as well as the method."""
+"""Questions on which n-grams are compared with the method."""
 
 
 def findings(book: Book) -> Iterator[str]:
@@ -75,16 +75,16 @@ def findings(book: Book) -> Iterator[str]:
 
 def _files(book: Book) -> Iterator[str]:
     yield from paragraphs("### The paper and its released files")
-    kept = [(p, book.kept[p.place, p.row, p.column]) for p in book.paper if (p.place, p.row, p.column) in book.kept]
-    if not kept:
+    rows = [(p, book.imported[p.key]) for p in book.paper if p.key in book.imported]
+    if not rows:
         yield from paragraphs("Published numbers are not imported: `python -m jobs reference`.")
         return
-    filed = [(p, row) for p, row in kept if row["file_value"] is not None]
+    filed = [(p, row) for p, row in rows if row["file_value"] is not None]
     other = [(p, row) for p, row in filed if not p.agrees(row["file_value"])]
     noted = [(p, row) for p, row in filed if p.agrees(row["file_value"]) and " says " in (row["note"] or "")]
     yield from paragraphs(
-        f"Of {len(kept)} printed numbers {len(filed)} have a counterpart in the files, and {len(filed) - len(other)} "
-        f"of these agree as printed. {len(kept) - len(filed)} stand in no file."
+        f"Of {len(rows)} printed numbers {len(filed)} have a counterpart in the files, and {len(filed) - len(other)} "
+        f"of these agree as printed. {len(rows) - len(filed)} stand in no file."
     )
     for pairs, last in ((other, "files"), (noted, "the other file")):
         if pairs and pairs is noted:
@@ -183,7 +183,7 @@ def _static(book: Book) -> Iterator[str]:
             for metric, column in PAIR.items():
                 number = book.number(relationship(protocol, metric, readout="match"), reader)
                 cell = (place, title, prefix + column)
-                printed = next((p for p in book.paper if (p.place, p.row, p.column) == cell), None)
+                printed = next((p for p in book.paper if p.key == cell), None)
                 if number is not None and printed is not None and printed.agrees(number.value):
                     agreeing += 1
                 elif number is not None and printed is not None:
@@ -203,26 +203,26 @@ def _claims(book: Book) -> Iterator[str]:
         found = {"published": list[tuple[str, Number, Number]](), "measured": list[tuple[str, Number, Number]]()}
         for row in book.readers:
             if row["method"] == READER_PAPER and row["view"] == claim.view and row["proxy"] is not None:
-                left, right = (
+                first, second = (
                     book.number(cell, f"{method}/{row['proxy']}/{view}")
                     for (method, cell), view in (
-                        (claim.left, claim.view),
-                        (claim.right, claim.other_view or claim.view),
+                        (claim.first, claim.view),
+                        (claim.second, claim.other_view or claim.view),
                     )
                 )
-                if left is not None and right is not None:
-                    found[row["origin"]].append((row["proxy"], left, right))
-        published = [holds(claim, left, right) for _, left, right in found["published"]]
+                if first is not None and second is not None:
+                    found[row["origin"]].append((row["proxy"], first, second))
+        published = [holds(claim, first, second) for _, first, second in found["published"]]
         counted = f"{sum(published)} of {len(published)}" if published else "in no file"
         ours = found["measured"]
-        shown = "; ".join(f"{p}: {book.cited_number(left)} / {book.cited_number(right)}" for p, left, right in ours)
-        verdicts = ", ".join("yes" if holds(claim, left, right) else "**no**" for _, left, right in ours)
+        shown = "; ".join(f"{p}: {book.cited_number(first)} / {book.cited_number(second)}" for p, first, second in ours)
+        verdicts = ", ".join("yes" if holds(claim, first, second) else "**no**" for _, first, second in ours)
         place = claim.place if " " in claim.place else f"`{claim.place}`"
         yield line([claim.sentence, place, counted, shown or "not measured", verdicts])
 
 
-def holds(claim: Claim, left: Number, right: Number) -> bool:
+def holds(claim: Claim, first: Number, second: Number) -> bool:
     """Whether two numbers show what is claimed of them."""
     if claim.margin:
-        return abs(left.value - right.value) < claim.margin + ROUNDING
-    return left.value > claim.factor * right.value
+        return abs(first.value - second.value) < claim.margin + ROUNDING
+    return first.value > claim.factor * second.value

@@ -145,8 +145,8 @@ def _printed_best(book: Book, goal: Goal, roster: str, *, baselines: bool) -> st
     if not numbers or roster != ROSTERS[0]:
         return ABSENT
     best = max(numbers, key=lambda p: p.value)
-    kept = book.kept.get((best.place, best.row, best.column))
-    return f"{as_printed(best.text)}{book.cite([kept['build_id']]) if kept else ''} {best.row}"
+    row = book.imported.get(best.key)
+    return f"{as_printed(best.text)}{book.cite([row['build_id']]) if row else ''} {best.row}"
 
 
 def _plain(value: float) -> str:
@@ -209,7 +209,7 @@ def extraction_table(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
 def _costs(book: Book, roster: str) -> Iterator[str]:
     cells = {name: question("costs", measure=name, roster=roster) for name in MEASURES}
     for reader in (row["reader"] for row in book.readers if row["origin"] == "measured"):
-        machines = [str(row["hardware"]) for cell in cells.values() if (row := book.held.find(cell, reader))]
+        machines = [str(row["hardware"]) for cell in cells.values() if (row := book.summaries.find(cell, reader))]
         if machines:
             costs = [_cited(book, book.number(cell, reader), MEASURES[name][1]) for name, cell in cells.items()]
             yield line([f"`{reader}`", *costs, ", ".join(dict.fromkeys(machines))])

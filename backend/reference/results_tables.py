@@ -9,7 +9,7 @@ import duckdb
 from backend.methods.registry import METHODS
 from backend.protocol import READER_PAPER
 from backend.reference.files import ROSTER
-from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Cell, Printed, Row, Table
+from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Printed, Row, Table
 from backend.reference.results_book import ABSENT, Book, Number, as_printed, header, like, line, paragraphs, plain
 from backend.store.result_queries import chosen_blocks, mutual_ranks, roster_families
 
@@ -30,7 +30,7 @@ def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConne
         if table.place == "tab:cross_provider_neighborhoods":
             lines = _candidates(book, table, cursor)
         else:
-            lines = _beside(book, table) if table.beside else _following(book, table)
+            lines = _by_condition(book, table) if table.by_condition else _by_reader(book, table)
         source = f"Paper: `{table.place}`. Ours: `{table.command}`.{f' {table.note}' if table.note else ''}"
         yield from paragraphs(f"## {table.title}", source, lines)
 
@@ -73,7 +73,7 @@ def without_results(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[s
     yield ""
 
 
-def _following(book: Book, table: Table) -> Iterator[str]:
+def _by_reader(book: Book, table: Table) -> Iterator[str]:
     """Readers are rows: the paper's first, then ours."""
     columns = _base(table.columns)
     printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
@@ -83,8 +83,7 @@ def _following(book: Book, table: Table) -> Iterator[str]:
             cells = [_paper_cell(book, table, row, column, printed) for column in columns]
             yield line([row.name, "paper", *cells])
         elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
-            asked = (_question(table, row, column, ours=False) for column in columns)
-            numbers = (book.number(cell, row.published[0]) if cell is not None else None for cell in asked)
+            numbers = (book.number(table.question(row, column), row.published[0]) for column in columns)
             yield line([row.name, "files", *(_shown(book, number, ".000") for number in numbers)])
     forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
     seen: set[str] = set()
@@ -92,16 +91,16 @@ def _following(book: Book, table: Table) -> Iterator[str]:
         if not row.ours or row.ours in seen:
             continue
         seen.add(row.ours)
-        held = [(reader, _our_cells(book, table, row, reader["reader"], forms)) for reader in book.measured(row.ours)]
-        held = [(reader, cells) for reader, cells in held if any(cell != ABSENT for cell in cells)]
-        for reader, cells in held:
+        found = [(reader, _our_cells(book, table, row, reader["reader"], forms)) for reader in book.measured(row.ours)]
+        found = [(reader, cells) for reader, cells in found if any(cell != ABSENT for cell in cells)]
+        for reader, cells in found:
             yield line([f"**{reader['name']}**", "measured", *cells])
-        if not held:
+        if not found:
             name = row.ours.partition("/")[0]
             yield line([name, "not measured", f"`{command_for(table, row.ours)}`", *([""] * (len(columns) - 1))])
 
 
-def _beside(book: Book, table: Table) -> Iterator[str]:
+def _by_condition(book: Book, table: Table) -> Iterator[str]:
     """Conditions are rows: the paper's number, then ours, column by column."""
     printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
     names = list(dict.fromkeys(p.column for p in printed.values()))
@@ -122,7 +121,7 @@ def _beside(book: Book, table: Table) -> Iterator[str]:
                 form = printed.get((name, column))
                 number = _our_number(book, table, row, column, proxy) if row is not None else None
                 missing = missing or (number is None and form is not None)
-                parts = _beside_parts(book, table, name, column, proxy, printed)
+                parts = _qualifiers(book, table, name, column, proxy, printed)
                 shape = form.text if form else ".000"
                 cells.append(_shown(book, number, shape, signed=bool(row and row.minus), parts=parts))
         yield line(cells)
@@ -139,10 +138,10 @@ def _candidates(book: Book, table: Table, cursor: duckdb.DuckDBPyConnection) -> 
     ours = [row["reader"] for row in book.readers if row["origin"] == "measured"]
     ours = [reader for reader in ours if any(key[0] == reader for key in ranks)]
     yield from header(["", "Top-10 of 4", "Med. rank", *(f"mutual rank, {reader}" for reader in ours)], 1)
-    for name, (left, _) in CANDIDATES.items():
+    for name, (source, _) in CANDIDATES.items():
         cells = [_paper_cell(book, table, Row(name), column, printed) for column in ("Top-10", "Med. rank")]
         for reader in ours:
-            found = ranks.get((reader, left))
+            found = ranks.get((reader, source))
             cells.append(f"{found['rank']}{book.cite([found['build_id']])}" if found else ABSENT)
         yield line([name, *cells])
     if not ours:
@@ -154,12 +153,7 @@ def _row_with(table: Table, name: str, column: str) -> Row | None:
     return next((row for row in table.rows if row.name == name and (not row.only or column in row.only)), None)
 
 
-def _question(table: Table, row: Row, column: str, *, ours: bool) -> Cell | None:
-    cell = row.cell if row.cell is not None else table.columns.get(column)
-    return row.at(cell, column, ours=ours) if cell is not None else None
-
-
-def _beside_parts(
+def _qualifiers(
     book: Book, table: Table, name: str, column: str, proxy: str | None, printed: dict[tuple[str, str], Printed]
 ) -> dict[str, str]:
     """What qualifies one of our numbers, where the paper qualifies its own."""
@@ -173,9 +167,7 @@ def _beside_parts(
 
 
 def _our_number(book: Book, table: Table, row: Row, column: str, proxy: str | None) -> Number | None:
-    cell = _question(table, row, column, ours=True)
-    if cell is None:
-        return None
+    cell = table.question(row, column, ours=True)
     if proxy is None or row.ours == "*":
         return book.number(cell, "") if row.ours == "*" else None
     for reader in book.measured(row.ours):
@@ -203,12 +195,10 @@ def _answers(book: Book, table: Table, proxy: str) -> bool:
 def _our_cells(book: Book, table: Table, row: Row, reader: str, forms: dict[str, str]) -> list[str]:
     out = []
     for column in _base(table.columns):
-        cell = _question(table, row, column, ours=True)
-        number = book.number(cell, reader) if cell is not None else None
+        number = book.number(table.question(row, column, ours=True), reader)
         parts = {}
         for ending in ENDINGS:
-            part = _question(table, row, column + ending, ours=True)
-            found = book.number(part, reader) if part is not None else None
+            found = book.number(table.question(row, column + ending, ours=True), reader)
             if found is not None:
                 parts[ending] = like(found.value, forms[column + ending])
         out.append(_shown(book, number, forms[column], parts=parts))
@@ -221,15 +211,15 @@ def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[t
         return ABSENT
     parts = {e: as_printed(printed[row.name, column + e].text) for e in ENDINGS if (row.name, column + e) in printed}
     text = as_printed(number.text) + _qualified(parts)
-    cell = _question(table, row, column, ours=False)
-    builds = []
-    for reader in filter(None, row.published) if cell is not None else ():
-        found = book.number(cell, reader) if cell is not None else None
-        builds += list(found.builds) if found is not None else []
-    kept = book.kept.get((table.place, row.name, column), {})
-    value = kept.get("file_value")
-    if kept and not builds:
-        builds = [kept["build_id"]]
+    cell = table.question(row, column)
+    builds: list[str] = []
+    for reader in filter(None, row.published):
+        found = book.number(cell, reader)
+        builds += found.builds if found is not None else ()
+    imported = book.imported.get(number.key, {})
+    value = imported.get("file_value")
+    if imported and not builds:
+        builds = [imported["build_id"]]
     if value is not None and not number.agrees(value):
         return f"{text} (file {like(value, number.text)}{book.cite(builds)})"
     return text + book.cite(builds)

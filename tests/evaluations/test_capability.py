@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import t as student
 
 from backend.evaluations.stages.statistics import capability_correlations, published_scores
-from backend.reference import published_attribution
+from tests.published import published_attribution
 
 PAPER = {  # Table "Capability-attribution correlations at the endpoint budgets": value and p
     ("MMLU-Pro", "accuracy@1/ur", "pearson"): (0.695, 0.056),

@@ -6,12 +6,10 @@ import pytest
 
 from backend.errors import AtlasError
 from backend.reference import Results, collect
-from backend.reference.attribution import read_variance
-from backend.reference.baselines import read_costs, read_dna, read_random
+from backend.reference.attribution import read_costs, read_dna, read_random, read_variance
 from backend.reference.files import Collected
-from backend.reference.geometry import read_domains, read_original_space
 from backend.reference.paper import Printed, printed
-from backend.reference.relationships import read_baselines, read_disjoint
+from backend.reference.relationships import read_baselines, read_disjoint, read_domains, read_original_space
 from tests.fake_release import fake_release
 
 NAN = float("nan")
@@ -61,8 +59,8 @@ def test_bare_nan_is_no_number(tmp_path):
     assert frame.loc[("agent500", "fold", "accuracy"), "std"] == 0.1
     assert into.readers["dna/bge-large/r"].proxy_name == "BGE-large-en-v1.5"
     ledger = results.ledger()
-    assert not ledger.left
-    assert ledger.numbers == ledger.taken
+    assert not ledger.remaining
+    assert ledger.numbers == ledger.imported
     assert into.frame("source_f1").set_index("source")["f1"].to_dict() == {"one": 0.5}
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.reference import LEFT, UNREAD, Results, collect
-from backend.reference.paper import DIFFERS, Cell, Held, attribution, printed, relationship
+from backend.reference import UNIMPORTED, UNREAD, Results, collect
+from backend.reference.paper import DIFFERS, Cell, SummaryRows, attribution, printed, relationship
 
 pytestmark = pytest.mark.release
 LLAMA, GEMMA, MINISTRAL, QWEN = MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")
@@ -25,7 +25,7 @@ def collected(results):
 
 @pytest.fixture(scope="module")
 def held(collected):
-    return Held({table: list(rows.values()) for table, rows in collected.rows.items()})
+    return SummaryRows({table: list(rows.values()) for table, rows in collected.rows.items()})
 
 
 def at(table, column="value", **where):
@@ -221,8 +221,8 @@ def test_small_results_have_their_places(collected):
 def test_nothing_is_left_unseen(results, collected, release):
     ledger = results.ledger()
     assert ledger.numbers > 200_000
-    assert ledger.taken > 120_000
-    assert set(ledger.left) <= set(LEFT), "numbers that no importer takes and no reason names"
+    assert ledger.imported > 120_000
+    assert set(ledger.remaining) <= set(UNIMPORTED), "numbers that no importer takes and no reason names"
     assert set(ledger.unread) == set(UNREAD)
     places = json.loads((release.root / "results" / "paper_map.json").read_text("utf-8"))["results"]
     read = set(results.files()) - set(ledger.unread)

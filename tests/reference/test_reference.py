@@ -5,10 +5,10 @@ import json
 import pytest
 
 from backend.errors import AtlasError
-from backend.reference import published_attribution
 from backend.reference.paper import TABLES
 from backend.reference.results_tables import command_for
 from tests.commands import check
+from tests.published import published_attribution
 
 # Paper, table "Agent500 accuracy across all query budgets and proxies".
 ACCURACY = {
@@ -99,5 +99,5 @@ def test_tables_name_commands_that_the_jobs_take():
     for table in TABLES:
         check(table.command)
         for row in table.rows:
-            if row.ours and not table.beside:  # rows that are missing name a command of their own
+            if row.ours and not table.by_condition:  # rows that are missing name a command of their own
                 check(command_for(table, row.ours))
