@@ -14,7 +14,7 @@ from atlas import drawing, shell, tables
 from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
-from atlas.figures.attribution import Line, figure_text, rate_text
+from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import names_of
 from atlas.pages.compare.readouts import readouts

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import QueryCache
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.pages import intervals, neighbourhoods, relationships
 from atlas.pages.brief import figures as plates
 from atlas.pages.brief.figures import USUAL, PrintFigure

@@ -14,7 +14,7 @@ from atlas import shell
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods
-from atlas.figures.attribution import Line
+from atlas.figures.plots import Line
 from atlas.pages import intervals, pieces, relationships
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts
