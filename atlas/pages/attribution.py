@@ -82,7 +82,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         shell.settled(linked, view),
         head,
         section("budget", _budget(cache, view), 400, origin="", controls=choices),
-        section("confusion", matrix, figures.MATRIX_HEIGHT, controls=[zoom], beside=beside),
+        section("confusion", matrix, figures.MATRIX_HEIGHT, controls=[zoom], aside=beside),
         html.Div(two, className="two"),
         section("layers", _layers(cache, view), 340),
         shell.grid_section("sources", QUESTIONS["sources"], *_sources(cache, view), origin=origin, height=560),

@@ -270,7 +270,7 @@ def _meta(name: str) -> shell.FigureMeta:
     return shell.FigureMeta(
         lambda cache, view: kind.rows(cache, on_paper(view)),
         lambda cache, view: kind.made(cache, on_paper(view)),
-        beside=kind.also,
+        also=kind.also,
     )
 
 

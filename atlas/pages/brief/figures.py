@@ -54,7 +54,7 @@ class Kind:
 
     def meta(self) -> shell.FigureMeta:
         """What the figure shows besides its drawing."""
-        return shell.FigureMeta(self.rows, self.made, beside=self.also)
+        return shell.FigureMeta(self.rows, self.made, also=self.also)
 
 
 def words(cache: QueryCache, view: View) -> str:
