@@ -1,8 +1,7 @@
-"""Finished answers, kept as the bytes that were sent.
+"""Finished answers in memory, as the bytes that were sent.
 
-Kept are callbacks marked with :func:`pure`, and the pages that links open. What they answer follows from their request,
-the generation and the day, which are the key, so that a newly published generation is answered anew; a page that tells
-of more, such as whose session this is, calls :func:`refuse`.
+Stored are callbacks marked with :func:`pure`, and the pages that links open. Their answer follows from the request, the
+generation and the day, which are the key; a page that shows more, such as whose session this is, calls :func:`refuse`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from dash import Dash
-from flask import Response, g, request
+from flask import Flask, Response, g, request
 
 from atlas import logs
 from atlas.api.access import CALLBACK, authorised, guarded
@@ -62,25 +61,25 @@ class Answers:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._size = 0
-        self._held: OrderedDict[str, Answer] = OrderedDict()
+        self._stored: OrderedDict[str, Answer] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Answer | None:
         """The answer under a key, or None."""
         with self._lock:
-            found = self._held.get(key)
+            found = self._stored.get(key)
             if found is not None:
-                self._held.move_to_end(key)
+                self._stored.move_to_end(key)
             return found
 
     def keep(self, key: str, answer: Answer) -> None:
-        """Keep an answer, and let go of old ones where there is no room."""
+        """Store an answer, and drop the oldest ones where there is no room."""
         with self._lock:
-            old = self._held.pop(key, None)
+            old = self._stored.pop(key, None)
             self._size += len(answer.body) - (len(old.body) if old else 0)
-            self._held[key] = answer
+            self._stored[key] = answer
             while self._size > self._limit:
-                self._size -= len(self._held.popitem(last=False)[1].body)
+                self._size -= len(self._stored.popitem(last=False)[1].body)
 
 
 def today() -> str:
@@ -89,18 +88,19 @@ def today() -> str:
 
 
 def refuse() -> None:
-    """Do not keep the answer of this request: it tells of a failure, or of more than its key."""
+    """Do not store the answer of this request: it reports a failure, or more than its key says."""
     g.refused = True
 
 
-def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
+def install(app: Dash, cache: QueryCache, answers: Answers | None = None) -> None:
     """Answer repeated requests for pure callbacks and pages from memory.
 
-    Has to be called before compression is installed: Flask asks the last one first, and what is kept is what was sent.
+    Call it before compression is installed: Flask runs the last handler first, and stored is what was sent.
     """
-    held = held or Answers()
+    stored = answers or Answers()
+    server: Flask = app.server
 
-    @app.server.before_request
+    @server.before_request
     def recall() -> Response | None:
         g.answer_key = g.refused = None
         if request.method != "POST" or not request.path.endswith(CALLBACK):
@@ -109,8 +109,8 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
             place = contextlib.ExitStack()
             place.enter_context(turn(request))
             g.turn = place  # until the request ends: what it holds stays in memory so long
-        told = _callback_body(app)
-        output = told["output"]
+        body = _callback_body(app)
+        output = body["output"]
         if is_sealed(cache):
             if output != OPENED and not output.startswith(TOKEN_GIVEN):
                 raise RefusedError(HTTPStatus.UNAUTHORIZED, "This atlas asks for a token.", "Give it in the page.")
@@ -121,32 +121,32 @@ def install(app: Dash, cache: QueryCache, held: Answers | None = None) -> None:
         if not (output == OPENED or getattr(callback, "pure", False)) or cache.problem() is not None:
             return None
         about = (cache.generation().name, today(), request.headers.get("Accept-Encoding", ""))
-        body = json.dumps(told, sort_keys=True, separators=(",", ":"))
-        key = hashlib.sha256(b"\0".join(part.encode("utf-8", "surrogatepass") for part in (*about, body))).hexdigest()
-        found = held.get(key)
+        parts = (*about, json.dumps(body, sort_keys=True, separators=(",", ":")))
+        key = hashlib.sha256(b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)).hexdigest()
+        found = stored.get(key)
         if found is None:
             g.answer_key = key
             return None
         return Response(found.body, headers=list(found.headers))
 
-    @app.server.teardown_request
+    @server.teardown_request
     def leave(_: BaseException | None) -> None:
         if (place := g.pop("turn", None)) is not None:
             place.close()
 
-    @app.server.errorhandler(Exception)
+    @server.errorhandler(Exception)
     def failed(error: Exception) -> Response:
         if not request.path.endswith(CALLBACK):
             raise error
         logs.log_failure("A callback was not reached", error)
         return answer(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "The server could not answer this."))
 
-    @app.server.after_request
+    @server.after_request
     def remember(response: Response) -> Response:
         key = g.get("answer_key")
         if key and response.status_code == 200 and not g.get("refused") and not response.is_streamed:
             headers = tuple((name, response.headers[name]) for name in HEADERS if name in response.headers)
-            held.keep(key, Answer(response.get_data(), headers))
+            stored.keep(key, Answer(response.get_data(), headers))
         return response
 
 
@@ -160,26 +160,26 @@ def _callback_body(app: Dash) -> dict[str, Any]:
 
     Dash trusts the shape of a body, and fails somewhere inside where it is another one.
     """
-    told = read_json(request, PAGE_VALUES, PAGE_WIDE) if request.mimetype == JSON else None
-    output = told.get("output") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(output, str) or output not in app.callback_map:
+    body = read_json(request, PAGE_VALUES, PAGE_WIDE) if request.mimetype == JSON else None
+    output = body.get("output") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(output, str) or output not in app.callback_map:
         raise malformed("no callback")
     known = app.callback_map[output]
     for field, needed in (("inputs", known["inputs"]), ("state", known["state"])):
-        given = told.get(field, [])
+        given = body.get(field, [])
         if not isinstance(given, list) or len(given) != len(needed):
             raise malformed(field)
         if not all(_is_value(one) or (isinstance(one, list) and all(map(_is_value, one))) for one in given):
             raise malformed(field)
-    changed = told.get("changedPropIds", [])
+    changed = body.get("changedPropIds", [])
     if not isinstance(changed, list) or not all(isinstance(one, str) for one in changed):
         raise malformed("changedPropIds")
-    outputs = told.get("outputs", [])
+    outputs = body.get("outputs", [])
     several = outputs if isinstance(outputs, list) else [outputs]  # a single output is its own entry
     if not all(isinstance(one, list | dict) for one in several):
         raise malformed("outputs")
-    request._cached_json = told, told  # type: ignore[attr-defined]
-    return told
+    request._cached_json = body, body
+    return body
 
 
 def _is_value(entry: Any) -> bool:

@@ -16,12 +16,12 @@ import dash
 import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
-from flask import Response, request
+from flask import Flask, Response, request
 from flask_caching import Cache
 from flask_compress import Compress
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from atlas import answers, api, bundles, logs, shell
+from atlas import answers, api, bundles, frame, logs, shell
 from atlas.api import access, sites
 from atlas.api.problems import RefusedError
 from atlas.api.sites import behind_proxy
@@ -55,7 +55,7 @@ PAGES = tuple(
 ANYTHING = "/<path:path>"  # where Dash answers whatever nobody else does
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
 WITHOUT_FIGURES = ("attribute", "methods")
-"""Pages that draw nothing when they open; all others are told at once where plotly.js is."""
+"""Pages that draw nothing when they open; all others fetch plotly.js at once."""
 
 # Runs before anything is painted, so that no page flashes in the wrong theme or width. Figures wait for plotly.js,
 # which Dash would ask for last.
@@ -77,13 +77,13 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
 
     data : by default ``ATLAS_DATA`` or ``data/`` next to the code. cache : by default inside the cache folder.
     """
-    # Text kept by pyarrow gives the interpreter away at every step, a thousand times a page, and waits to get it back
-    # while the proxy is made ready in the background.
+    # Text in pyarrow's arrays releases the interpreter lock a thousand times a page, and waits to get it back while
+    # the proxy loads in the background.
     pd.set_option("mode.string_storage", "python")
     app = Dash(
         "atlas",
         title="Provenance Atlas",
-        update_title=None,
+        update_title=None,  # type: ignore[arg-type]
         use_pages=True,
         pages_folder="",
         assets_folder=str(shipped("assets")),
@@ -98,11 +98,11 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         ],
     )
     if behind_proxy():
-        app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)  # type: ignore[method-assign]
+        app.server.wsgi_app = ProxyFix(app.server.wsgi_app, x_host=1)
     app.server.config["MAX_CONTENT_LENGTH"] = access.PAGE_FILE
     app.server.config["COMPRESS_ALGORITHM"] = ["br", "gzip"]
     tables = cache or cache_folder() / "web-tables"
-    config = {"CACHE_TYPE": "atlas.cache.TableCache", "CACHE_DIR": str(tables), "CACHE_THRESHOLD": 5_000}
+    config = {"CACHE_TYPE": "atlas.data.TableCache", "CACHE_DIR": str(tables), "CACHE_THRESHOLD": 5_000}
     try:
         cached = Cache(app.server, config=config)
     except OSError as error:
@@ -131,8 +131,8 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         )
         page.register(app)
     dash.register_page("not_found_404", title="No such page · Provenance Atlas", layout=shell.nowhere)
-    shell.register(app, PAGES)
-    app.layout = lambda: shell.frame(questions, PAGES, service.damaged(), sealed=answers.is_sealed(questions))
+    frame.register(app, PAGES)
+    app.layout = lambda: frame.frame(questions, PAGES, service.damaged(), sealed=answers.is_sealed(questions))
     _only_own_paths(app)
     first = _first()
     app.index_string = _index(first)
@@ -142,9 +142,10 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
 
 def _only_own_scripts(app: Dash, first: str) -> None:
     """Let pages run the scripts that are served here, and those inside them that were written here."""
+    server: Flask = app.server
     own = f"'sha256-{base64.b64encode(hashlib.sha256(first.encode()).digest()).decode()}'"
 
-    @app.server.after_request
+    @server.after_request
     def tell(response: Response) -> Response:
         if response.mimetype == "text/html":
             response.headers.setdefault("Content-Security-Policy", sites.policy([*app.csp_hashes(), own]))
@@ -153,14 +154,15 @@ def _only_own_scripts(app: Dash, first: str) -> None:
 
 def _only_own_paths(app: Dash) -> None:
     """Answer 404 for what is neither a page nor a file of the pages; Dash would send its page, or fail."""
+    server: Flask = app.server
     pages = re.compile("|".join(re.sub("<.*?>", "(.+)", page.path) for page in PAGES))
 
-    @app.server.before_request
+    @server.before_request
     def only_own_files() -> None:
         if request.path.startswith(bundles.SUITES) and not bundles.is_registered(app, request.path):
             raise RefusedError(HTTPStatus.NOT_FOUND, "There is no such file.")
 
-    @app.server.after_request
+    @server.after_request
     def nowhere(response: Response) -> Response:
         if request.endpoint == ANYTHING and response.status_code == 200 and not pages.fullmatch(request.path):
             response.status_code = HTTPStatus.NOT_FOUND

@@ -1,4 +1,4 @@
-"""Scripts and style sheets, packed once as small as Brotli can, and kept by the browser.
+"""Scripts and style sheets, packed once as small as Brotli can, and cached by the browser.
 
 Packing plotly.js that small takes seconds, so nobody waits for it: whoever asks first gets what the server packs in
 passing, while one thread of the lowest priority packs the file and leaves it in the cache folder for all that follow,
@@ -19,7 +19,7 @@ from pathlib import Path
 import brotli
 from dash import Dash
 from dash.fingerprint import check_fingerprint
-from flask import Response, request
+from flask import Flask, Response, request
 
 SUITES = "/_dash-component-suites/"
 PLOTLY = f"{SUITES}plotly/package_data/plotly.min.js"
@@ -36,8 +36,8 @@ class Packed:
     def __init__(self, folder: Path, pack: Callable[[bytes], bytes] | None = None) -> None:
         self._folder = folder
         self._pack = pack or (lambda content: brotli.compress(content, quality=BEST))
-        self._held: dict[str, bytes] = {}
-        self._asked: set[str] = set()
+        self._packed: dict[str, bytes] = {}
+        self._queued: set[str] = set()
         self._waiting: queue.SimpleQueue[tuple[str, Path]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -48,16 +48,15 @@ class Packed:
         if state.st_size < SMALLEST:
             return None
         name = hashlib.sha256(f"{file}\0{state.st_size}\0{state.st_mtime_ns}".encode()).hexdigest()[:32]
-        held = self._held.get(name)
-        if held is not None:
-            return held
-        kept = self._folder / f"{name}.br"
-        if kept.is_file():
+        if name in self._packed:
+            return self._packed[name]
+        stored = self._folder / f"{name}.br"
+        if stored.is_file():
             with self._lock:
-                return self._held.setdefault(name, kept.read_bytes())
+                return self._packed.setdefault(name, stored.read_bytes())
         with self._lock:
-            if name not in self._asked:
-                self._asked.add(name)
+            if name not in self._queued:
+                self._queued.add(name)
                 self._waiting.put((name, file))
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._work, name="packing", daemon=True)
@@ -65,7 +64,7 @@ class Packed:
         return None
 
     def _work(self) -> None:
-        if sys.platform == "linux":  # elsewhere this would slow the whole process
+        if sys.platform == "linux":  # other systems would slow the whole process
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while True:
             name, file = self._waiting.get()
@@ -79,13 +78,14 @@ class Packed:
                 logging.getLogger(__name__).warning("%s could not be packed into %s", file, self._folder, exc_info=True)
                 continue
             with self._lock:
-                self._held[name] = packed
+                self._packed[name] = packed
 
 
 def install(app: Dash, packed: Packed | None) -> None:
-    """Send packed files (None packs nothing ahead), and tell the browser what it may keep."""
+    """Send packed files (None packs nothing ahead), and tell the browser what it may cache."""
+    server: Flask = app.server
 
-    @app.server.before_request
+    @server.before_request
     def send() -> Response | None:
         file = served(app, request.path) if packed is not None and request.method == "GET" else None
         if packed is None or file is None or "br" not in request.headers.get("Accept-Encoding", ""):
@@ -96,9 +96,10 @@ def install(app: Dash, packed: Packed | None) -> None:
         answer = Response(body, headers={"Content-Type": TYPES[file.suffix], "Content-Encoding": "br"})
         answer.headers["Vary"] = "Accept-Encoding"
         answer.set_etag(f"{file.stat().st_mtime_ns:x}-br")
-        return answer.make_conditional(request)
+        answer.make_conditional(request)
+        return answer
 
-    @app.server.after_request
+    @server.after_request
     def keep(response: Response) -> Response:
         if response.status_code not in (200, 304):
             return response
@@ -110,11 +111,12 @@ def install(app: Dash, packed: Packed | None) -> None:
 
 
 def _last(response: Response, seconds: int) -> None:
-    """Let the browser keep an answer: for a year, and without asking, where its address changes with its content."""
-    kept = response.cache_control
-    kept.public, kept.max_age, kept.no_cache = (True, seconds, None) if seconds else (None, None, True)
+    """Let the browser cache an answer: for a year, unchecked, where its address changes with its content."""
+    control = response.cache_control
+    control.public, control.max_age = bool(seconds), seconds or None
+    control.no_cache = None if seconds else True
     if seconds == YEAR:
-        kept.immutable = True
+        control.immutable = True
 
 
 def served(app: Dash, path: str) -> Path | None:

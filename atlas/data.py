@@ -1,22 +1,27 @@
-"""Cached questions to the served generation, and what a link's names mean in it.
+"""Cached queries of the served generation, and what a link's names mean in it.
 
-Every cache key carries the generation's name, so a newly published one is seen at the next question and nothing of the
+Every cache key carries the generation's name, so a newly published one is seen at the next query and nothing of the
 old one is ever shown next to it.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import hashlib
+import json
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
+import numpy as np
 import pandas as pd
 from flask import Flask, current_app, has_request_context, request
 from flask_caching import Cache
+from flask_caching.backends.filesystemcache import FileSystemCache
 
 from atlas.state import View
 from atlas.theme import Mark, family_marks
@@ -30,7 +35,7 @@ T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
 METHOD_NAMES = names()
-"""What methods are called; others go by their own name."""
+"""Display names of methods; others go by their own name."""
 CONDITION_NAMES = {
     "clean": "whole responses",
     **{
@@ -46,18 +51,21 @@ VIEW_READS = {"ur": "prompt + response", "r": "response"}
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 PINNED = "atlas.generation"
-NEAR = 256  # tables that are also kept in memory; every page asks for readers, rosters and sources several times
+RECORDS: dict[str, Any] = {one.__name__: one for one in (queries.SourceProfile,)}
+"""Answers that are neither a table nor a plain value."""
+_NUMERIC = "biufMm"  # kinds of numbers, dates and durations, which are written as their bytes
+NEAR = 256  # tables that also stay in memory: every page needs readers, rosters and sources several times
 
 
 @functools.cache
 def _questions_hash() -> str:
-    """Of the code that asks: what another version of it answered is kept apart."""
+    """Hash of the code of the queries: another version of it has answers of its own."""
     folder = Path(queries.__file__).parent
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
 
 
 class QueryCache:
-    """What pages ask.
+    """Queries of the pages.
 
     folder : data with the pointer to a generation; may be empty or missing, then every page shows what to do.
     """
@@ -68,8 +76,7 @@ class QueryCache:
         self._followed: Generations | None = None
         self._lock = threading.Lock()
         self._near: dict[str, pd.DataFrame] = {}
-        self._marks: tuple[str, dict[str, Mark]] = ("", {})
-        self._reader_rows: tuple[str, dict[str, pd.Series]] = ("", {})
+        self._derived: dict[str, tuple[str, Any]] = {}
 
     def generation(self) -> Generation:
         """The generation to answer from; a request is answered from one to its end.
@@ -87,6 +94,13 @@ class QueryCache:
             pinned = request.environ[PINNED] = self._followed.current()
         return pinned
 
+    def _once(self, what: str, compute: Callable[[], T]) -> T:
+        """A value that is computed once a generation."""
+        name, found = self.generation().name, self._derived.get(what)
+        if found is None or found[0] != name:
+            found = self._derived[what] = (name, compute())
+        return cast(T, found[1])
+
     def problem(self) -> AtlasError | None:
         """Why there is nothing to show, or None."""
         try:
@@ -100,7 +114,7 @@ class QueryCache:
         return self._followed.problem if self._followed is not None else None
 
     def ask(self, question: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Answer of one of :mod:`backend.store.queries`, from the cache where it was asked before."""
+        """Answer of one of :mod:`backend.store.queries`, from the cache where it is there."""
         generation = self.generation()
         whose = f"{_questions_hash()}\0{question.__module__}.{question.__name__}"
         text = f"{generation.name}\0{whose}\0{arguments!r}\0{sorted(named.items())!r}"
@@ -130,12 +144,7 @@ class QueryCache:
 
     def marks(self) -> dict[str, Mark]:
         """Colour and symbol of every family of the generation, whatever the roster."""
-        name = self.generation().name
-        generation, held = self._marks
-        if generation != name:
-            held = self._all_marks()
-            self._marks = name, held
-        return dict(held)
+        return dict(self._once("marks", self._all_marks))
 
     def _all_marks(self) -> dict[str, Mark]:
         rosters = self.ask(queries.rosters)["roster"]
@@ -148,8 +157,8 @@ class QueryCache:
     def domains(self) -> list[str]:
         """Domains of which anything is stored."""
         readers = self.ask(queries.readers)
-        held = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
-        return sorted(held, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
+        stored = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
+        return sorted(stored, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
 
     def holds_own_sources(self) -> bool:
         """Whether the generation holds sources that were enrolled here: they are roster and domain of one name."""
@@ -158,27 +167,17 @@ class QueryCache:
     def resolve_view(self, view: View) -> View:
         """Replace names that the generation does not know by those that it has most of.
 
-        A selected source is kept as long as any roster holds it, because it survives a switch of rosters.
+        A selected source of any roster stays, because it survives a switch of rosters.
         """
         readers = self.ask(queries.readers)
         rosters = list(self.ask(queries.rosters)["roster"])
         names = set(readers["reader"])
         if view.reader not in names:
-            ranked = sorted(
-                range(len(readers)),
-                key=lambda row: (
-                    readers["method"].iloc[row] != READER_PAPER,
-                    not readers["benchmarks"].iloc[row],
-                    readers["origin"].iloc[row] != "measured",
-                    -len(readers["rosters"].iloc[row]),
-                    readers["view"].iloc[row] != "ur",
-                    row,
-                ),
-            )
-            view = dataclasses.replace(view, reader=readers["reader"].iloc[ranked[0]] if ranked else "")
+            best = min(readers.itertuples(index=False), key=_preference, default=None)
+            view = dataclasses.replace(view, reader="" if best is None else str(best.reader))
         if view.roster not in rosters:
-            held = [roster for row in readers["rosters"][readers["reader"] == view.reader] for roster in row]
-            view = dataclasses.replace(view, roster=(held or rosters or [""])[-1])
+            own = [roster for row in readers["rosters"][readers["reader"] == view.reader] for roster in row]
+            view = dataclasses.replace(view, roster=(own or rosters or [""])[-1])
         domains = self.domains()
         # An ecosystem that was enrolled here is a roster and a domain of one name, and neither goes with another one.
         if view.roster in domains:
@@ -188,12 +187,12 @@ class QueryCache:
             view = dataclasses.replace(view, domain=shared[0] if shared else "")
         known = {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
         families = set(self.marks())
+        unknown: dict[str, Any] = {
+            field: "" for field in ("source", "truth", "answer", "other") if getattr(view, field) not in known
+        }
         return dataclasses.replace(
             view,
-            source=view.source if view.source in known else "",
-            truth=view.truth if view.truth in known else "",
-            answer=view.answer if view.answer in known else "",
-            other=view.other if view.other in known else "",
+            **unknown,
             readers=tuple(reader for reader in view.readers if reader in names),
             condition=view.condition if view.condition in self.conditions() else View.condition,
             zoom=view.zoom if view.zoom in families else "",
@@ -201,10 +200,10 @@ class QueryCache:
         )
 
     def conditions(self) -> list[str]:
-        """Conditions under which anything was measured, the clean one first, then those that keep most of a trace."""
-        held = set(self.ask(queries.measurements)["condition"])
+        """Conditions under which anything was measured, the clean one first, then by how much of a trace remains."""
+        measured = set(self.ask(queries.measurements)["condition"])
         known = list(CONDITION_NAMES)
-        return sorted(held, key=lambda name: (known.index(name) if name in known else len(known), name))
+        return sorted(measured, key=lambda name: (known.index(name) if name in known else len(known), name))
 
     def opened(self, view: View) -> View:
         """The view, or its reader's largest roster with attribution where it has none here."""
@@ -225,22 +224,18 @@ class QueryCache:
 
     def attribution_reader(self, view: View) -> str:
         """The reader whose attribution is shown: as :meth:`map_reader`."""
-        held = self.ask(queries.measurements)
-        fitting = (held["roster"] == view.roster) & (held["benchmark"] == view.domain) & (held["condition"] == "clean")
-        return self._with(view, set(held["reader"][fitting]))
+        rows = self.ask(queries.measurements)
+        fitting = (rows["roster"] == view.roster) & (rows["benchmark"] == view.domain) & (rows["condition"] == "clean")
+        return self._with(view, set(rows["reader"][fitting]))
 
     def knows(self, reader: str) -> bool:
         """Whether a reader has rows in the generation."""
         return reader in set(self.ask(queries.readers)["reader"])
 
     def reader_row(self, reader: str) -> pd.Series:
-        """Row of :func:`backend.store.queries.readers`; a page names dozens of them, so they are taken apart once."""
-        generation, held = self._reader_rows
-        if generation != self.generation().name:
-            readers = self.ask(queries.readers)
-            generation, held = self.generation().name, {row["reader"]: row for _, row in readers.iterrows()}
-            self._reader_rows = generation, held
-        return held[reader]
+        """Row of :func:`backend.store.queries.readers`; a page names dozens of them, so they are split once."""
+        rows = self._once("rows", lambda: {row["reader"]: row for _, row in self.ask(queries.readers).iterrows()})
+        return rows[reader]
 
     def origin(self, reader: str) -> str:
         """'measured' or 'published'."""
@@ -252,7 +247,7 @@ class QueryCache:
         return str(row["proxy_name"] if isinstance(row["proxy_name"], str) and row["proxy_name"] else row["name"])
 
     def reader_name(self, reader: str) -> str:
-        """A reader's name in lists and beside lines: method, proxy and what it reads."""
+        """A reader's name in lists and next to lines: method, proxy and what it reads."""
         row = self.reader_row(reader)
         if not isinstance(row["proxy_name"], str) or not row["proxy_name"]:
             return METHOD_NAMES.get(row["method"], str(row["name"]))
@@ -261,7 +256,7 @@ class QueryCache:
         return " · ".join(part for part in parts if part)
 
     def short_name(self, reader: str) -> str:
-        """A reader's name beside a line: its proxy where it is READER in its usual form, else its method too."""
+        """A reader's name next to a line: its proxy where it is READER in its usual form, else its method too."""
         row = self.reader_row(reader)
         return self.proxy_name(reader) if row["method"] == READER_PAPER else self.reader_name(reader)
 
@@ -278,21 +273,17 @@ class QueryCache:
     def reader_groups(self) -> list[tuple[str, list[str]]]:
         """Readers for a list: all that were measured here, then the published ones; the paper's method comes first."""
         readers = self.ask(queries.readers)
-        kinds = [group_of(method) for method in readers["method"]]
-        known = list(GROUPS)
-        order = sorted(
-            range(len(readers)),
-            key=lambda row: (
-                readers["origin"].iloc[row] != "measured",
-                known.index(kinds[row]) if kinds[row] in known else len(known),
-                kinds[row],
-                row,
-            ),
-        )
+        kinds = {method: group_of(method) for method in readers["method"]}
+        place = {group: number for number, group in enumerate(GROUPS)}
+
+        def order(row: Any) -> tuple[bool, int, str]:
+            kind = kinds[row.method]
+            return row.origin != "measured", place.get(kind, len(place)), kind
+
         groups: dict[str, list[str]] = {}
-        for row in order:
-            origin = "Measured here" if readers["origin"].iloc[row] == "measured" else "Published"
-            groups.setdefault(f"{origin} · {kinds[row]}", []).append(str(readers["reader"].iloc[row]))
+        for row in sorted(readers.itertuples(index=False), key=order):
+            origin = "Measured here" if row.origin == "measured" else "Published"
+            groups.setdefault(f"{origin} · {kinds[row.method]}", []).append(str(row.reader))
         return list(groups.items())
 
     def reader_words(self, reader: str) -> str:
@@ -312,12 +303,154 @@ class QueryCache:
         return next((reader for reader in readers["reader"][same] if reader in holders), "")
 
 
-def install(server: Flask, questions: QueryCache) -> None:
-    """Let :func:`questions` find the questions of this server."""
-    server.extensions["atlas"] = questions
+def _preference(reader: Any) -> tuple[bool, bool, bool, int, bool]:
+    """Order of readers for a link that names none; the least comes first."""
+    return (
+        reader.method != READER_PAPER,
+        not reader.benchmarks,
+        reader.origin != "measured",
+        -len(reader.rosters),
+        reader.view != "ur",
+    )
+
+
+def install(server: Flask, cache: QueryCache) -> None:
+    """Let :func:`questions` find the cache of this server."""
+    server.extensions["atlas"] = cache
 
 
 def questions() -> QueryCache:
-    """The questions of the server that handles this request."""
+    """The cache of the server that handles this request."""
     found: QueryCache = current_app.extensions["atlas"]
     return found
+
+
+# ---- answers on disk ------------------------------------------------------------------------------------------------
+
+
+class Serializer:
+    """Tables, arrays and plain values to bytes and back; anything else is not stored."""
+
+    def dump(self, value: Any, f: BinaryIO) -> None:
+        """Write a value, or nothing that would be read again."""
+        f.write(self.dumps(value))
+
+    def dumps(self, value: Any) -> bytes:
+        """A value as bytes; those of None where it is of a type that no answer has."""
+        try:
+            return json.dumps(_packed(value), separators=(",", ":")).encode()
+        except TypeError as error:
+            logging.getLogger(__name__).warning("An answer is not stored (%s)", error)
+            return b"null"
+
+    def load(self, f: BinaryIO) -> Any:
+        """Read a value; None where the file is none of ours."""
+        return self.loads(f.read())
+
+    def loads(self, bvalue: bytes) -> Any:
+        """A value out of bytes; None where they are none of ours."""
+        try:
+            return _unpacked(json.loads(bvalue))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            logging.getLogger(__name__).warning("A stored answer cannot be read (%s)", error)
+            return None
+
+
+class TableCache(FileSystemCache):
+    """A folder of answers for flask-caching."""
+
+    serializer: Any = Serializer()
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, pd.DataFrame):
+        return {
+            "frame": [_packed(value[name]) for name in value.columns],
+            "columns": _packed(list(value.columns)),
+            "index": _packed_index(value.index),
+        }
+    if isinstance(value, pd.Series):  # a column, whose name and index the table holds
+        if value.dtype.kind in _NUMERIC and isinstance(value.dtype, np.dtype):
+            return _packed(value.to_numpy())
+        return {"objects": [_packed(one) for one in value], "dtype": str(value.dtype)}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in _NUMERIC:
+            return {"array": [_packed(one) for one in value.ravel()], "shape": value.shape}
+        raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"bytes": raw, "dtype": value.dtype.str, "shape": value.shape}
+    if isinstance(value, pd.Timestamp):
+        return {"time": value.isoformat()}
+    if isinstance(value, np.generic):
+        return {"number": _packed(np.asarray(value))}
+    if (name := type(value).__name__) in RECORDS:
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"record": name, "fields": _packed(fields)}
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(one) for one in value]}
+    if isinstance(value, list):
+        return [_packed(one) for one in value]
+    if isinstance(value, dict):
+        return {"dict": [[_packed(key), _packed(one)] for key, one in value.items()]}
+    if value is pd.NA or value is pd.NaT:
+        return {"missing": "NA" if value is pd.NA else "NaT"}
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    raise TypeError(f"{type(value).__name__} is not stored")
+
+
+def _packed_index(index: pd.Index[Any]) -> Any:
+    if isinstance(index, pd.RangeIndex):
+        return {"range": [index.start, index.stop, index.step], "name": index.name}
+    if isinstance(index, pd.MultiIndex):
+        raise TypeError("an index of several levels is not stored")
+    return {"values": _packed(index.to_series()), "name": index.name}
+
+
+def _unpacked(packed: Any) -> Any:
+    if isinstance(packed, list):
+        return [_unpacked(one) for one in packed]
+    if not isinstance(packed, dict):
+        return packed
+    if "frame" in packed:
+        index = packed["index"]
+        rows = _index(index)
+        columns = [_column(one, rows) for one in packed["frame"]]
+        frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=rows)
+        frame.index = rows
+        frame.columns = pd.Index(_unpacked(packed["columns"]))
+        return frame
+    if "objects" in packed:
+        return _column(packed, None)
+    if "bytes" in packed:
+        flat = np.frombuffer(base64.b64decode(packed["bytes"]), np.dtype(packed["dtype"]))
+        return flat.reshape(packed["shape"]).copy()
+    if "array" in packed:
+        array = np.empty(len(packed["array"]), object)
+        array[:] = [_unpacked(one) for one in packed["array"]]
+        return array.reshape(packed["shape"])
+    if "time" in packed:
+        return pd.Timestamp(packed["time"])
+    if "number" in packed:
+        return _unpacked(packed["number"])[()]
+    if "record" in packed:
+        return RECORDS[packed["record"]](**_unpacked(packed["fields"]))
+    if "tuple" in packed:
+        return tuple(_unpacked(one) for one in packed["tuple"])
+    if "dict" in packed:
+        return {_unpacked(key): _unpacked(one) for key, one in packed["dict"]}
+    return {"NA": pd.NA, "NaT": pd.NaT}[packed["missing"]]
+
+
+def _column(packed: Any, index: pd.Index[Any] | None) -> pd.Series[Any]:
+    if "objects" not in packed:
+        return pd.Series(_unpacked(packed), index=index)
+    values = np.empty(len(packed["objects"]), object)
+    values[:] = [_unpacked(one) for one in packed["objects"]]
+    return pd.Series(values, index=index, dtype=object).astype(packed["dtype"])
+
+
+def _index(packed: Any) -> Any:
+    if "range" in packed:
+        start, stop, step = packed["range"]
+        return pd.RangeIndex(start, stop, step, name=packed["name"])
+    return pd.Index(_column(packed["values"], None), name=packed["name"])

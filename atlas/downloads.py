@@ -1,4 +1,4 @@
-"""The numbers to take away: the served generation as one DuckDB file, and its tables as CSV.
+"""Downloads: the served generation as one DuckDB file, and its tables as CSV.
 
 Both are guarded as the REST interface is. No part of an address becomes part of a path or of a question to the
 database: the file is the one that is open, a table is one that it has.
@@ -17,7 +17,6 @@ from flask import Blueprint, Flask, Response, abort, request, send_file
 from atlas import logs
 from atlas.api import authorised
 from atlas.data import QueryCache, questions
-from backend.errors import AtlasError
 from backend.output_files import plain_cell
 from backend.store import result_queries
 
@@ -36,7 +35,7 @@ def install(server: Flask) -> None:
         generation = _open().generation()
         try:
             if generation.path.stat().st_size != generation.size:
-                abort(_told(503, DAMAGED))
+                abort(_plain(503, DAMAGED))
             sent = send_file(
                 generation.path,
                 mimetype="application/vnd.duckdb",
@@ -47,7 +46,7 @@ def install(server: Flask) -> None:
                 max_age=0,
             )
         except OSError:
-            abort(_told(404, "This generation has just been replaced. Reload the page, and take the next one."))
+            abort(_plain(404, "This generation has just been replaced. Reload the page, and take the next one."))
         sent.direct_passthrough = True
         return sent
 
@@ -55,7 +54,7 @@ def install(server: Flask) -> None:
     def one(table: str) -> Response:
         cache = _open()
         if table not in set(cache.ask(result_queries.table_sizes)["table_name"]):
-            abort(_told(404, "The atlas has no such table. The page Methods lists the ones that it has."))
+            abort(_plain(404, "The atlas has no such table. The page Methods lists the ones that it has."))
         generation = cache.generation()
         headers = {
             "Content-Disposition": f'attachment; filename="atlas_{table}_{generation.name}.csv"',
@@ -67,29 +66,30 @@ def install(server: Flask) -> None:
             first = [next(lines), *itertools.islice(lines, 1)]  # before the status says that all is well
         except duckdb.Error as error:
             logs.log_failure(f"Table {table} cannot be read", error)
-            abort(_told(503, DAMAGED))
+            abort(_plain(503, DAMAGED))
         return Response(itertools.chain(first, lines), mimetype="text/csv", headers=headers)
 
     server.register_blueprint(routes)
 
 
 def address(table: str = "") -> str:
-    """Where a table, or the whole generation, is taken from."""
+    """Path of a table, or of the whole generation."""
     return f"{TABLES}/{table}.csv" if table else FILE
 
 
 def _open() -> QueryCache:
-    """The questions of this server, for whoever may ask them."""
+    """The query cache of this server, for an authorised visitor."""
     if not authorised(request):
-        abort(_told(401, "This atlas asks for a token. Give it on the page Attribute, or send Authorization: Bearer …"))
+        abort(
+            _plain(401, "This atlas asks for a token. Give it on the page Attribute, or send Authorization: Bearer …")
+        )
     cache = questions()
-    problem: AtlasError | None = cache.problem()
-    if problem is not None:
-        abort(_told(503, str(problem)))
+    if (problem := cache.problem()) is not None:
+        abort(_plain(503, str(problem)))
     return cache
 
 
-def _told(status: int, sentence: str) -> Response:
+def _plain(status: int, sentence: str) -> Response:
     return Response(f"{sentence}\n", status=status, mimetype="text/plain")
 
 

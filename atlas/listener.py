@@ -1,6 +1,6 @@
 """Waitress, which takes the body of a request only where its first lines may have one.
 
-What is refused is answered at once: nothing of the body is kept, and what still arrives is thrown away for a moment,
+What is refused is answered at once: nothing of the body is stored, and what still arrives is thrown away for a moment,
 because a client that writes does not read the answer when the line is cut.
 """
 
@@ -32,7 +32,7 @@ CLIENT_BODIES = 4
 LINGER = 64 * 2**20  # bytes that are thrown away after a refusal; then the line is cut
 
 
-class Refusal(Error):  # noqa: N818, as waitress calls its answers
+class Refusal(Error):  # type: ignore[misc]  # noqa: N818, as waitress calls its answers
     """A refusal in the words of the application."""
 
     def __init__(self, error: RefusedError) -> None:
@@ -45,7 +45,7 @@ class Refusal(Error):  # noqa: N818, as waitress calls its answers
         return self._response.status, headers, self._response.get_data()
 
 
-class Parser(HTTPRequestParser):
+class Parser(HTTPRequestParser):  # type: ignore[misc]
     """A request whose first lines decide whether its body is taken."""
 
     address: str | None = None
@@ -97,7 +97,7 @@ class Parser(HTTPRequestParser):
         }
 
 
-class Channel(HTTPChannel):
+class Channel(HTTPChannel):  # type: ignore[misc]
     """A connection that throws away what arrives after a refusal, until the client has read the answer."""
 
     refused = lingers = False

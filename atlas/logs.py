@@ -21,7 +21,7 @@ HEADER = "X-Request-ID"
 class LineFormatter(logging.Formatter):
     """Format a record; only the traceback of the code itself stands on further lines."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

@@ -100,7 +100,7 @@ class Corpus:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what was left out."""
+        """Sentences about what was excluded."""
         return self.labelled.notes
 
     def __len__(self) -> int:

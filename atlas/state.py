@@ -1,7 +1,7 @@
-"""What the URL holds: every choice that a person made, so that a link reopens the exact view.
+"""Choices in the URL, so that a link reopens the exact view.
 
-Choices with a fixed set of answers are checked here; names (reader, roster, domain, source, family) stay as they came
-and are settled against the data by :mod:`atlas.data`, because only the served generation knows them.
+Choices with a fixed set of answers are checked here; names (reader, roster, domain, source, family) stay as they came:
+:mod:`atlas.data` resolves them, because only the served generation knows them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class View:
     size: str = "all"  # sources whose name states so many parameters
     links: str = "selected"  # which neighbour links of the original space are drawn
     space: str = "one"  # whether the map holds both domains, and if so whether each domain's mean is taken away
-    regions: str = (
-        "off"  # what is outlined: where families are dense, on a flat map, or which points lie close together
-    )
+    regions: str = "off"  # outlines: where families are dense, on a flat map, or which points lie close together
     camera: tuple[float, ...] = ()  # eye, centre and up vector of the scene (nine numbers), empty for the default
     k: int = 20  # budget of traces
     metric: str = "accuracy"
@@ -63,7 +61,7 @@ class View:
     protocol: str = "pair"  # what the test pairs of a relationship share with the training pairs' models
     measure: str = "accuracy"  # metric of relationships
     relates: str = ""  # reader whose scores of pairs are shown, empty for the one that the data offer
-    left: str = ""  # with right: the two models of the pair that is asked for; one of them alone, or neither
+    left: str = ""  # with right: the two models of the selected pair; one of them alone, or neither
     right: str = ""
     figures: tuple[str, ...] = ()  # figures of the brief in their order; empty for the usual ones
 

@@ -16,9 +16,9 @@ Row = Any  # a tuple of values by name: the types of its fields are those of the
 PLAIN = {"suppressHeaderFilterButton": True, "suppressFloatingFilterButton": True}
 
 
-def rows(frame: pd.DataFrame) -> Iterator[Row]:
-    """The rows of a frame, without its index."""
-    return frame.itertuples(index=False)
+def rows(frame: pd.DataFrame, *columns: str) -> Iterator[Row]:
+    """Rows of a frame without its index, with some of its columns or all."""
+    return (frame[list(columns)] if columns else frame).itertuples(index=False)
 
 
 def number(field: str, title: str, kind: str = "count", width: int = 84, **more: Any) -> Column:

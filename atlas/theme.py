@@ -86,7 +86,7 @@ MUTED: tuple[Mapping[Theme, str], ...] = (
 # What Plotly draws in three dimensions, less its x, which is an emoji glyph that many machines lack.
 SYMBOLS = ("circle", "square", "diamond", "circle-open", "square-open", "diamond-open", "cross")
 RINGED = "circle-ringed"  # a disc with a rim of ink: Plotly has no eighth symbol in three dimensions
-# Readers beside each other, the first the chosen one; apart from one another for every vision, and no family's.
+# Readers side by side, the first the chosen one; apart from one another for every vision, and no family's.
 READER_COLOURS: Mapping[Theme, tuple[str, ...]] = {
     "dark": ("#3BA7C9", "#E8C15A", "#A98BF0", "#F4F6F8", "#D96C4F", "#7FD9A8"),
     "light": ("#0F7EA3", "#B08410", "#7B3FC4", "#14202B", "#A83A20", "#2F9E73"),
@@ -153,11 +153,15 @@ def readable(rate: float, theme: Theme) -> str:
     """Ink for a number on a cell of :func:`rate_colours`: whichever has more contrast there."""
     ramp, at = RATE_RAMP[theme], (len(RATE_RAMP[theme]) - 1) * max(0.0, min(1.0, rate)) ** 0.5
     low = min(int(at), len(ramp) - 2)
-    pairs = [(int(ramp[low][i : i + 2], 16), int(ramp[low + 1][i : i + 2], 16)) for i in (1, 3, 5)]
+    pairs = zip(_channels(ramp[low]), _channels(ramp[low + 1]), strict=True)
     cell = _luminance([one + (at - low) * (other - one) for one, other in pairs])
     inks = (TOKENS[theme]["ink"], TOKENS[theme]["ground"])
-    told = {ink: _luminance([int(ink[i : i + 2], 16) for i in (1, 3, 5)]) for ink in inks}
-    return max(inks, key=lambda ink: (max(told[ink], cell) + 0.05) / (min(told[ink], cell) + 0.05))
+    light = {ink: _luminance(_channels(ink)) for ink in inks}
+    return max(inks, key=lambda ink: (max(light[ink], cell) + 0.05) / (min(light[ink], cell) + 0.05))
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
 
 
 def _luminance(channels: Sequence[float]) -> float:
@@ -167,19 +171,17 @@ def _luminance(channels: Sequence[float]) -> float:
 
 def translucent(colour: str, alpha: float) -> str:
     """``#RRGGBB`` with an alpha, as Plotly reads it."""
-    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    red, green, blue = _channels(colour)
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
 def faded(colour: str, share: float, theme: Theme) -> str:
     """A share of ``#RRGGBB`` over the theme's ground, for lines of the scene.
 
-    WebGL adds a translucent line to what is behind it: on a light ground nothing is left to see.
+    WebGL adds a translucent line to what is behind it: on a light ground nothing remains visible.
     """
-    over, under = (
-        [int(one[start : start + 2], 16) for start in (1, 3, 5)] for one in (colour, TOKENS[theme]["ground"])
-    )
-    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(over, under, strict=True))
+    pairs = zip(_channels(colour), _channels(TOKENS[theme]["ground"]), strict=True)
+    return "#" + "".join(f"{round(share * over + (1 - share) * under):02x}" for over, under in pairs)
 
 
 @functools.cache

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from atlas import tables
-from atlas.theme import TOKENS, Plot, Theme, dress, plain, rate_colours, template, translucent
-
-SHOW_TEXT = "%{text}<extra></extra>"
-SHOW_HOVERTEXT = "%{hovertext}<extra></extra>"
+from atlas.figures import plots
+from atlas.figures.plots import End, Line, figure_text, rate_text
+from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, translucent
 
 MATRIX_HEIGHT = 760
 MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76  # without its margins, which the names next to it need to know
-
-
-@dataclass(frozen=True)
-class Line:
-    """How one line of a figure is drawn and named."""
-
-    key: str
-    label: str
-    colour: str
-    dash: str = "solid"
-    front: bool = True  # else thin and without a band
-    named: bool = True  # else its name is shown on hover alone
+CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
 
 
 def budget_curves(
@@ -41,38 +28,33 @@ def budget_curves(
     The line in front comes last; chance is drawn dotted; unit says that values lie in 0..1.
     """
     token = TOKENS[theme]
-    figure = go.Figure()
     budgets = sorted(int(budget) for budget in frame["k"].unique())
+    shapes: list[Plot] = []
     if chance is not None and budgets:
-        figure.add_hline(y=chance, line={"color": token["edge"], "width": 1, "dash": "dot"})
+        shapes.append(plots.level(chance, {"color": token["edge"], "width": 1, "dash": "dot"}))
     if k in budgets:
-        figure.add_vline(x=k, line={"color": token["accent"], "width": 1})
-    ends: list[tuple[float, str, str]] = []
-    for line in lines:
-        rows = frame[frame["line"] == line.key].sort_values("k")
-        if rows.empty:
-            continue
-        published = bool((rows["origin"] == "published").all())
+        shapes.append(plots.upright(k, {"color": token["accent"], "width": 1}, xref="x"))
+    data: list[Plot] = []
+    ends: list[End] = []
+    for _, line, rows, published in plots.by_line(frame, lines, "line"):
+        name = plain(line.label)
         banded = rows.dropna(subset=["low", "high"])
         if line.front and len(banded):
-            name = f"{plain(line.label)}, band"
-            figure.add_trace(band(name, banded["k"], banded["low"], banded["high"], translucent(line.colour, 0.18)))
+            data.append(plots.band(f"{name}, band", banded["k"], banded["low"], banded["high"], line.colour, 0.18))
         words = [
-            f"<b>{plain(line.label)}</b>{', published' if published else ''}<br>"
-            f"{_count(row.k, 'trace')}: {figure_text(row.value)}"
+            f"{plots.heading(line.label, published)}{plots.count(row.k, 'trace')}: {figure_text(row.value)}"
             + (f"<br>{row.band}: {figure_text(row.low)} to {figure_text(row.high)}" if row.band else "")
             + f"<br>{int(row.n):,} groups"
             for row in tables.rows(rows)
         ]
-        outline = {"color": line.colour, "width": 2 if line.front else 1.25}
-        look = {"width": 2.5 if line.front else 1.25, "dash": "dash" if published else line.dash}
-        fill = token["panel"] if published else line.colour
-        figure.add_scatter(
-            name=plain(line.label), x=rows["k"].tolist(), y=rows["value"].tolist(),
-            mode="lines+markers" if line.named else "lines", line={"color": line.colour, **look},
-            marker={"size": 8 if line.front else 6, "color": fill, "line": outline},
-            text=words, hovertemplate=SHOW_TEXT,
-        )  # fmt: skip
+        fill, size = token["panel"] if published else line.colour, 8 if line.front else 6
+        width = 2.5 if line.front else 1.25
+        look: Plot = {
+            "mode": "lines+markers" if line.named else "lines",
+            "line": {"color": line.colour, "width": width, "dash": "dash" if published else line.dash},
+            "marker": plots.outlined(size, fill, line.colour, 2 if line.front else 1.25),
+        }
+        data.append(plots.scatter(name, rows["k"], rows["value"], text=words, hovertemplate=plots.TEXT, **look))
         if line.named:
             # The colour of lines in the background is too faint for words.
             ink = token["soft"] if line.colour == token["edge"] else line.colour
@@ -82,11 +64,9 @@ def budget_curves(
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    end_labels(figure, ends, 0.05 * (high - low), high)
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 176, "t": 12, "b": 52}, hovermode="closest")
-    budget_axis(figure, budgets)
-    figure.update_yaxes(title=axis, range=[low, high], tickformat=".1~f" if unit else None)
-    return figure
+    notes = plots.end_notes(ends, 0.05 * (high - low), high)
+    x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
+    return plots.figure(theme, (64, 176, 12, 52), data, x, y, shapes=shapes, annotations=notes)
 
 
 def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
@@ -106,12 +86,12 @@ def confusion_matrix(
     clicked : truth and answer of the outlined cell.
     """
     token = TOKENS[theme]
-    rows = order[order["family"] == zoom].reset_index(drop=True) if zoom else order
+    rows = _zoomed(order, zoom)
     labels = rows["source"].tolist()
     size, many = len(labels), len(labels) > 40
     place = {source: index for index, source in enumerate(labels)}
     z: list[list[float | None]] = [[None] * (size + bool(zoom)) for _ in labels]
-    for truth, predicted, part in zip(cells["truth"], cells["predicted"], cells["share"], strict=True):
+    for truth, predicted, part in tables.rows(cells, "truth", "predicted", "share"):
         column = place.get(predicted, size if zoom else -1)
         if truth in place and column >= 0:
             z[place[truth]][column] = round((z[place[truth]][column] or 0.0) + part, 4)
@@ -128,14 +108,15 @@ def confusion_matrix(
     if not zoom:
         blocks = _blocks(rows["family"])
         outline = {"color": token["edge"], "width": 1}
-        shapes += [
+        shapes = [
             _box(start - 0.5, start - 0.5, stop - start, outline) for start, stop, _ in blocks if stop - start > 1
         ]
-        words = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 13, "color": token["soft"]}}
-        annotations += [
+        truth_side = {"xanchor": "right", "yanchor": "bottom", "xshift": -24}
+        answer_side = {"xanchor": "left", "yanchor": "top", "yshift": -12}
+        annotations = [
             *_margin_names(blocks, size, token),
-            {"x": 0, "y": 1, "text": "Truth ↓", "xanchor": "right", "yanchor": "bottom", "xshift": -24, **words},
-            {"x": 0, "y": 0, "text": "Answered →", "xanchor": "left", "yanchor": "top", "yshift": -12, **words},
+            plots.page_note(0, 1, "Truth ↓", 13, token["soft"], **truth_side),
+            plots.page_note(0, 0, "Answered →", 13, token["soft"], **answer_side),
         ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
         reach = 0.5 if size <= 70 else 1.2
@@ -145,23 +126,18 @@ def confusion_matrix(
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
     cut = [plain(name, 30) for name in rows["name"]]
     order_words = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
-    layout = {
-        "template": dress(theme),
-        "shapes": shapes,
-        "annotations": annotations,
-        "margin": {"l": 232 if zoom else 112, "r": 16, "t": 24, "b": 176 if zoom and not many else 76},
-        "dragmode": False,
-        "xaxis": {
-            **axis,
-            "showticklabels": bool(zoom) and not many,
-            "tickvals": across,
-            "ticktext": [*cut, "elsewhere"] if zoom else across,
-            "tickangle": -60,
-            "title": {"text": order_words},
-        },
-        "yaxis": {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut},
-    }
-    return {"data": [heat], "layout": layout}
+    x = plots.titled(
+        order_words, **axis, showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
+        ticktext=[*cut, "elsewhere"] if zoom else across,
+    )  # fmt: skip
+    y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
+    margin = (232 if zoom else 112, 16, 24, 176 if zoom and not many else 76)
+    more = {"shapes": shapes, "annotations": annotations, "hovermode": None, "dragmode": False}
+    return plots.plot(theme, margin, [heat], x, y, **more)
+
+
+def _zoomed(order: pd.DataFrame, zoom: str) -> pd.DataFrame:
+    return order[order["family"] == zoom].reset_index(drop=True) if zoom else order
 
 
 def _scale(token: Mapping[str, str]) -> Plot:
@@ -184,7 +160,7 @@ def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:
 
     x and y are the categories that the click reports; order and zoom as in :func:`confusion_matrix`.
     """
-    rows = order[order["family"] == zoom] if zoom else order
+    rows = _zoomed(order, zoom)
     sources = dict(zip(_distinct(rows["name"].tolist()), rows["source"], strict=True))
     return (sources.get(y, ""), sources.get(x, "")) if x in sources and y in sources else ("", "")
 
@@ -198,24 +174,28 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
     token = TOKENS[theme]
     rows = frame[frame["errors"] > 0].sort_values("k")
     share = rows["errors_within_family"] / rows["errors"]
-    figure = go.Figure()
-    figure.add_bar(
-        x=[str(int(budget)) for budget in rows["k"]], y=share.tolist(), width=0.56, cliponaxis=False,
-        marker={"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
-        text=[rate_text(value) if value < 1 else "1" for value in share], textposition="outside",
-        textfont={"size": 13, "color": token["ink"]},
-        hovertext=[
-            f"{_count(int(budget), 'trace')}: {within:,.0f} of {errors:,.0f} errors stay in the family"
-            for budget, errors, within in tables.rows(rows[["k", "errors", "errors_within_family"]])
+    bars = {
+        "type": "bar", "x": _categories(rows), "y": share.tolist(), "width": 0.56, "cliponaxis": False,
+        "marker": {"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
+        "text": [rate_text(value) if value < 1 else "1" for value in share], "textposition": "outside",
+        "textfont": {"size": 13, "color": token["ink"]},
+        "hovertext": [
+            f"{plots.count(int(budget), 'trace')}: {within:,.0f} of {errors:,.0f} errors stay in the family"
+            for budget, errors, within in tables.rows(rows, "k", "errors", "errors_within_family")
         ],
-        hovertemplate=SHOW_HOVERTEXT,
-    )  # fmt: skip
-    figure.add_hline(y=expectation, line={"color": token["soft"], "width": 1, "dash": "dot"})
-    end_labels(figure, [(expectation, "if blind", token["soft"])], xshift=8)
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 72, "t": 20, "b": 52})
-    figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
-    figure.update_yaxes(title="Share of errors", range=[0, 1.1], tickformat=".1~f", dtick=0.2)
-    return figure
+        "hovertemplate": plots.HOVER,
+    }  # fmt: skip
+    y = plots.titled("Share of errors", range=[0, 1.1], tickformat=".1~f", dtick=0.2)
+    more = {
+        "shapes": [plots.level(expectation, {"color": token["soft"], "width": 1, "dash": "dot"})],
+        "annotations": plots.end_notes([(expectation, "if blind", token["soft"])], shift=8),
+        "hovermode": None,
+    }
+    return plots.figure(theme, (64, 72, 20, 52), [bars], CATEGORY_AXIS, y, **more)
+
+
+def _categories(rows: pd.DataFrame) -> list[str]:
+    return [str(int(budget)) for budget in rows["k"]]
 
 
 def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> go.Figure:
@@ -224,33 +204,35 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
     curve : columns layer, accuracy, std, low, high. selected : columns outer_fold (NA for the modal one), layer.
     """
     token = TOKENS[theme]
-    wash, line = translucent(token["accent"], 0.18), {"color": token["accent"], "width": 2}
-    figure = go.Figure(band("range over the outer folds", curve["layer"], curve["low"], curve["high"], wash))
-    figure.add_scatter(
-        name="mean accuracy", x=curve["layer"].tolist(), y=curve["accuracy"].tolist(), mode="lines+markers", line=line,
-        marker={"size": 5}, hovertemplate="Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
-    )  # fmt: skip
     height = dict(zip(curve["layer"], curve["accuracy"], strict=True))
     folds = selected[selected["outer_fold"].notna()]
     counted = folds.groupby("layer").size()
     modal = {int(layer) for layer in selected.loc[selected["outer_fold"].isna(), "layer"]}
-    figure.add_scatter(
-        name="selected", x=[int(layer) for layer in counted.index], y=[height.get(layer) for layer in counted.index],
-        mode="markers+text", textposition="top center", textfont={"size": 12, "color": token["ink"]},
-        marker={"size": 14, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
-        text=[f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
-        hovertext=[
-            f"Block {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
-            for layer, count in counted.items()
-        ],
-        hovertemplate=SHOW_HOVERTEXT,
-    )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 32, "t": 24, "b": 52})
+    hover = [
+        f"Block {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
+        for layer, count in counted.items()
+    ]
+    mean: Plot = {
+        "mode": "lines+markers", "line": {"color": token["accent"], "width": 2}, "marker": {"size": 5},
+        "hovertemplate": "Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
+    }  # fmt: skip
+    chosen: Plot = {
+        "mode": "markers+text", "textposition": "top center", "textfont": {"size": 12, "color": token["ink"]},
+        "marker": {"size": 14, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
+        "text": [f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
+    }  # fmt: skip
+    layers = [int(layer) for layer in counted.index]
+    wash = curve["layer"], curve["low"], curve["high"], token["accent"], 0.18
+    data = [
+        plots.band("range over the outer folds", *wash),
+        plots.scatter("mean accuracy", curve["layer"], curve["accuracy"], **mean),
+        plots.scatter("selected", layers, [height.get(layer) for layer in counted.index], hover, **chosen),
+    ]
     reach = [curve["layer"].min() - 0.6, curve["layer"].max() + 0.6]
     dtick = 2 if len(curve) <= 32 else 5
-    figure.update_xaxes(title="Transformer block of the proxy", showgrid=False, dtick=dtick, range=reach)
-    figure.update_yaxes(title="Accuracy at one trace", tickformat=".2~f")
-    return figure
+    x = plots.titled("Transformer block of the proxy", showgrid=False, dtick=dtick, range=reach)
+    y = plots.titled("Accuracy at one trace", tickformat=".2~f")
+    return plots.figure(theme, (64, 32, 24, 52), data, x, y, hovermode=None)
 
 
 def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.Figure:
@@ -261,23 +243,16 @@ def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.F
     widest = float(apart.abs().max()) if len(apart) else 0.0
     colours = [token["accent"] if budget == k else token["soft"] for budget in rows["k"]]
     fills = [translucent(colour, 0.35) for colour in colours]
-    figure = go.Figure()
-    figure.add_scatter(
-        name="folds", x=[str(int(budget)) for budget in rows["k"]], y=apart.tolist(), mode="markers",
-        marker={"size": 10, "color": fills, "line": {"width": 1.5, "color": colours}},
-        text=[
-            f"Fold {int(fold) + 1}, {_count(int(budget), 'trace')}: {figure_text(value)}"
-            f"<br>{int(n):,} groups a seed"
-            for budget, fold, value, n in tables.rows(rows[["k", "fold", "value", "n"]])
-        ],
-        hovertemplate=SHOW_TEXT,
-    )  # fmt: skip
-    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 12, "b": 52})
-    figure.update_xaxes(title="Traces a group (K)", type="category", showgrid=False)
+    words = [
+        f"Fold {int(fold) + 1}, {plots.count(int(budget), 'trace')}: {figure_text(value)}<br>{int(n):,} groups a seed"
+        for budget, fold, value, n in tables.rows(rows, "k", "fold", "value", "n")
+    ]
+    look = plots.outlined(10, fills, colours, 1.5)
+    folds = plots.scatter("folds", _categories(rows), apart, text=words, hovertemplate=plots.TEXT, marker=look)
     reach = 1.15 * widest if widest > 0 else 0.01
-    figure.update_yaxes(title=f"{axis} less its mean", range=[-reach, reach], tickformat="+.2~g", nticks=6)
-    return figure
+    y = plots.titled(f"{axis} less its mean", range=[-reach, reach], tickformat="+.2~g", nticks=6)
+    zero = plots.level(0, {"color": token["edge"], "width": 1})
+    return plots.figure(theme, (64, 16, 12, 52), [folds], CATEGORY_AXIS, y, shapes=[zero], hovermode=None)
 
 
 def blind_share(families: pd.Series) -> float:
@@ -286,76 +261,17 @@ def blind_share(families: pd.Series) -> float:
     return float((sizes - 1).mean() / (len(families) - 1)) if len(families) > 1 else float("nan")
 
 
-def rate_text(value: float) -> str:
-    """A rate for a table: three digits, no leading zero."""
-    if pd.isna(value):
-        return "–"
-    return f"{value:.3f}".removeprefix("0") if value >= 0 else f"−{-value:.3f}".replace("0.", ".", 1)
-
-
-def figure_text(value: float) -> str:
-    """A number to three significant digits, without a leading zero."""
-    if pd.isna(value):
-        return "–"
-    return rate_text(value) if abs(value) < 1 else f"{value:.3g}"
-
-
-def apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
-    """Heights moved as little as needed to lie ``distance`` apart below a limit."""
-    moved = list(heights)
-    order = sorted(range(len(moved)), key=lambda index: moved[index])
-    for before, after in itertools.pairwise(order):
-        moved[after] = max(moved[after], moved[before] + distance)
-    for index in reversed(order):
-        moved[index] = min(moved[index], limit)
-        limit = moved[index] - distance
-    return moved
-
-
-def end_labels(
-    figure: go.Figure,
-    ends: Sequence[tuple[float, str, str]],
-    distance: float = 0,
-    limit: float = float("inf"),
-    xshift: int = 10,
-) -> None:
-    """Write (height, text, colour) at the right end of a figure, moved apart."""
-    for (_, text, colour), y in zip(ends, apart([end[0] for end in ends], distance, limit), strict=True):
-        font = {"size": 13, "color": colour}
-        figure.add_annotation(
-            x=1, xref="paper", y=y, text=text, showarrow=False, xanchor="left", xshift=xshift, font=font
-        )
-
-
-def band(name: str, x: pd.Series, low: pd.Series, high: pd.Series, colour: str) -> go.Scatter:
-    """A filled area between two curves, without hover."""
-    across, upwards = [*x, *x[::-1]], [*high, *low[::-1]]
-    return go.Scatter(
-        name=name, x=across, y=upwards, fill="toself", fillcolor=colour, line={"width": 0}, mode="lines",
-        hoverinfo="skip",
-    )  # fmt: skip
-
-
-def budget_axis(figure: go.Figure, budgets: Sequence[int]) -> None:
-    """Make the horizontal axis one of budgets: logarithmic, with a tick at each of them."""
-    ends = [np.log10(min(budgets, default=1)) - 0.05, np.log10(max(budgets, default=100)) + 0.05]
-    figure.update_xaxes(
-        title="Traces a group (K), log scale", type="log", tickvals=list(budgets), range=ends, showgrid=False,
-        ticktext=[str(budget) for budget in budgets], minor={"ticks": ""},
-    )  # fmt: skip
-
-
 def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
     """Runs of one family as (first, one past the last, family)."""
     starts = [0, *(np.flatnonzero(families.to_numpy()[1:] != families.to_numpy()[:-1]) + 1), len(families)]
     return [(int(start), int(stop), families.iloc[start]) for start, stop in itertools.pairwise(starts) if stop > start]
 
 
-def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[dict[str, object]]:
+def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
     """Family names left of their rows, moved apart where rows are thin, each with a hair line to its block."""
     pixels = MATRIX_PIXELS / max(size, 1)
     middles = [(start + stop - 1) / 2 for start, stop, _ in blocks]
-    heights = apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
+    heights = plots.apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
     line = {"arrowhead": 0, "arrowwidth": 1, "arrowcolor": token["edge"], "standoff": 0, "ax": -14, "showarrow": True}
     words = {"xanchor": "right", "font": {"size": 12, "color": token["soft"]}}
     return [
@@ -365,11 +281,7 @@ def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names for an axis of categories: escaped, and told apart where two would read the same."""
+    """Names for an axis of categories: escaped, and numbered where two would read the same."""
     texts = [plain(name) for name in names]
     places = [texts[: at + 1].count(text) for at, text in enumerate(texts)]
     return [text if place == 1 else f"{text} ({place})" for text, place in zip(texts, places, strict=True)]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

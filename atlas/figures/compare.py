@@ -15,8 +15,8 @@ import plotly.graph_objects as go
 
 from atlas import tables
 from atlas.figures import plots
-from atlas.figures.attribution import Line, apart, figure_text, rate_text
-from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, dress, plain
+from atlas.figures.plots import End, Line, figure_text, rate_text
+from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 WIDE = 5
 """Columns that are wide enough for their words; those of more are turned."""
@@ -35,7 +35,7 @@ def layer_curves(
     curves, chosen : Curve and modal block of a line's key; columns layer, depth (0..1), accuracy, low, high.
     """
     data: list[Plot] = []
-    ends: list[tuple[float, str, str]] = []
+    ends: list[End] = []
     rings = [
         (float(row.depth), float(row.accuracy))
         for key, curve in curves.items()
@@ -48,7 +48,7 @@ def layer_curves(
         name = plain(line.label)
         hover = [
             f"<b>{name}</b><br>block {int(layer)}: {rate_text(accuracy)}"
-            for layer, accuracy in tables.rows(rows[["layer", "accuracy"]])
+            for layer, accuracy in tables.rows(rows, "layer", "accuracy")
         ]
         style = {"color": line.colour, "width": 2, "dash": line.dash}
         data.append(plots.band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
@@ -68,11 +68,10 @@ def layer_curves(
     low = min((float(curve["low"].min()) for curve in drawn), default=0.0)
     high = max((float(curve["high"].max()) for curve in drawn), default=1.0)
     step = 0.06 * (high - low or 1.0)
-    heights = apart([end[0] for end in ends], step, high + step)
-    notes = [plots.end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
+    notes = plots.end_notes(ends, step, high + step)
     x = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
     y = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
-    return plots.figure(data, plots.layout(theme, (64, 176, 24, 52), x, y, annotations=notes))
+    return plots.figure(theme, (64, 176, 24, 52), data, x, y, annotations=notes)
 
 
 def condition_dots(
@@ -86,15 +85,11 @@ def condition_dots(
     many = len(place) > WIDE
     step = min(0.12, 0.6 / max(len(lines), 1))
     data = []
-    for number, line in enumerate(lines):
-        rows = frame[frame["reader"] == line.key]
-        keys = [key for key in zip(rows["benchmark"], rows["condition"], strict=True) if key in place]
-        rows = rows[[key in place for key in zip(rows["benchmark"], rows["condition"], strict=True)]]
-        if not keys:
-            continue
-        published = bool((rows["origin"] == "published").all())
+    shown = [key in place for key in zip(frame["benchmark"], frame["condition"], strict=True)]
+    for number, line, rows, published in plots.by_line(frame[shown], lines):
+        keys = list(zip(rows["benchmark"], rows["condition"], strict=True))
         hover = [
-            f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{columns[key]}: {rate_text(value)}"
+            f"{plots.heading(line.label, published)}{columns[key]}: {rate_text(value)}"
             for key, value in zip(keys, rows["value"], strict=True)
         ]
         where = [place[key] + (number - (len(lines) - 1) / 2) * step for key in keys]
@@ -112,8 +107,7 @@ def condition_dots(
         "ticks": "",
     }
     legend = {**plots.ROW_LEGEND, "y": 1, "yanchor": "bottom", "traceorder": "reversed"}
-    arrangement = plots.layout(theme, (64, 24, 52, 136 if many else 72), x, {}, showlegend=True, legend=legend)
-    return plots.figure(data, arrangement)
+    return plots.figure(theme, (64, 24, 52, 136 if many else 72), data, x, {}, showlegend=True, legend=legend)
 
 
 def _lines(words: str, width: int) -> str:
@@ -146,13 +140,9 @@ def curve_panels(
     top = 1.02 if unit else 1.06 * float((frame["value"] + spread).max())
     in_legend: set[str] = set()
     for number, (key, words) in enumerate(panels.items()):
-        across, upwards, at, (left, right) = _panel_axes(number, len(panels), CURVE_GAP)
+        across, upwards, at, (start, stop) = _panel_axes(number, len(panels), CURVE_GAP)
         here = frame[(frame["benchmark"] == key[0]) & (frame["condition"] == key[1])]
-        for line in lines:
-            rows = here[here["reader"] == line.key].sort_values("k")
-            if rows.empty:
-                continue
-            published = bool((rows["origin"] == "published").all())
+        for _, line, rows, published in plots.by_line(here, lines):
             group = {**at, "legendgroup": line.key}
             if rows["std"].notna().any():
                 std, value = rows["std"].fillna(0.0), rows["value"]
@@ -160,9 +150,9 @@ def curve_panels(
                 name = f"{plain(line.label)} ± std"
                 traces.append(plots.band(name, rows["k"], *ends, line.colour, 0.16, showlegend=False, **group))
             hover = [
-                f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>{words}<br>"
+                f"{plots.heading(line.label, published)}{words}<br>"
                 f"K = {int(budget)}: {figure_text(value)}{'' if pd.isna(std) else f' ± {figure_text(std)}'}"
-                for budget, value, std in tables.rows(rows[["k", "value", "std"]])
+                for budget, value, std in tables.rows(rows, "k", "value", "std")
             ]
             look = {
                 "line": {"color": line.colour, "width": 2, "dash": "dash" if published else line.dash},
@@ -173,7 +163,7 @@ def curve_panels(
             traces.append(plots.scatter(plain(line.label, 28), rows["k"], rows["value"], hover, **look, **group))
             in_legend.add(line.key)
         axes[across] = {
-            **plots.STILL, "domain": [left, right], "anchor": at["yaxis"], "type": "log", "tickvals": budgets,
+            **plots.STILL, "domain": [start, stop], "anchor": at["yaxis"], "type": "log", "tickvals": budgets,
             "ticktext": [str(budget) if budget in (1, 10, 100) else "" for budget in budgets], "range": [-0.08, 2.08],
             "showgrid": False, "minor": {"ticks": ""},
         }  # fmt: skip
@@ -181,21 +171,17 @@ def curve_panels(
             axis if number == 0 else "", **plots.STILL, anchor=at["xaxis"], range=[0, top],
             tickformat=".1~f" if unit else None, showticklabels=number == 0, **({"matches": "y"} if number else {}),
         )  # fmt: skip
-        notes.append(_page_note(left, 1.01, f"<b>{words}</b>", 12, token["ink"], xanchor="left", yanchor="bottom"))
+        notes.append(_panel_head(start, 1.01, f"<b>{words}</b>", theme))
         if here.empty:
-            notes.append(_page_note((left + right) / 2, 0.5, "not measured", 12, token["soft"]))
+            notes.append(plots.page_note((start + stop) / 2, 0.5, "not measured", 12, token["soft"]))
         elif k in budgets:
             refs = {"xref": at["xaxis"], "yref": f"{at['yaxis']} domain", "layer": "below"}
             shapes.append(plots.upright(k, {"color": token["accent"], "width": 1}) | refs)
     title = "Traces a group (K), log scale"
-    notes.append(_page_note(0.5, 0, title, 13, token["soft"], yshift=-34, yanchor="top"))
-    more = {
-        "showlegend": True,
-        "legend": {**plots.LEGEND, "traceorder": "reversed"},
-        "annotations": notes,
-        "shapes": shapes,
-    }
-    return {"data": traces, "layout": _panels_layout(theme, (64, 16, 76, 60), axes, **more)}
+    notes.append(plots.page_note(0.5, 0, title, 13, token["soft"], yshift=-34, yanchor="top"))
+    legend = {**plots.LEGEND, "traceorder": "reversed"}
+    more: Plot = {"showlegend": True, "legend": legend, "annotations": notes, "shapes": shapes}
+    return plots.plot(theme, (64, 16, 76, 60), traces, **axes, dragmode=False, **more)
 
 
 def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
@@ -212,7 +198,7 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
     low, high = float(frame["value"].min()), float(frame["value"].max())
     pad = 0.25 * max(high - low, 1e-3)
     for number, benchmark in enumerate(benchmarks):
-        across, upwards, at, (left, right) = _panel_axes(number, len(benchmarks), FIT_GAP)
+        across, upwards, at, (start, stop) = _panel_axes(number, len(benchmarks), FIT_GAP)
         rows = frame[frame["benchmark"] == benchmark].sort_values("score")
         least, most = float(rows["score"].min()), float(rows["score"].max())
         ends = (least - 0.18 * (most - least or 1.0), most + 0.18 * (most - least or 1.0))
@@ -220,12 +206,11 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
             slope, offset = np.polyfit(rows["score"], rows["value"], 1)
             heights = [float(slope * x + offset) for x in (least, most)]
             dashed = {"color": token["edge"], "width": 1.5, "dash": "dash"}
-            traces.append(
-                plots.scatter(f"fit line, {benchmark}", [least, most], heights, mode="lines", line=dashed, **at)
-            )
+            fit: Plot = {"mode": "lines", "line": dashed, **at}
+            traces.append(plots.scatter(f"fit line, {benchmark}", [least, most], heights, **fit))
         hover = [
-            f"<b>{plain(name)}</b>, published<br>{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
-            for name, score, value in tables.rows(rows[["name", "score", "value"]])
+            f"{plots.heading(name, True)}{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
+            for name, score, value in tables.rows(rows, "name", "score", "value")
         ]
         traces.append(
             plots.scatter(
@@ -236,20 +221,17 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-        head = f"<b>{benchmark}</b>   {correlations.get(benchmark, '')}"
-        notes.append(_page_note(left, 1.02, head, 12, token["ink"], xanchor="left", yanchor="bottom"))
+        notes.append(_panel_head(start, 1.02, f"<b>{benchmark}</b>   {correlations.get(benchmark, '')}", theme))
         axes[across] = plots.titled(
-            f"{benchmark} score, percent", **plots.STILL, domain=[left, right], anchor=at["yaxis"], range=list(ends),
+            f"{benchmark} score, percent", **plots.STILL, domain=[start, stop], anchor=at["yaxis"], range=list(ends),
             showgrid=False,
         )  # fmt: skip
         axes[upwards] = plots.titled(
             f"Accuracy at K = {k}" if number == 0 else "", **plots.STILL, anchor=at["xaxis"], tickformat=".3~f",
             range=[low - pad, high + pad], showticklabels=number == 0,
         )  # fmt: skip
-    return {
-        "data": traces,
-        "layout": _panels_layout(theme, (64, 16, 40, 56), axes, showlegend=False, annotations=notes),
-    }
+    more: Plot = {"dragmode": False, "showlegend": False, "annotations": notes}
+    return plots.plot(theme, (64, 16, 40, 56), traces, **axes, **more)
 
 
 def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
@@ -261,18 +243,18 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     token = TOKENS[theme]
     traces: list[Plot] = []
     logarithm = np.log10(frame["cost"])
-    left, right = float(logarithm.min()), float(logarithm.max())
+    cheap, dear = float(logarithm.min()), float(logarithm.max())
     low, high = float(frame["value"].min()), float(frame["value"].max())
-    aside, above = 0.12 * max(right - left, 0.5), 0.12 * max(high - low, 0.05)
-    area = (left - aside, right + aside, low - above, high + above)
+    aside, above = 0.12 * max(dear - cheap, 0.5), 0.12 * max(high - low, 0.05)
+    area = (cheap - aside, dear + aside, low - above, high + above)
     frame = frame.assign(side=_sides(logarithm, frame.assign(name=frame["label"]), area, 900))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
         hover = [
-            f"<b>{plain(row.name)}</b>{plots.published_words(row.origin == 'published')}<br>{row.cost_text}<br>"
+            f"{plots.heading(row.name, row.origin == 'published')}{row.cost_text}<br>"
             f"accuracy at K = {k}: {rate_text(row.value)}"
-            for row in tables.rows(rows[["name", "origin", "cost_text", "value"]])
+            for row in tables.rows(rows, "name", "origin", "cost_text", "value")
         ]
         fill = [token["ground"] if hollow else ink for hollow in published]
         traces.append(
@@ -287,7 +269,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     x = plots.titled(axis, **plots.STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
     y = plots.titled(f"Accuracy at K = {k}", **plots.STILL, range=list(area[2:]), tickformat=".2~f")
     more = {"dragmode": False, "showlegend": True, "legend": dict(plots.LEGEND)}
-    return {"data": traces, "layout": plots.layout(theme, (64, 24, 44, 56), x, y, **more)}
+    return plots.plot(theme, (64, 24, 44, 56), traces, x, y, **more)
 
 
 def short(name: str) -> str:
@@ -299,23 +281,18 @@ def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str
     """Names of a panel's axes in the layout and in its traces, and its ends as shares of the width."""
     ending = "" if number == 0 else str(number + 1)
     width = (1 - gap * (count - 1)) / max(count, 1)
-    left = number * (width + gap)
+    start = number * (width + gap)
     names = {"xaxis": f"x{ending}", "yaxis": f"y{ending}"}
-    return f"xaxis{ending}", f"yaxis{ending}", names, (left, left + width)
+    return f"xaxis{ending}", f"yaxis{ending}", names, (start, start + width)
 
 
-def _panels_layout(theme: Theme, margin: tuple[int, int, int, int], axes: Plot, **more: object) -> Plot:
-    room = dict(zip("lrtb", margin, strict=True))
-    return {"template": dress(theme), "margin": room, "hovermode": "closest", "dragmode": False, **more, **axes}
-
-
-def _page_note(x: float, y: float, text: str, size: int, colour: str, **more: object) -> Plot:
-    return plots.note(x, y, text, size, colour, xref="paper", yref="paper", **more)
+def _panel_head(x: float, y: float, text: str, theme: Theme) -> Plot:
+    return plots.page_note(x, y, text, 12, TOKENS[theme]["ink"], xanchor="left", yanchor="bottom")
 
 
 def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:
-    """Where names stand; the area (left, right, low, high) is drawn about so many pixels wide and 280 high."""
-    left, right, low, high = area
-    places = (wide * (across - left) / (right - left)).tolist()
+    """Sides of names; the area (its ends across, then upwards) is about ``wide`` pixels wide and 280 high."""
+    start, stop, low, high = area
+    places = (wide * (across - start) / (stop - start)).tolist()
     heights = (280 * (rows["value"] - low) / (high - low)).tolist()
     return plots.sides(places, heights, [short(name) for name in rows["name"]], wide)

@@ -1,4 +1,4 @@
-"""Rows of marks: a line a reader, a mark a series with its interval, the usual number at the end of the line."""
+"""Rows of marks: a line a reader, a mark a series with its interval, one number at the end of the line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pandas as pd
 
 from atlas import tables
 from atlas.figures import plots
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 LINE_HEIGHT = 40
 LEFT, RIGHT = 252, 136
 """Margins of the names and of the numbers, in pixels."""
+RANGE = ", 95 % interval {} to {}"
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,17 @@ class Series:
         return READER_COLOURS[theme][self.colour]
 
     def marks(
-        self, rows: pd.DataFrame, heights: Sequence[float], ends: Plot, hover: Sequence[str], theme: Theme,
-        hollow: bool, **more: Any,
+        self, rows: pd.DataFrame, heights: Sequence[float], hover: Sequence[str], theme: Theme, hollow: bool, *,
+        over: pd.Series | None = None, under: pd.Series | None = None, bar: tuple[float, int] = (2, 0), **more: Any,
     ) -> Plot:  # fmt: skip
-        """Marks of the series at the values of some rows."""
+        """Marks of the series at the values of some rows, with error bars.
+
+        over, under : Lengths of the bars, by default up to columns high and low; bar : their thickness and width.
+        """
         ink = self.ink(theme)
+        over = rows["high"] - rows["value"] if over is None else over
+        under = rows["value"] - rows["low"] if under is None else under
+        ends = plots.bars(over, under, ink, *bar)
         size = 11 if self.symbol == "star" else 10
         look = plots.outlined(size, TOKENS[theme]["ground"] if hollow else ink, ink, symbol=self.symbol)
         return plots.scatter(self.words, rows["value"], heights, hover, error_x=ends, marker=look, **more)
@@ -102,17 +109,19 @@ def dot_rows(
             for row, step in zip(rows["row"], aside, strict=True)
         ]
         hover = [
-            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{style.words}: "
+            f"{plots.heading(names[row.row], published)}{style.words}: "
             f"{rate_text(row.value)}{_spread(row)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
             for row in tables.rows(rows)
         ]
-        ends = plots.bars(rows["over"], rows["under"], style.ink(theme), 2 if ranged else 1, 0 if ranged else 3)
-        legend = {
+        more: Plot = {
+            "over": rows["over"],
+            "under": rows["under"],
+            "bar": (2, 0) if ranged else (1, 3),
             "legendgroup": key,
             "legendrank": 1000 + list(series).index(str(key)),
             "showlegend": key not in in_legend,
         }
-        traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
+        traces.append(style.marks(rows, heights, hover, theme, published, **more))
         in_legend.add(str(key))
     numbers = _at_ends(frame, usual)
     notes = [_number_note(number, numbers.get(row, ""), theme) for row, number in place.items()]
@@ -126,18 +135,13 @@ def dot_rows(
     pad = 0.03 if top is not None else 0.05 * max(high - low, 1e-6)
     bounds = [max(-0.02, low - pad), top] if top is not None else [low - pad, high + pad]
     across = plots.titled(axis, range=bounds, tickformat=".2~f")
-    return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
+    return name_lines(names, theme, traces, across, shapes, notes)
 
 
 def difference_rows(
-    frame: pd.DataFrame,
-    names: Mapping[str, str],
-    series: Mapping[str, Series],
-    *,
-    theme: Theme,
-    axis: str,
+    frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], *, theme: Theme, axis: str,
     compared: str,
-) -> Plot:
+) -> Plot:  # fmt: skip
     """Differences around nothing with their intervals, one line a row; published marks are hollow.
 
     frame : Columns row, series, origin, difference, low, high, p_text (stands at the end of the line), p_raw (p before
@@ -154,14 +158,13 @@ def difference_rows(
         published = origin == "published"
         heights = [place[row] - 0.22 * style.place for row in rows["row"]]
         hover = [
-            f"<b>{plain(names[row.row])}</b>{plots.published_words(published)}<br>{compared} {style.words}: "
+            f"{plots.heading(names[row.row], published)}{compared} {style.words}: "
             f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
             f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
             for row in tables.rows(rows)
         ]
-        ends = plots.bars(rows["high"] - rows["value"], rows["value"] - rows["low"], style.ink(theme))
-        legend = {"legendgroup": key, "showlegend": key not in in_legend}
-        traces.append(style.marks(rows, heights, ends, hover, theme, published, **legend))
+        legend: Plot = {"legendgroup": key, "showlegend": key not in in_legend}
+        traces.append(style.marks(rows, heights, hover, theme, published, **legend))
         in_legend.add(str(key))
         notes += [
             plots.end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
@@ -169,7 +172,7 @@ def difference_rows(
         ]
     across = plots.titled(axis, tickformat="+.2~f", zeroline=False)
     shapes = [plots.upright(0, {"color": token["edge"], "width": 1.5})]
-    return {"data": traces, "layout": name_lines(names, theme, across, shapes, notes)}
+    return name_lines(names, theme, traces, across, shapes, notes)
 
 
 def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
@@ -180,7 +183,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
-    aim_hover = [f"<b>{plain(names[row.row])}</b><br>aimed for: {rate_text(row.aim)}" for row in tables.rows(aims)]
+    aim_hover = [f"{plots.heading(names[row.row])}aimed for: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
     heights: list[float] = [place[row] for row in aims["row"]]
     traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
@@ -189,29 +192,29 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
         if rows.empty:
             continue
         hover = [
-            f"<b>{plain(row.name)}</b>{plots.published_words(key == 'paper')}<br>{plain(names[row.row])}: "
-            f"{rate_text(row.value)}"
-            + ("" if pd.isna(row.low) else f", 95 % interval {rate_text(row.low)} to {rate_text(row.high)}")
-            for row in tables.rows(rows[["row", "name", "value", "low", "high"]])
+            f"{plots.heading(row.name, key == 'paper')}{plain(names[row.row])}: "
+            f"{rate_text(row.value)}{plots.interval(row.low, row.high, RANGE)}"
+            for row in tables.rows(rows, "row", "name", "value", "low", "high")
         ]
-        over, under = rows["high"] - rows["value"], rows["value"] - rows["low"]
-        ends = plots.bars(over.fillna(0.0), under.fillna(0.0), style.ink(theme))
+        over, under = (rows["high"] - rows["value"]).fillna(0.0), (rows["value"] - rows["low"]).fillna(0.0)
         heights = [place[row] - 0.18 * style.place for row in rows["row"]]
-        traces.append(style.marks(rows, heights, ends, hover, theme, key == "paper"))
+        traces.append(style.marks(rows, heights, hover, theme, key == "paper", over=over, under=under))
     notes = [_number_note(number, _verdict(frame[frame["row"] == row]), theme) for row, number in place.items()]
-    arrangement = name_lines(names, theme, plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f"), [], notes)
-    return {"data": traces, "layout": arrangement | {"legend": {**plots.LEGEND, "itemsizing": "constant"}}}
+    across = plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
+    return name_lines(names, theme, traces, across, [], notes, itemsizing="constant")
 
 
 def name_lines(
-    names: Mapping[str, str], theme: Theme, across: Plot, shapes: Sequence[Plot], annotations: Sequence[Plot]
-) -> Plot:
-    """Layout of one line a row, from the top down, with its name on the left, and the legend above."""
+    names: Mapping[str, str], theme: Theme, traces: Sequence[Plot], across: Plot, shapes: Sequence[Plot],
+    annotations: Sequence[Plot], **legend: str,
+) -> Plot:  # fmt: skip
+    """One line a row, from the top down, with its name on the left, and the legend above."""
     words = [plain(name, 38) for name in names.values()]
     font = {"size": 12, "color": TOKENS[theme]["ink"]}
     upwards = plots.rows_axis(words, 0.35, 0.65, **plots.STILL, showline=False, tickfont=font)
-    more = {"showlegend": True, "legend": dict(plots.LEGEND), "shapes": list(shapes), "annotations": list(annotations)}
-    return plots.layout(theme, (LEFT, RIGHT, 60, 56), {**plots.STILL, **across}, upwards, dragmode=False, **more)
+    marks = {"shapes": list(shapes), "annotations": list(annotations)}
+    more = {"showlegend": True, "legend": {**plots.LEGEND, **legend}, "dragmode": False, **marks}
+    return plots.plot(theme, (LEFT, RIGHT, 60, 56), traces, {**plots.STILL, **across}, upwards, **more)
 
 
 def _number_note(row: int, text: str, theme: Theme) -> Plot:
@@ -229,10 +232,8 @@ def _verdict(rows: pd.DataFrame) -> str:
 
 
 def _spread(row: Any) -> str:
-    parts = [f" ± {rate_text(row.std)}"] if pd.notna(row.std) else []
-    if pd.notna(row.low) and pd.notna(row.high):
-        parts.append(f", 95 % interval {rate_text(row.low)} to {rate_text(row.high)}")
-    return "".join(parts)
+    std = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
+    return std + plots.interval(row.low, row.high, RANGE)
 
 
 def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
@@ -242,8 +243,7 @@ def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
     ordered = usual_rows.assign(rank=usual_rows["series"].map(rank)).sort_values(["origin", "rank"], kind="stable")
     numbers = {}
     for row in tables.rows(ordered.drop_duplicates("row")):
-        spread = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
-        if pd.notna(row.low):
-            spread = f" [{rate_text(row.low)}, {rate_text(row.high)}]"
+        std = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
+        spread = plots.interval(row.low, row.high) or std
         numbers[str(row.row)] = f"{rate_text(row.value)}{plots.small(spread)}"
     return numbers

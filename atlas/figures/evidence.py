@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from atlas import tables
 from atlas.figures import plots
-from atlas.figures.attribution import SHOW_HOVERTEXT, SHOW_TEXT, band, end_labels
 from atlas.figures.map import label_sides, map_figure
-from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, template, translucent
+from atlas.figures.plots import End, count
+from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 MOST_BARS = 400  # traces that a figure shows one by one; of more, those that weigh most
@@ -35,86 +36,76 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     token, results = TOKENS[theme], report["results"]
     running, points = results["running"], results["spread"]["points"]
     decided = float(report["method"]["rule"]["decided_log10"])
-    subject = plain(results["subject"], 40)
     n = int(results["traces"])
-    figure = go.Figure()
-    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    for threshold in (decided, -decided) if results["stated"] else ():
-        figure.add_hline(y=threshold, line={"color": token["soft"], "width": 1, "dash": "dash"})
+    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
+    if results["stated"]:
+        dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
+        shapes += [plots.level(threshold, dashed) for threshold in (decided, -decided)]
+    data: list[Plot] = []
     if points:
-        columns = pd.DataFrame(points)
-        wash = translucent(token["accent"], 0.16)
-        figure.add_trace(band("5–95 % of random orders", columns["traces"], columns["low"], columns["high"], wash))
+        orders = pd.DataFrame(points)
+        corners = orders["traces"], orders["low"], orders["high"]
+        data.append(plots.band("5–95 % of random orders", *corners, token["accent"], 0.16))
     leads = [row["leader"] == results["subject"] for row in running]
-    dense = len(running) > 60
-    figure.add_scatter(
-        name="in the order of arrival", mode="lines+markers", line={"color": token["accent"], "width": 2.5},
-        x=[row["traces"] for row in running], y=[row["log10_ratio_others"] for row in running],
-        marker={
-            "size": [0 if dense and lead else 8 for lead in leads],
-            "color": [token["accent"] if lead else token["ground"] for lead in leads],
-            "line": {"color": token["accent"], "width": 2},
-        },
-        text=[
-            f"<b>{_count(row['traces'], 'trace')}</b><br>log10 ratio {number(row['log10_ratio_others'])}"
-            f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
-            for row in running
-        ],
-        hovertemplate=SHOW_TEXT,
-    )  # fmt: skip
-    values = [row["log10_ratio_others"] for row in running] + [p[key] for p in points for key in ("low", "high")]
-    ends: list[tuple[float, str, str]] = []
+    sizes = [0 if lead and len(running) > 60 else 8 for lead in leads]
+    fills = [token["accent"] if lead else token["ground"] for lead in leads]
+    values = [row["log10_ratio_others"] for row in running]
+    words = [
+        f"<b>{count(row['traces'], 'trace')}</b><br>log10 ratio {number(row['log10_ratio_others'])}"
+        f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
+        for row in running
+    ]
+    look: Plot = {
+        "line": {"color": token["accent"], "width": 2.5},
+        "marker": plots.outlined(sizes, fills, token["accent"]),
+    }
+    data.append(_text_line("in the order of arrival", [row["traces"] for row in running], values, words, **look))
+    values = values + [point[key] for point in points for key in ("low", "high")]
+    ends: list[End] = []
     if results["level"] == "family":
         ratio = float(results["log10_ratio_others"])
         values.append(ratio)
-        outline = {"color": token["ground"], "width": 2}
-        figure.add_scatter(
-            name="family", x=[n], y=[ratio], mode="markers",
-            marker={"symbol": "diamond", "size": 14, "color": token["ink"], "line": outline},
-            hovertemplate=f"<b>its family</b><br>log10 ratio {number(ratio)} for {subject}<extra></extra>",
-        )  # fmt: skip
+        look = {"marker": plots.outlined(14, token["ink"], token["ground"], symbol="diamond")}
+        hover = f"<b>its family</b><br>log10 ratio {number(ratio)} for {plain(results['subject'], 40)}<extra></extra>"
+        data.append(plots.scatter("family", [n], [ratio], hovertemplate=hover, **look))
         ends.append((ratio, f"<b>its family {number(ratio)}</b>", token["ink"]))
     if running:
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
-        words = kind if results["stated"] else "not validated here"
-        ends.append((last, f"<b>{words} {number(last)}</b>", token["accent-ink"]))
+        kind = kind if results["stated"] else "not validated here"
+        ends.append((last, f"<b>{kind} {number(last)}</b>", token["accent-ink"]))
     low, high = min([*values, -decided]), max([*values, decided])
     room = 0.08 * (high - low)
     low, high = low - room, high + room
     if results["stated"]:
         ends.append((decided, "a hundred to one for", token["soft"]))
         ends.append((-decided, "a hundred to one against", token["soft"]))
-    end_labels(figure, ends, 0.062 * (high - low), high, 14)
-    _mark_stop(figure, stop_at(results.get("stop"), level), n, token)
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 188, "t": 28, "b": 52}, hovermode="closest")
+    notes = plots.end_notes(ends, 0.062 * (high - low), high, 14)
+    after = (stop_at(results.get("stop"), level) or {}).get("enough_after")
+    if after and after <= n:
+        shapes.append(plots.upright(after, {"color": token["accent"], "width": 1, "dash": "dot"}, xref="x"))
+        late = n > 1 and math.log10(after) > 0.7 * math.log10(n)
+        place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right" if late else "left"}
+        text = f"enough after {count(int(after), 'trace')}"
+        notes.append(plots.note(math.log10(after), 1, text, 13, token["accent-ink"], **place))
     ticks, reach = [tick for tick in TICKS if tick <= 0.8 * n] + [n], max(math.log10(n), 0.3)
-    figure.update_xaxes(
-        title="Traces in the order of arrival, log scale" if n > 1 else "Traces", type="log", tickvals=ticks,
+    x = plots.titled(
+        "Traces in the order of arrival, log scale" if n > 1 else "Traces", type="log", tickvals=ticks,
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
-    figure.update_yaxes(title=f"log10 ratio, {plain(results['subject'], 24)} : others", range=[low, high])
-    return figure
+    y = plots.titled(f"log10 ratio, {plain(results['subject'], 24)} : others", range=[low, high])
+    return plots.figure(theme, (64, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
+
+
+def _text_line(name: str, x: Sequence[Any], y: Sequence[Any], words: Sequence[str], **more: Any) -> Plot:
+    return plots.scatter(name, x, y, text=words, hovertemplate=plots.TEXT, **{"mode": "lines+markers", **more})
 
 
 def stop_at(stop: Mapping[str, Any] | None, level: float | None = None) -> Mapping[str, Any] | None:
     """The answer of the sequential stop at an error rate, by default the report's."""
     others = (stop or {}).get("levels") or []
     return next((answer for answer in others if answer["error_rate"] == level), stop)
-
-
-def _mark_stop(figure: go.Figure, stop: Mapping[str, Any] | None, n: int, token: Mapping[str, str]) -> None:
-    after = stop.get("enough_after") if stop else None
-    if not after or after > n:
-        return
-    figure.add_vline(x=after, line={"color": token["accent"], "width": 1, "dash": "dot"})
-    late = n > 1 and math.log10(after) > 0.7 * math.log10(n)
-    figure.add_annotation(
-        x=math.log10(after), y=1, yref="paper", yanchor="bottom", xanchor="right" if late else "left",
-        text=f"enough after {_count(int(after), 'trace')}", showarrow=False,
-        font={"size": 13, "color": token["accent-ink"]},
-    )  # fmt: skip
 
 
 def weightiest(traces: Sequence[Mapping[str, Any]], most: int = MOST_BARS) -> list[Mapping[str, Any]]:
@@ -133,70 +124,65 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
     values = [float(trace["log10_ratio"]) for trace in traces]
     colours = [token["accent"] if value >= 0 else token["caution"] for value in values]
     outline = {"color": token["ink"], "width": [2 * (trace["number"] == chosen) for trace in traces]}
-    figure = go.Figure()
-    figure.add_bar(
-        name="what a trace adds", x=[_place(trace, traces, at) for at, trace in enumerate(traces)], y=values,
-        width=0.74, marker={"color": colours, "line": outline},
-        customdata=[[int(trace["number"])] for trace in traces],
-        hovertext=[_trace_words(trace) for trace in traces], hovertemplate=SHOW_HOVERTEXT,
-    )  # fmt: skip
-    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
+    bars = {
+        "type": "bar", "name": "what a trace adds", "x": _places(traces), "y": values, "width": 0.74,
+        "marker": {"color": colours, "line": outline}, "customdata": _numbers(traces),
+        "hovertext": [_trace_words(trace) for trace in traces], "hovertemplate": plots.HOVER,
+    }  # fmt: skip
     results = report["results"]
-    for y, side, who in ((1, "top", results["subject"]), (0, "bottom", results["leave_one_out"]["rival"])):
-        figure.add_annotation(
-            x=0, xref="paper", y=y, yref="paper", yanchor=side, xanchor="left", xshift=6, showarrow=False,
-            text=f"{'↑' if y else '↓'} speaks for {plain(who, 32)}",
-            font={"size": 12, "color": token["accent-ink"] if y else token["caution"]},
-        )  # fmt: skip
+    corner = {"xanchor": "left", "xshift": 6}
+    rival = plain(results["leave_one_out"]["rival"], 32)
+    notes = [
+        plots.page_note(
+            0, 1, f"↑ speaks for {plain(results['subject'], 32)}", 12, token["accent-ink"], yanchor="top", **corner
+        ),
+        plots.page_note(0, 0, f"↓ speaks for {rival}", 12, token["caution"], yanchor="bottom", **corner),
+    ]
     reach = 1.35 * max([abs(value) for value in values], default=1.0) or 1.0
     low = -reach if min(values, default=0.0) < 0 else -0.4 * reach
     high = reach if max(values, default=0.0) > 0 else 0.4 * reach
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 52}, hovermode="closest")
-    _trace_axis(figure, traces)
-    figure.update_yaxes(title="adds to log10 ratio", range=[low, high])
-    return figure
+    y = plots.titled("adds to log10 ratio", range=[low, high])
+    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
+    return plots.figure(theme, (64, 16, 8, 52), [bars], _trace_axis(traces), y, shapes=shapes, annotations=notes)
 
 
 def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     """The log10 ratio against the best other source without each trace."""
     token, results = TOKENS[theme], report["results"]
     traces = weightiest(report["traces"])
-    places = [_place(trace, traces, at) for at, trace in enumerate(traces)]
+    places = _places(traces)
     remaining = [float(trace["log10_without"]) for trace in traces]
     whole = margin_of_all(report)
-    stems: dict[str, list[float | None]] = {"x": [], "y": []}
-    for place, value in zip(places, remaining, strict=True):
-        stems["x"] += [place, place, None]
-        stems["y"] += [whole, value, None]
+    across = [value for place in places for value in (place, place, None)]
+    upwards = [value for without in remaining for value in (whole, without, None)]
     faint = {"color": translucent(token["edge"], 0.8), "width": 1.5}
-    figure = go.Figure(go.Scatter(name="change", mode="lines", line=faint, hoverinfo="skip", **stems))
-    outline = {"color": [token["accent"] if value > 0 else token["caution"] for value in remaining], "width": 2}
-    fill = [token["accent"] if value > 0 else token["ground"] for value in remaining]
-    figure.add_scatter(
-        name="without one trace", x=places, y=remaining, mode="markers",
-        marker={"size": 8 if len(traces) <= 120 else 5, "color": fill, "line": outline},
-        customdata=[[int(trace["number"])] for trace in traces],
-        hovertext=[
-            f"<b>Without trace {trace['number']:,}</b><br>log10 ratio {number(value)}"
-            for trace, value in zip(traces, remaining, strict=True)
-        ],
-        hovertemplate=SHOW_HOVERTEXT,
-    )  # fmt: skip
-    figure.add_hline(y=whole, line={"color": token["accent"], "width": 1.5})
+    rims = [token["accent"] if value > 0 else token["caution"] for value in remaining]
+    fills = [token["accent"] if value > 0 else token["ground"] for value in remaining]
+    look = plots.outlined(8 if len(traces) <= 120 else 5, fills, rims)
+    hover = [
+        f"<b>Without trace {trace['number']:,}</b><br>log10 ratio {number(value)}"
+        for trace, value in zip(traces, remaining, strict=True)
+    ]
+    data = [
+        plots.scatter("change", across, upwards, mode="lines", line=faint),
+        plots.scatter("without one trace", places, remaining, hover, marker=look, customdata=_numbers(traces)),
+    ]
     low, high = min([*remaining, whole, 0.0]), max([*remaining, whole, 0.0])
     room = 0.12 * ((high - low) or 1.0)
-    figure.add_hline(y=0, line={"color": token["soft"], "width": 1, "dash": "dash"})
-    for y, words, colour in ((whole, "all traces", token["accent-ink"]), (0.0, "another leads below", token["soft"])):
-        if y or abs(whole) > 0.1 * (high - low):
-            figure.add_annotation(
-                x=1, xref="paper", y=y, text=words, showarrow=False, xanchor="right", yanchor="bottom",
-                font={"size": 12, "color": colour},
-            )  # fmt: skip
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 52}, hovermode="closest")
-    _trace_axis(figure, traces)
-    title = f"log10 ratio, {plain(results['subject'], 20)} : best other"
-    figure.update_yaxes(title=title, range=[low - room, high + room])
-    return figure
+    shapes = [
+        plots.level(whole, {"color": token["accent"], "width": 1.5}),
+        plots.level(0, {"color": token["soft"], "width": 1, "dash": "dash"}),
+    ]
+    notes = [
+        plots.note(1, height, words, 12, ink, xref="paper", xanchor="right", yanchor="bottom")
+        for height, words, ink in (
+            (whole, "all traces", token["accent-ink"]),
+            (0.0, "another leads below", token["soft"]),
+        )
+        if height or abs(whole) > 0.1 * (high - low)
+    ]
+    y = plots.titled(f"log10 ratio, {plain(results['subject'], 20)} : best other", range=[low - room, high + room])
+    return plots.figure(theme, (64, 16, 8, 52), data, _trace_axis(traces), y, shapes=shapes, annotations=notes)
 
 
 def margin_of_all(report: Mapping[str, Any]) -> float:
@@ -210,7 +196,7 @@ def landing(
     """The map of an ecosystem with the sources marked that are nearest to the traces.
 
     points : columns source, name, family, access, x, y of a flat projection. nearest : columns source, rank.
-    The traces get no point: a place among projected points would be made up.
+    The traces get no point: a place among projected points would be invented.
     """
     token = TOKENS[theme]
     none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
@@ -230,16 +216,16 @@ def landing(
         fixed=len(claim),
     )[len(claim) :]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
-    figure.add_scatter(
-        name="nearest to the traces", x=placed["x"].tolist(), y=placed["y"].tolist(), mode="markers+text",
-        marker={"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
+    hover = [f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)]
+    look: Plot = {
+        "mode": "markers+text",
+        "marker": {"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
         # A rank without room of its own shows on hover.
-        text=[rank if side else "" for rank, side in zip(ranks, sides, strict=True)],
-        textposition=[side or "top center" for side in sides], textfont={"size": 13, "color": token["ink"]},
-        hovertext=[f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)],
-        hovertemplate=SHOW_HOVERTEXT,
-    )  # fmt: skip
-    return figure
+        "text": [rank if side else "" for rank, side in zip(ranks, sides, strict=True)],
+        "textposition": [side or "top center" for side in sides],
+        "textfont": {"size": 13, "color": token["ink"]},
+    }
+    return figure.add_trace(plots.scatter("nearest to the traces", placed["x"], placed["y"], hover, **look))
 
 
 def figure_points(figure: go.Figure) -> pd.DataFrame:
@@ -261,23 +247,18 @@ def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total
     """
     token = TOKENS[theme]
     values = [float(point["log10_sum"]) for point in points]
-    figure = go.Figure()
-    figure.add_scatter(
-        name="plain sum so far", x=[point["traces"] for point in points], y=values,
-        mode="lines+markers" if len(points) <= 60 else "lines", line={"color": token["accent"], "width": 2.5},
-        marker={"size": 7},
-        text=[
-            f"<b>{_count(point['traces'], 'trace')}</b><br>plain log10 sum {number(point['log10_sum'])}"
-            f"<br>leading: {plain(point['leader'], 40)}"
-            for point in points
-        ],
-        hovertemplate=SHOW_TEXT,
-    )  # fmt: skip
-    figure.add_hline(y=0, line={"color": token["edge"], "width": 1})
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 16, "t": 8, "b": 44})
-    figure.update_xaxes(title="Traces read", range=[0, max(total, 2) * 1.02], showgrid=False)
-    figure.update_yaxes(title="Plain log10 sum", range=[min([*values, -1]) * 1.1, max([*values, 1]) * 1.1])
-    return figure
+    words = [
+        f"<b>{count(point['traces'], 'trace')}</b><br>plain log10 sum {number(point['log10_sum'])}"
+        f"<br>leading: {plain(point['leader'], 40)}"
+        for point in points
+    ]
+    mode = "lines+markers" if len(points) <= 60 else "lines"
+    look = {"mode": mode, "line": {"color": token["accent"], "width": 2.5}, "marker": {"size": 7}}
+    line = _text_line("plain sum so far", [point["traces"] for point in points], values, words, **look)
+    x = plots.titled("Traces read", range=[0, max(total, 2) * 1.02], showgrid=False)
+    y = plots.titled("Plain log10 sum", range=[min([*values, -1]) * 1.1, max([*values, 1]) * 1.1])
+    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
+    return plots.figure(theme, (64, 16, 8, 44), [line], x, y, shapes=shapes, hovermode=None)
 
 
 def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
@@ -289,33 +270,35 @@ def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
     token, colours = TOKENS[theme], READER_COLOURS[theme]
     looks = {"same": (token["soft"], "dot", "circle-open"), "sibling": (colours[0], "solid", "circle"),
              "family": (colours[1], "solid", "square")}  # fmt: skip
-    figure = go.Figure()
-    ends: list[tuple[float, str, str]] = []
+    data: list[Plot] = []
+    ends: list[End] = []
     for scenario, words in DRIFT_KINDS.items():
         curve = rows[rows["scenario"] == scenario].sort_values("k")
         if curve.empty:
             continue
         colour, dash, symbol = looks[scenario]
         spread = {"array": curve["std"].fillna(0.0).tolist(), "color": colour, "thickness": 1, "width": 3}
-        figure.add_scatter(
-            name=words, x=curve["k"].tolist(), y=curve["value"].tolist(), error_y=spread, mode="lines+markers",
-            line={"color": colour, "width": 2, "dash": dash}, marker={"size": 8, "symbol": symbol},
-            hovertemplate=f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
-        )  # fmt: skip
+        look: Plot = {
+            "mode": "lines+markers", "line": {"color": colour, "width": 2, "dash": dash},
+            "marker": {"size": 8, "symbol": symbol}, "error_y": spread,
+            "hovertemplate": f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
+        }  # fmt: skip
+        data.append(plots.scatter(words, curve["k"], curve["value"], **look))
         ends.append((float(curve["value"].iloc[-1]), words, colour))
-    if window:
-        figure.add_vline(x=window, line={"color": token["accent"], "width": 1})
-    end_labels(figure, ends, 0.08, 1.0, 12)
     ticks = sorted({int(k) for k in rows["k"]})
     reach = [*ticks, window] if window else ticks
-    figure.update_layout(template=template(theme), margin={"l": 64, "r": 208, "t": 8, "b": 52})
-    figure.update_xaxes(
-        title="Traces a window, log scale", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks],
+    x = plots.titled(
+        "Traces a window, log scale", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks],
         range=[np.log10(min(reach, default=1)) - 0.06, np.log10(max(reach, default=10)) + 0.06], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
-    figure.update_yaxes(title="called different at 5 %", range=[-0.03, 1.05], tickformat=".0%")
-    return figure
+    y = plots.titled("called different at 5 %", range=[-0.03, 1.05], tickformat=".0%")
+    more = {
+        "shapes": [plots.upright(window, {"color": token["accent"], "width": 1}, xref="x")] if window else [],
+        "annotations": plots.end_notes(ends, 0.08, 1.0, 12),
+        "hovermode": None,
+    }
+    return plots.figure(theme, (64, 208, 8, 52), data, x, y, **more)
 
 
 def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, theme: Theme) -> Plot:
@@ -335,7 +318,7 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
         colour = token["accent" if true else "caution"]
         hover = [
             f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {number(level)} or more"
-            for level, share in zip(curve["level"], curve["value"], strict=True)
+            for level, share in tables.rows(curve, "level", "value")
         ]
         look = {"line": {"color": colour, "width": 2, "dash": dash}, "marker": {"size": 5, "color": colour}}
         traces.append(plots.scatter(words, curve["level"], curve["value"], hover, mode="lines+markers", **look))
@@ -345,7 +328,7 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
     shapes = [plots.upright(0, {"color": token["edge"], "width": 1})]
     shapes += [plots.upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
     upwards = plots.titled("share of claims", range=[-0.03, 1.05], tickformat=".0%")
-    return {"data": traces, "layout": _ratio_layout(theme, plots.titled("log10 ratio"), upwards, shapes, notes)}
+    return _ratios(theme, traces, plots.titled("log10 ratio"), upwards, shapes, notes)
 
 
 def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
@@ -360,12 +343,10 @@ def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
     low, high = ends[0] - room, ends[1] + room
     hover = [
         f"<b>stated {number(level)}</b><br>claims show {number(value)} (log10 ratio)"
-        for level, value in zip(curve["level"], curve["value"], strict=True)
+        for level, value in tables.rows(curve, "level", "value")
     ]
-    look = {
-        "line": {"color": token["accent"], "width": 2, "shape": "hv"},
-        "marker": {"size": 6, "color": token["accent"]},
-    }
+    line = {"color": token["accent"], "width": 2, "shape": "hv"}
+    look = {"line": line, "marker": {"size": 6, "color": token["accent"]}}
     shown = plots.scatter("held-out claims", curve["level"], curve["value"], hover, mode="lines+markers", **look)
     dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
     same = plots.segment((low, high), (low, high), dashed, layer="below")
@@ -373,25 +354,30 @@ def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
     across, upwards = (
         plots.titled(title, range=[low, high]) for title in ("stated log10 ratio", "log10 ratio that claims show")
     )
-    return {"data": [shown], "layout": _ratio_layout(theme, across, upwards, [same], [stated])}
+    return _ratios(theme, [shown], across, upwards, [same], [stated])
 
 
-def _ratio_layout(theme: Theme, x: Plot, y: Plot, shapes: list[Plot], notes: list[Plot]) -> Plot:
+def _ratios(theme: Theme, data: list[Plot], x: Plot, y: Plot, shapes: list[Plot], notes: list[Plot]) -> Plot:
     more = {"dragmode": False, "showlegend": False, "shapes": shapes, "annotations": notes}
-    return plots.layout(theme, (64, 16, 8, 52), x | plots.STILL, y | plots.STILL, **more)
+    return plots.plot(theme, (64, 16, 8, 52), data, x | plots.STILL, y | plots.STILL, **more)
 
 
-def _place(trace: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], at: int) -> int:
-    """A trace's place on the axis: its number, or its place among those shown where others are not."""
-    return int(trace["number"]) if traces[-1]["number"] - traces[0]["number"] < len(traces) else at + 1
+def _numbers(traces: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    return [[int(trace["number"])] for trace in traces]
 
 
-def _trace_axis(figure: go.Figure, traces: Sequence[Mapping[str, Any]]) -> None:
-    places = [_place(trace, traces, at) for at, trace in enumerate(traces)]
-    step = max(1, math.ceil(len(traces) / 10))
-    ticks = list(range(0, len(traces), step))
-    figure.update_xaxes(
-        title="Trace, in the order of arrival", tickvals=[places[at] for at in ticks],
+def _places(traces: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Places of traces on the axis: their numbers where all are shown, else 1, 2, 3, ..."""
+    if traces and traces[-1]["number"] - traces[0]["number"] < len(traces):
+        return [int(trace["number"]) for trace in traces]
+    return list(range(1, len(traces) + 1))
+
+
+def _trace_axis(traces: Sequence[Mapping[str, Any]]) -> Plot:
+    places = _places(traces)
+    ticks = range(0, len(traces), max(1, math.ceil(len(traces) / 10)))
+    return plots.titled(
+        "Trace, in the order of arrival", tickvals=[places[at] for at in ticks],
         ticktext=[f"{traces[at]['number']:,}" for at in ticks], showgrid=False,
         range=[places[0] - 0.7, max(places[-1], places[0] + 7) + 0.7] if places else [0, 1],
     )  # fmt: skip
@@ -401,7 +387,7 @@ def _trace_words(trace: Mapping[str, Any]) -> str:
     time = f"<br>{plain(trace['time'], 40)}" if trace.get("time") else ""
     return (
         f"<b>Trace {trace['number']:,}</b><br>adds {number(trace['log10_ratio'])} to the log10 ratio"
-        f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{_count(int(trace['tokens']), 'response token')}{time}"
+        f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{count(int(trace['tokens']), 'response token')}{time}"
     )
 
 
@@ -414,7 +400,3 @@ def _share(value: float | None) -> str:
     if value is None:
         return "not stated"
     return "< .001" if value < 0.001 else "> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

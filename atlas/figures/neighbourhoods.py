@@ -1,4 +1,4 @@
-"""Who is nearest to whom in the original space, and whether another reader or panel of prompts agrees.
+"""Nearest sources in the original space, and whether another reader or panel of prompts agrees.
 
 Sections "Model-Signature Geometry", "Prompt and Projection Stability" and "Candidate Cross-Provider Neighborhoods" of
 the paper.
@@ -14,11 +14,11 @@ import plotly.graph_objects as go
 
 from atlas import tables
 from atlas.figures import plots
-from atlas.figures.attribution import Line, rate_text
+from atlas.figures.plots import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
 
 FEW, MANY = 8, 16
-"""Readers up to which the cells of a matrix hold large numbers, and numbers at all."""
+"""Readers up to which the cells of a matrix show large numbers, and numbers at all."""
 LEAF_PIXELS = 15
 """Height of a leaf of the tree, so that its name can be read."""
 TREE_MARGIN = 64
@@ -42,11 +42,7 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
     place = {k: index for index, k in enumerate(sizes)}
     step = min(0.14, 0.6 / max(len(lines), 1))
     data = []
-    for number, line in enumerate(lines):
-        rows = frame[frame["reader"] == line.key].sort_values("k")
-        if rows.empty:
-            continue
-        published = bool((rows["origin"] == "published").all())
+    for number, line, rows, published in plots.by_line(frame, lines):
         aside = (number - (len(lines) - 1) / 2) * step
         over, under = rows["high"] - rows["purity"], rows["purity"] - rows["low"]
         ends = plots.bars(over.fillna(0), under.fillna(0), line.colour, 2 if line.front else 1.25)
@@ -63,14 +59,14 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         data.append(plots.scatter(plain(line.label), x, rows["purity"], hover, error_y=error, marker=look, **words))
     chance = float(frame["expectation"].iloc[0])
     dotted = {"color": token["soft"], "width": 1, "dash": "dot"}
-    shapes = [plots.segment((0, 1), (chance, chance), dotted, xref="x domain", yref="y")]
+    shapes = [plots.level(chance, dotted)]
     notes = [plots.end_note(chance, "chance", token["soft"], shift=8)]
     x_axis = plots.titled(
         "Nearest sources looked at (k)", tickvals=list(place.values()), ticktext=[str(k) for k in sizes],
         range=[-0.6, len(sizes) - 0.4], showgrid=False,
     )  # fmt: skip
     y_axis = plots.titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
-    return plots.figure(data, plots.layout(theme, (64, 72, 12, 52), x_axis, y_axis, shapes=shapes, annotations=notes))
+    return plots.figure(theme, (64, 72, 12, 52), data, x_axis, y_axis, shapes=shapes, annotations=notes)
 
 
 def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
@@ -86,7 +82,7 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
         for row, cosine in enumerate(frame["cosine"])
     ]
     hover = [
-        f"<b>{plain(row['name'])}</b><br>{plain(row['family'])}<br>rank {row['rank']:.0f} from here, "
+        f"{plots.heading(row['name'])}{plain(row['family'])}<br>rank {row['rank']:.0f} from here, "
         f"{_back(row['rank_back'])}<br>nearer than {row['percentile']:.1%} of all pairs"
         for row in frame.to_dict("records")
     ]
@@ -95,7 +91,7 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     points = plots.scatter("nearest", frame["cosine"], range(len(frame)), hover, marker=look, **numbers)
     x = plots.titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], tickformat=".2~f", nticks=6)
     y = plots.rows_axis([plain(name, 32) for name in frame["name"]], 0.4, 0.6, showgrid=False)
-    return plots.figure([points], plots.layout(theme, (236, 56, 8, 48), x, y, shapes=shapes))
+    return plots.figure(theme, (236, 56, 8, 48), [points], x, y, shapes=shapes)
 
 
 def _numbers(values: Iterable[float], theme: Theme) -> Plot:
@@ -142,10 +138,7 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
     columns = [f"<b>{number}</b>" for number in range(1, len(order) + 1)]
     x_axis = {"tickvals": list(range(len(order))), "ticktext": columns, "ticks": "", **more}
     y_axis = plots.rows_axis(labels, **more)
-    return {
-        "data": [heat],
-        "layout": plots.layout(theme, (196, 16, 12, 40), x_axis, y_axis, annotations=numbers, hovermode=None),
-    }
+    return plots.plot(theme, (196, 16, 12, 40), [heat], x_axis, y_axis, annotations=numbers, hovermode=None)
 
 
 def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
@@ -162,14 +155,14 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
         mean = float(part["value"].mean())
         hover = [
             f"{words[metric]}<br>prompts of fold {int(fold) + 1}: {rate_text(value)}"
-            for fold, value in tables.rows(part[["fold", "value"]])
+            for fold, value in tables.rows(part, "fold", "value")
         ]
         data.append(plots.scatter(metric, part["value"], [row] * len(part), hover, marker=look))
         shapes.append(plots.segment((mean, mean), (row - 0.22, row + 0.22), {"color": token["ink"], "width": 2}))
         notes.append(plots.note(mean, row - 0.22, rate_text(mean), 13, token["ink"], yanchor="bottom"))
     x = plots.titled("Agreement with all prompts (1 is the same)", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
     y = plots.rows_axis([words[metric] for metric in measured], 0.4, 0.7, showgrid=False)
-    return plots.figure(data, plots.layout(theme, (176, 24, 16, 48), x, y, shapes=shapes, annotations=notes))
+    return plots.figure(theme, (176, 24, 16, 48), data, x, y, shapes=shapes, annotations=notes)
 
 
 def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[str, str], *, theme: Theme) -> go.Figure:
@@ -189,20 +182,15 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
             continue
         hover = [
             f"{names[method]}, {dimensions}-D<br>{words}: {rate_text(value)}"
-            for method, dimensions, value in tables.rows(rows[["method", "dimensions", "value"]])
+            for method, dimensions, value in tables.rows(rows, "method", "dimensions", "value")
         ]
         heights = [place[key] for key in zip(rows["method"], rows["dimensions"], strict=True)]
-        data.append(
-            plots.scatter(
-                words, rows["value"], heights, hover, marker=plots.outlined(10, colour, colour, symbol=symbol)
-            )
-        )
+        look = plots.outlined(10, colour, colour, symbol=symbol)
+        data.append(plots.scatter(words, rows["value"], heights, hover, marker=look))
     least = float(int(10 * frame["value"].min())) / 10 if len(frame) else 0.5
     x = plots.titled("Share kept (1 is all)", tickformat=".2~f", range=[min(0.5, least), 1.01])
     y = plots.rows_axis([f"{names[method]}, {dimensions}-D" for method, dimensions in maps])
-    return plots.figure(
-        data, plots.layout(theme, (176, 24, 64, 48), x, y, showlegend=True, legend=dict(plots.HEAD_LEGEND))
-    )
+    return plots.figure(theme, (176, 24, 64, 48), data, x, y, showlegend=True, legend=dict(plots.HEAD_LEGEND))
 
 
 def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
@@ -226,9 +214,7 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
         data.append(plots.scatter(name, values, heights, marker=look, **texts))
     x = plots.titled("Share of sources, or mean of 1/rank", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
     y = plots.rows_axis([words[metric] for metric in measured])
-    return plots.figure(
-        data, plots.layout(theme, (176, 48, 64, 48), x, y, showlegend=True, legend=dict(plots.HEAD_LEGEND))
-    )
+    return plots.figure(theme, (176, 48, 64, 48), data, x, y, showlegend=True, legend=dict(plots.HEAD_LEGEND))
 
 
 def tree_height(sources: int) -> int:
@@ -246,52 +232,43 @@ def tree(
     sources : Columns source, name, family; row i is node i.
     """
     count = len(sources)
-    rows = steps[["step", "left_node", "right_node", "height"]].itertuples(index=False)
     children: dict[int, tuple[int, int]] = {}
     heights: dict[int, float] = {}
-    for step, left, right, height in rows:
-        children[count + int(step)], heights[count + int(step)] = (int(left), int(right)), float(height)
+    for step, *pair, height in tables.rows(steps, "step", "left_node", "right_node", "height"):
+        children[count + int(step)], heights[count + int(step)] = (int(pair[0]), int(pair[1])), float(height)
     order = _leaves(children, count)
     y: dict[int, float] = {leaf: float(row) for row, leaf in enumerate(order)}
     families: dict[int, str] = dict(enumerate(sources["family"]))
     paths: dict[str, tuple[list[float | None], list[float | None]]] = {}
     for node in sorted(children):
-        left, right = children[node]
-        y[node] = (y[left] + y[right]) / 2
-        families[node] = families[left] if families[left] == families[right] else ""
+        one, two = children[node]
+        y[node] = (y[one] + y[two]) / 2
+        families[node] = families[one] if families[one] == families[two] else ""
         xs, ys = paths.setdefault(families[node], ([], []))
-        xs += [heights.get(left, 0.0), heights[node], heights[node], heights.get(right, 0.0), None]
-        ys += [y[left], y[left], y[right], y[right], None]
+        xs += [heights.get(one, 0.0), heights[node], heights[node], heights.get(two, 0.0), None]
+        ys += [y[one], y[one], y[two], y[two], None]
     data: list[Plot] = []
     for family, (xs, ys) in sorted(paths.items()):
         colour = marks[family].colour(theme) if family else TOKENS[theme]["edge"]
         name = plain(family) if family else "several families"
         data.append(plots.scatter(name, xs, ys, mode="lines", line={"color": colour, "width": 1.5 if family else 1}))
     leaves = sources.iloc[order]
-    hover = [
-        f"<b>{plain(name)}</b><br>{plain(family)}"
-        for name, family in zip(leaves["name"], leaves["family"], strict=True)
-    ]
+    hover = [f"{plots.heading(name)}{plain(family)}" for name, family in tables.rows(leaves, "name", "family")]
     look = mark_style([marks[family] for family in leaves["family"]], theme, 9)
-    clicked = [[source] for source in leaves["source"]]
-    data.append(
-        plots.scatter("sources", [0.0] * count, range(count), hover, marker=look, customdata=clicked, cliponaxis=False)
-    )
+    more = {"customdata": [[source] for source in leaves["source"]], "cliponaxis": False}
+    data.append(plots.scatter("sources", [0.0] * count, range(count), hover, marker=look, **more))
     top = max(heights.values(), default=1.0)
     names = [
         f"<b>{plain(name, 36)}</b>" if source == selected else plain(name, 36)
-        for name, source in zip(leaves["name"], leaves["source"], strict=True)
+        for name, source in tables.rows(leaves, "name", "source")
     ]
     x = plots.titled("Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
     style: Plot = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
-    return {
-        "data": data,
-        "layout": plots.layout(theme, (16, 264, 12, 52), x, plots.rows_axis(names, 0.4, 0.6, **style)),
-    }
+    return plots.plot(theme, (16, 264, 12, 52), data, x, plots.rows_axis(names, 0.4, 0.6, **style))
 
 
 def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
-    """Sources from top to bottom as the tree holds them; those it does not hold come last."""
+    """Sources from top to bottom of the tree; those outside it come last."""
     order: list[int] = []
     waiting = [max(children, default=-1)]
     while waiting:
@@ -304,11 +281,8 @@ def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
 
 
 def _purity_words(line: Line, row: Mapping[Hashable, Any], published: bool) -> str:
-    words = f"<b>{plain(line.label)}</b>{plots.published_words(published)}<br>"
-    words += f"k = {row['k']:.0f}: {rate_text(row['purity'])}"
-    if pd.notna(row["low"]) and pd.notna(row["high"]):
-        words += f" [{rate_text(row['low'])}, {rate_text(row['high'])}]"
-    words += f"<br>{row['purity'] / row['expectation']:.1f} times chance"
+    words = f"{plots.heading(line.label, published)}k = {row['k']:.0f}: {rate_text(row['purity'])}"
+    words += f"{plots.interval(row['low'], row['high'])}<br>{row['purity'] / row['expectation']:.1f} times chance"
     for key, name in (("p_value", "p"), ("p_holm", "Holm p")):
         if pd.notna(row.get(key)):
             words += f"<br>{name} {plots.p_text(row[key])}"

@@ -1,18 +1,21 @@
-"""Pieces that figures share: traces, notes, axes and layouts as plain values, and the sides of names next to marks."""
+"""Pieces that figures share: traces, notes, axes and layouts as plain values, numbers as text, sides of names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.figures.attribution import rate_text
-from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, translucent
+from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
 
 HOVER = "%{hovertext}<extra></extra>"
+TEXT = "%{text}<extra></extra>"
 STILL = {"fixedrange": True}
 """An axis that nobody moves."""
 ROW_LEGEND: Mapping[str, object] = {"orientation": "h", "x": 0, "font": {"size": 12}, "itemclick": False}
@@ -32,6 +35,38 @@ BOLD = 7.0
 """Width of a bold letter in pixels, at a size of 12."""
 SIDES = ("top center", "bottom center", "middle right", "middle left")
 Box = tuple[float, float, float, float]
+End = tuple[float, str, str]
+"""Height, text and colour of a label at the right end of a drawing."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """How one line of a figure is drawn and named."""
+
+    key: str
+    label: str
+    colour: str
+    dash: str = "solid"
+    front: bool = True  # else thin and without a band
+    named: bool = True  # else its name is shown on hover alone
+
+
+def by_line(
+    frame: pd.DataFrame, lines: Sequence[Line], column: str = "reader"
+) -> Iterator[tuple[int, Line, pd.DataFrame, bool]]:
+    """Number, line, its rows by budget, and whether all were published; without lines that have no rows."""
+    for number, line in enumerate(lines):
+        rows = frame[frame[column] == line.key]
+        if len(rows):
+            yield (
+                number,
+                line,
+                rows.sort_values("k") if "k" in rows else rows,
+                bool((rows["origin"] == "published").all()),
+            )
+
+
+# ---- traces, notes, axes, layouts -----------------------------------------------------------------------------------
 
 
 def scatter(name: str, x: Iterable[Any], y: Iterable[Any], hover: Sequence[str] | None = None, **more: Any) -> Plot:
@@ -59,7 +94,9 @@ def bars(over: Iterable[float], under: Iterable[float], colour: str, thickness: 
     }  # fmt: skip
 
 
-def outlined(size: float, fill: str | Sequence[str], colour: str, width: float = 2, **more: Any) -> Plot:
+def outlined(
+    size: float | Sequence[float], fill: str | Sequence[str], colour: str | Sequence[str], width: float = 2, **more: Any
+) -> Plot:
     """A marker with a rim."""
     return {"size": size, "color": fill, "line": {"color": colour, "width": width}, **more}
 
@@ -69,9 +106,37 @@ def note(x: float, y: float, text: str, size: int, colour: str, **more: Any) -> 
     return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": size, "color": colour}, **more}
 
 
+def page_note(x: float, y: float, text: str, size: int, colour: str, **more: Any) -> Plot:
+    """Words at a place of the whole figure, in shares of its width and height."""
+    return note(x, y, text, size, colour, xref="paper", yref="paper", **more)
+
+
 def end_note(y: float, text: str, colour: str, size: int = 13, shift: int = 10, **more: Any) -> Plot:
     """Words right of the drawing, at the height of what they name."""
     return note(1, y, text, size, colour, xref="paper", xanchor="left", xshift=shift, **more)
+
+
+def end_notes(ends: Sequence[End], distance: float = 0, limit: float = float("inf"), shift: int = 10) -> list[Plot]:
+    """Labels right of the drawing, moved apart."""
+    heights = apart([end[0] for end in ends], distance, limit)
+    return [end_note(y, text, ink, shift=shift) for (_, text, ink), y in zip(ends, heights, strict=True)]
+
+
+def apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
+    """Heights moved as little as needed to lie ``distance`` apart below a limit."""
+    moved = list(heights)
+    order = sorted(range(len(moved)), key=lambda index: moved[index])
+    for before, after in itertools.pairwise(order):
+        moved[after] = max(moved[after], moved[before] + distance)
+    for index in reversed(order):
+        moved[index] = min(moved[index], limit)
+        limit = moved[index] - distance
+    return moved
+
+
+def level(y: float, line: Mapping[str, object]) -> Plot:
+    """A line across the drawing."""
+    return segment((0, 1), (y, y), line, xref="x domain", yref="y")
 
 
 def upright(x: float, line: Mapping[str, object], **more: Any) -> Plot:
@@ -95,16 +160,28 @@ def rows_axis(names: Sequence[str], bottom: float = 0.5, top: float = 0.5, **mor
     return {"tickvals": list(range(len(names))), "ticktext": list(names), "range": ends, "ticks": "", **more}
 
 
-def layout(theme: Theme, margin: tuple[int, int, int, int], x: Plot, y: Plot, **more: Any) -> Plot:
-    """Layout of one drawing; the margin is left, right, top, bottom. What is None stays Plotly's own."""
+def budget_axis(budgets: Sequence[int]) -> Plot:
+    """A logarithmic axis of budgets, with a tick at each of them."""
+    ends = [np.log10(min(budgets, default=1)) - 0.05, np.log10(max(budgets, default=100)) + 0.05]
+    return titled(
+        "Traces a group (K), log scale", type="log", tickvals=list(budgets), range=ends, showgrid=False,
+        ticktext=[str(budget) for budget in budgets], minor={"ticks": ""},
+    )  # fmt: skip
+
+
+def plot(
+    theme: Theme, margin: tuple[int, int, int, int], data: Sequence[Plot], xaxis: Plot | None = None,
+    yaxis: Plot | None = None, **more: Any,
+) -> Plot:  # fmt: skip
+    """Traces and layout; the margin is left, right, top, bottom. What is None stays Plotly's own."""
     room = dict(zip("lrtb", margin, strict=True))
-    values = {"template": dress(theme), "margin": room, "hovermode": "closest", "xaxis": x, "yaxis": y, **more}
-    return {name: value for name, value in values.items() if value is not None}
+    values = {"template": dress(theme), "margin": room, "hovermode": "closest", "xaxis": xaxis, "yaxis": yaxis, **more}
+    return {"data": list(data), "layout": {name: value for name, value in values.items() if value is not None}}
 
 
-def figure(data: Sequence[Plot], arrangement: Plot) -> go.Figure:
-    """Traces and layout as Plotly's figure, which checks them."""
-    return go.Figure({"data": list(data), "layout": arrangement})
+def figure(*values: Any, **more: Any) -> go.Figure:
+    """The same as :func:`plot`, as Plotly's figure, which checks it."""
+    return go.Figure(plot(*values, **more))
 
 
 def rim(mark: Mark, theme: Theme) -> str:
@@ -119,9 +196,36 @@ def rim_width(mark: Mark) -> float:
     return 2 if mark.symbol == RINGED or mark.symbol.endswith("-open") else 0.75
 
 
-def published_words(published: bool) -> str:
-    """What a hover text adds to a name that was not measured here."""
-    return ", published" if published else ""
+# ---- numbers and names as text --------------------------------------------------------------------------------------
+
+
+def rate_text(value: float) -> str:
+    """A rate for a table: three digits, no leading zero."""
+    if pd.isna(value):
+        return "–"
+    return f"{value:.3f}".removeprefix("0") if value >= 0 else f"−{-value:.3f}".replace("0.", ".", 1)
+
+
+def figure_text(value: float) -> str:
+    """A number to three significant digits, without a leading zero."""
+    if pd.isna(value):
+        return "–"
+    return rate_text(value) if abs(value) < 1 else f"{value:.3g}"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: '1 trace', '1,200 traces'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def interval(low: float, high: float, form: str = " [{}, {}]") -> str:
+    """An interval as ``form`` writes it; '' where an end is missing."""
+    return "" if pd.isna(low) or pd.isna(high) else form.format(rate_text(low), rate_text(high))
+
+
+def heading(name: str, published: bool = False) -> str:
+    """First line of a hover text: a name, and whether it was published."""
+    return f"<b>{plain(name)}</b>{', published' if published else ''}<br>"
 
 
 def small(text: str) -> str:
@@ -139,6 +243,9 @@ def p_text(value: float) -> str:
     if value < 0.001:
         return "< .001"
     return "> .999" if value >= 0.9995 else rate_text(value)
+
+
+# ---- sides of names -------------------------------------------------------------------------------------------------
 
 
 def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from atlas import tables
 from atlas.figures import plots
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
-from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
+from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme
 
 READOUTS: Mapping[str, Series] = {
     "dc-ac": Series("both (DC–AC)", "circle", 1, 0),
@@ -117,7 +117,7 @@ def pair_scatter(
 
     Where no decisions are stored, a dotted line parts the two kinds of pairs (:func:`orientation_line`).
 
-    frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN where none was made).
+    frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN without one).
     model : Whose pairs are ringed. chosen : The two models of the selected pair, in any order.
     """
     low_x, high_x = _reach(frame["dc"])
@@ -133,13 +133,10 @@ def pair_scatter(
             name, style = ORIENTATION, {"color": TOKENS[theme]["edge"], "width": 1.25, "dash": "dot"}
         data.append(plots.scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
     data += _points(frame, frame["dc"], frame["ac"], theme, model, chosen)
-    x = plots.titled(
-        "DC cosine: how alike the mean states are", range=[low_x, high_x], tickformat=".2~f", **plots.STILL
-    )
-    y = plots.titled(
-        "First-AC cosine: how alike the drift is", range=_reach(frame["ac"]), tickformat=".2~f", **plots.STILL
-    )
-    return plots.figure(data, _layout(theme, x, y))
+    style = {"tickformat": ".2~f", **plots.STILL}
+    x = plots.titled("DC cosine: how alike the mean states are", range=[low_x, high_x], **style)
+    y = plots.titled("First-AC cosine: how alike the drift is", range=_reach(frame["ac"]), **style)
+    return _pairs(theme, data, x, y)
 
 
 def score_stacks(
@@ -159,23 +156,18 @@ def score_stacks(
     size = related.map({kind: (1.0 if kind else -1.0) * max(int((related == kind).sum()), 1) for kind in (True, False)})
     heights = (frame.groupby([bins, related]).cumcount() + 0.5) / size
     most = max(float(heights.abs().max()), 0.05)
-    shapes = [plots.segment((0, 1), (0, 0), {"color": token["edge"], "width": 1}, xref="x domain", yref="y")]
+    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
     turn = turning_point(frame)
     if turn is not None and low < turn < high:
         line = {"color": token["ink"], "width": 1.5, "dash": "dash"}
-        shapes.append(plots.segment((turn, turn), (0, 1), line, xref="x", yref="y domain"))
+        shapes.append(plots.upright(turn, line, xref="x"))
     ticks = [share for share in (*(-share for share in SHARES[::-1]), 0, *SHARES) if abs(share) <= most]
     percent = [f"{100 * abs(share):.0f} %" for share in ticks]
     x = plots.titled(title, range=[low, high], tickformat=".2~f", showgrid=False, **plots.STILL)
-    y = plots.titled(
-        "Share of the pairs of each kind",
-        range=[-1.1 * most, 1.1 * most],
-        tickvals=ticks,
-        ticktext=percent,
-        **plots.STILL,
-    )
+    bounds = [-1.1 * most, 1.1 * most]
+    y = plots.titled("Share of the pairs of each kind", range=bounds, tickvals=ticks, ticktext=percent, **plots.STILL)
     data = _points(frame, low + (bins + 0.5) * step, heights, theme, model, chosen)
-    return plots.figure(data, _layout(theme, x, y, shapes=shapes))
+    return _pairs(theme, data, x, y, shapes=shapes)
 
 
 def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
@@ -234,7 +226,7 @@ def _points(
         ink = token["accent"] if related else READER_COLOURS[theme][1]
         rim, width = (token["ground"], 0.75) if related else (ink, 1.5)
         hover = [
-            f"<b>{plain(row.model_a)}</b><br><b>{plain(row.model_b)}</b><br>{TRUTH_WORDS[related]}"
+            f"{plots.heading(row.model_a)}{plots.heading(row.model_b)}{TRUTH_WORDS[related]}"
             f"{decided(row.decision, related)}"
             for row in tables.rows(frame[here])
         ]
@@ -254,13 +246,13 @@ def _points(
     return data
 
 
-def _layout(theme: Theme, x: Plot, y: Plot, **more: object) -> Plot:
+def _pairs(theme: Theme, data: Sequence[Plot], x: Plot, y: Plot, **more: object) -> go.Figure:
     legend = {**plots.ROW_LEGEND, "y": 1.02, "yanchor": "bottom", "itemdoubleclick": False}
-    return plots.layout(theme, (64, 24, 44, 52), x, y, showlegend=True, legend=legend, dragmode=False, **more)
+    return plots.figure(theme, (64, 24, 44, 52), data, x, y, showlegend=True, legend=legend, dragmode=False, **more)
 
 
 def decided(decision: float, related: bool) -> str:
-    """What a decision says, and whether that is right; nothing without a decision."""
+    """A decision in words, and whether it is right; '' without a decision."""
     if pd.isna(decision):
         return ""
     says = decision > 0

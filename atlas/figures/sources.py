@@ -1,4 +1,4 @@
-"""One source, or one family, among all of the roster: how soon it is named, and what it is taken for."""
+"""One source, or one family, among all of the roster: how soon it is named, and with whom it is confused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from atlas import tables
 from atlas.figures import plots
-from atlas.figures.attribution import Line, apart, budget_axis, rate_text
+from atlas.figures.plots import End, Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 BANDS = ((0.1, 0.9, 0.10), (0.25, 0.75, 0.16))
@@ -31,16 +31,16 @@ def accuracy_curves(
     thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
     """
     token = TOKENS[theme]
-    columns = [column for column in map(str, table) if column.startswith("accuracy_") and table[column].notna().any()]
-    budgets = [int(column.removeprefix("accuracy_")) for column in columns]
-    values = table[columns].to_numpy(dtype=float)
+    columns = _measured(table)
+    budgets = list(columns.values())
+    values = table[list(columns)].to_numpy(dtype=float)
     shapes = [plots.upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
     data = []
     for low, high, density in BANDS:
         under, over = np.nanquantile(values, [low, high], axis=0)
         data.append(plots.band(f"{high - low:.0%} of all sources", budgets, under, over, token["edge"], density))
     middle = np.nanmedian(values, axis=0).tolist()
-    ends: list[tuple[float, str, str]] = [(middle[-1], "median source", token["soft"])]
+    ends: list[End] = [(middle[-1], "median source", token["soft"])]
     data.append(_curve("median source", "median source", budgets, middle, {"color": token["edge"], "width": 1.5}))
     for row in table[table["source"].isin(list(thin))].to_dict("records"):
         name, style = plain(row["name"]), {"color": translucent(colour, 0.5), "width": 1}
@@ -50,15 +50,13 @@ def accuracy_curves(
         if not measured:
             continue
         name, style = plain(line.label), {"color": line.colour, "width": 2.5, "dash": line.dash}
-        more = {"mode": "lines+markers", "marker": {"size": 8}}
-        data.append(_curve(name, f"<b>{name}</b>", measured, [accuracy[budget] for budget in measured], style, **more))
+        heights = [accuracy[budget] for budget in measured]
+        marks = {"mode": "lines+markers", "marker": {"size": 8}}
+        data.append(_curve(name, f"<b>{name}</b>", measured, heights, style, **marks))
         ends.append((accuracy[measured[-1]], plain(line.label, 22), line.colour))
-    heights = apart([end[0] for end in ends], 0.055, 1.02)
-    notes = [plots.end_note(y, text, ink) for (_, text, ink), y in zip(ends, heights, strict=True)]
-    y = plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
-    drawn = plots.figure(data, plots.layout(theme, (64, 176, 12, 52), {}, y, annotations=notes, shapes=shapes))
-    budget_axis(drawn, budgets)
-    return drawn
+    x, y = plots.budget_axis(budgets), plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
+    more = {"annotations": plots.end_notes(ends, 0.055, 1.02), "shapes": shapes}
+    return plots.figure(theme, (64, 176, 12, 52), data, x, y, **more)
 
 
 def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Plot, **more: Any) -> Plot:
@@ -81,8 +79,7 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
         ("named_for", 1, "of this one's groups are answered as the source:"),
     ):
         shares = frame[column].tolist()
-        named = zip(shares, frame["name"], strict=True)
-        hover = [f"{share:.1%} {words}<br><b>{plain(name)}</b>" for share, name in named]
+        hover = [f"{share:.1%} {words}<br><b>{plain(name)}</b>" for share, name in tables.rows(frame, column, "name")]
         numbers = {
             "text": [_percent(share) if share > 0 else "" for share in shares],
             "textposition": "outside",
@@ -100,7 +97,7 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
     y = _bar_rows([plain(name, 33) for name in frame["name"]], showline=False)
     shapes = [plots.upright(0, {"color": token["edge"], "width": 1}, xref="x")]
     more = {"barmode": "overlay", "annotations": notes, "shapes": shapes}
-    return plots.figure(data, plots.layout(theme, (244, 24, 32, 16), x, y, **more))
+    return plots.figure(theme, (244, 24, 32, 16), data, x, y, **more)
 
 
 def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, own: str) -> go.Figure:
@@ -111,20 +108,20 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     """
     ink = TOKENS[theme]["ink"]
     hover = [
-        f"<b>{plain(family)}</b><br>{share:.1%} of the errors; {expected:.1%} if blind"
-        for family, share, expected in tables.rows(frame[["family", "share", "expected"]])
+        f"{plots.heading(family)}{share:.1%} of the errors; {expected:.1%} if blind"
+        for family, share, expected in tables.rows(frame, "family", "share", "expected")
     ]
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
     shapes, notes = [], []
-    for row, (expected, share) in enumerate(zip(frame["expected"], frame["share"], strict=True)):
+    for row, (expected, share) in enumerate(tables.rows(frame, "expected", "share")):
         shapes.append(plots.segment((expected, expected), (row - 0.4, row + 0.4), {"color": ink, "width": 2}))
         # Right of both, so that the line does not run through the number.
         notes.append(plots.note(max(expected, share), row, _percent(share), 13, ink, xanchor="left", xshift=4))
     x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
     names = [f"<b>{plain(name, 16)}</b>" if name == own else plain(name, 16) for name in frame["family"]]
     more = {"shapes": shapes, "annotations": notes, "hovermode": None}
-    arrangement = plots.layout(theme, (132, 56, 8, 48), x, _bar_rows(names), **more)
-    return plots.figure([_row_bars("share of errors", frame["share"].tolist(), hover, marker=look)], arrangement)
+    bars = _row_bars("share of errors", frame["share"].tolist(), hover, marker=look)
+    return plots.figure(theme, (132, 56, 8, 48), [bars], x, _bar_rows(names), **more)
 
 
 def _row_bars(name: str, lengths: Sequence[float], hover: Sequence[str], **more: object) -> Plot:
@@ -144,11 +141,13 @@ def _percent(share: float) -> str:
 def accuracy_of(table: pd.DataFrame, sources: Sequence[str]) -> dict[int, float]:
     """Mean accuracy of some sources at every budget that was measured; ``table`` as in :func:`accuracy_curves`."""
     rows = table[table["source"].isin(list(sources))]
-    return {
-        int(column.removeprefix("accuracy_")): float(rows[column].mean())
-        for column in map(str, table)
-        if column.startswith("accuracy_") and rows[column].notna().any()
-    }
+    return {budget: float(rows[column].mean()) for column, budget in _measured(rows).items()}
+
+
+def _measured(table: pd.DataFrame) -> dict[str, int]:
+    """Columns accuracy_1 ... that hold a value, with their budgets."""
+    columns = [column for column in map(str, table) if column.startswith("accuracy_")]
+    return {column: int(column.removeprefix("accuracy_")) for column in columns if table[column].notna().any()}
 
 
 def accuracy_text(accuracy: Mapping[int, float], k: int) -> str:

@@ -14,7 +14,7 @@ from atlas import drawing, shell, tables
 from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
-from atlas.figures.attribution import Line, figure_text, rate_text
+from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import names_of
 from atlas.pages.compare.readouts import readouts
@@ -82,7 +82,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         shell.settled(linked, view),
         head,
         section("budget", _budget(cache, view), 400, origin="", controls=choices),
-        section("confusion", matrix, figures.MATRIX_HEIGHT, controls=[zoom], beside=beside),
+        section("confusion", matrix, figures.MATRIX_HEIGHT, controls=[zoom], aside=beside),
         html.Div(two, className="two"),
         section("layers", _layers(cache, view), 340),
         shell.grid_section("sources", QUESTIONS["sources"], *_sources(cache, view), origin=origin, height=560),

@@ -12,7 +12,7 @@ from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import attribution, sources
-from atlas.figures.attribution import Line
+from atlas.figures.plots import Line
 from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import TOKENS

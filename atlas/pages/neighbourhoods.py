@@ -15,7 +15,7 @@ from atlas.data import QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
 from atlas.figures import plots
-from atlas.figures.attribution import Line, rate_text
+from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.pages.map.card import voters
 from atlas.state import PROJECTIONS, View

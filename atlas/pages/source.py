@@ -13,7 +13,7 @@ from atlas import drawing, shell, tables
 from atlas.data import QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, plots, sources
-from atlas.figures.attribution import Line, rate_text
+from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import READER_COLOURS

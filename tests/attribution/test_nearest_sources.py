@@ -11,7 +11,7 @@ from flask import Flask
 from flask_caching import Cache
 
 from atlas.data import QueryCache
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.pages.attribute import frames, result
 from atlas.state import View
 from backend.attribution.report import landing_sentence

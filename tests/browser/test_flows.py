@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from atlas.application import PAGES
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.theme import THEMES, TOKENS, Theme
 from backend.store import queries
 from backend.store.database import Generations

@@ -15,8 +15,8 @@ from dash.development.base_component import Component
 from atlas import shell, tables
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures import evidence as figures
-from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import number
+from atlas.figures.plots import rate_text
 from atlas.pages.attribute import frames, sections
 from atlas.pages.attribute.frames import Report
 from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validated

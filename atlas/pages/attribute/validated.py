@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.figures import evidence
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
 from atlas.theme import Plot, Theme

@@ -11,8 +11,8 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import QueryCache
-from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import number
+from atlas.figures.plots import rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.frames import Report
 

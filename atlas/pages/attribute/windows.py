@@ -12,8 +12,8 @@ from flask import request
 
 from atlas import shell
 from atlas.data import QueryCache, questions
-from atlas.figures.attribution import rate_text
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
+from atlas.figures.plots import rate_text
 from atlas.pages.attribute import intake, question, sections, visitor
 from atlas.theme import Theme
 from backend.attribution.settings import of_windows

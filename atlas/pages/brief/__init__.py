@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import QueryCache
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.pages import intervals, neighbourhoods, relationships
 from atlas.pages.brief import figures as plates
 from atlas.pages.brief.figures import USUAL, PrintFigure
@@ -270,7 +270,7 @@ def _meta(name: str) -> shell.FigureMeta:
     return shell.FigureMeta(
         lambda cache, view: kind.rows(cache, on_paper(view)),
         lambda cache, view: kind.made(cache, on_paper(view)),
-        beside=kind.also,
+        also=kind.also,
     )
 
 

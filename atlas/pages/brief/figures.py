@@ -14,7 +14,7 @@ from atlas import shell
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods
-from atlas.figures.attribution import Line
+from atlas.figures.plots import Line
 from atlas.pages import intervals, pieces, relationships
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts
@@ -54,7 +54,7 @@ class Kind:
 
     def meta(self) -> shell.FigureMeta:
         """What the figure shows besides its drawing."""
-        return shell.FigureMeta(self.rows, self.made, beside=self.also)
+        return shell.FigureMeta(self.rows, self.made, also=self.also)
 
 
 def words(cache: QueryCache, view: View) -> str:

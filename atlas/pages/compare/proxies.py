@@ -13,8 +13,8 @@ from atlas import drawing, shell, tables
 from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots, plots
-from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Level, Series
+from atlas.figures.plots import rate_text
 from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, lines
 from atlas.state import View

@@ -14,7 +14,7 @@ from atlas import drawing, shell, tables
 from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import attribution, compare, plots
-from atlas.figures.attribution import Line, rate_text
+from atlas.figures.plots import Line, rate_text
 from atlas.pages import intervals, pieces
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS

@@ -14,8 +14,8 @@ from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
-from atlas.figures.attribution import rate_text
 from atlas.figures.dots import Series
+from atlas.figures.plots import rate_text
 from atlas.pages import intervals, pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
 from atlas.state import View

@@ -12,8 +12,8 @@ from dash.development.base_component import Component
 
 from atlas import answers, drawing, shell
 from atlas.data import QueryCache, questions
-from atlas.figures.attribution import rate_text
 from atlas.figures.map import MAJORITY, joint_figure, map_figure, shown
+from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map.card import NEAREST, card
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View

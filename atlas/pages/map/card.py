@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.figures import plots
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.state import View
 from atlas.theme import Mark, Theme

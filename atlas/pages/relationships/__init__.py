@@ -13,8 +13,8 @@ from atlas import drawing, shell, tables
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import plots, relationships
-from atlas.figures.attribution import rate_text
 from atlas.figures.dots import dots_height
+from atlas.figures.plots import rate_text
 from atlas.figures.relationships import READOUTS
 from atlas.pages import pieces
 from atlas.pages.relationships import pairs

@@ -13,7 +13,7 @@ from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import plots
 from atlas.figures import relationships as figures
-from atlas.figures.attribution import rate_text
+from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.state import PROTOCOLS, View
 from backend.methods.registry import RELATED, names

@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 import pytest
 
 from atlas.figures import attribution as figures
-from atlas.figures.attribution import Line
+from atlas.figures import plots
+from atlas.figures.plots import Line
 from atlas.theme import TOKENS
 
 BUDGETS = [1, 5, 10, 20, 50, 100]
@@ -192,8 +193,8 @@ def test_fold_spread_is_drawn_around_the_mean() -> None:
     ("value", "text"), [(0.4812, ".481"), (1.0, "1.000"), (0.0, ".000"), (-0.25, "−.250"), (float("nan"), "–")]
 )
 def test_rates_have_three_digits_and_no_leading_zero(value: float, text: str) -> None:
-    assert figures.rate_text(value) == text
+    assert plots.rate_text(value) == text
 
 
 def test_numbers_have_three_significant_digits() -> None:
-    assert [figures.figure_text(value) for value in (0.0372, 4.5678, 123.4)] == [".037", "4.57", "123"]
+    assert [plots.figure_text(value) for value in (0.0372, 4.5678, 123.4)] == [".037", "4.57", "123"]

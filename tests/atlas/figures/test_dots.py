@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atlas.figures import compare, dots, plots
-from atlas.figures.attribution import Line
+from atlas.figures.plots import Line
 from atlas.theme import TOKENS
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from atlas.figures import neighbourhoods as figures
 from atlas.figures import plots
-from atlas.figures.attribution import Line
+from atlas.figures.plots import Line
 from atlas.theme import TOKENS, family_marks
 
 MARKS = family_marks(["Qwen", "GPT", "Doubao", "Phi"])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from atlas.figures import compare, sources
-from atlas.figures.attribution import Line
+from atlas.figures.plots import Line
 from atlas.theme import TOKENS, family_marks
 
 MARKS = family_marks(["Qwen", "GPT", "Phi"])

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atlas.application import create_application
-from atlas.cache import Serializer
-from atlas.data import QueryCache
+from atlas.data import QueryCache, Serializer
 from tests.invented_atlas import publish_invented
 
 VALUES = st.recursive(

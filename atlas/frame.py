@@ -1,0 +1,228 @@
+"""The frame around every page: navigation, header, live regions, and the callbacks that all pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, page_container
+from dash.development.base_component import Component
+
+from atlas import answers, shell
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
+from atlas.shell import Page, aria, icon
+from atlas.state import View
+from atlas.theme import MONO, SANS
+from backend.errors import AtlasError
+from backend.store import queries
+
+READER_HELP = "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees"
+ROSTER_HELP = "The list of sources that an answer can name"
+DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)"
+
+
+def frame(
+    cache: QueryCache, pages: Sequence[Page], damaged: Sequence[AtlasError] = (), *, sealed: bool = False
+) -> Component:
+    """Navigation, header and the place for a page.
+
+    damaged : enrolments that cannot be read. sealed : whether the visitor may not see what the generation holds.
+    """
+    readers: list[dict[str, Any]] = []
+    rosters: list[dict[str, Any]] = []
+    domains: list[dict[str, Any]] = []
+    view = View()
+    if cache.problem() is None and not sealed:
+        view = cache.resolve_view(view)
+        readers = shell.reader_options(cache)
+        rosters = [
+            {"value": row.roster, "label": f"{row.roster} · {row.sources} sources"}
+            for row in cache.ask(queries.rosters).itertuples(index=False)
+        ]
+        domains = [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in cache.domains()]
+    bar = [
+        _choice("reader", "Reader", readers, view.reader, READER_HELP, grow=True),
+        _choice("roster", "Roster", rosters, view.roster, ROSTER_HELP),
+        _choice("domain", "Domain", domains, view.domain, DOMAIN_HELP),
+        html.Div(className="gap"),
+        _icon_button("copy-view", "link", "Copy a link to this view"),
+        _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
+        _icon_button("theme-toggle", "theme", "Switch between dark and light"),
+    ]
+    lost = "An enrolment is damaged and does not answer: "
+    problems = [html.Div([lost, str(error)], className="problem", role="alert") for error in damaged]
+    content = html.Main(id="content", className="content", tabIndex=-1, children=page_container)
+    stage = html.Div([html.Header(bar, className="bar"), *problems, content], className="stage")
+    sizes = {"xs": "12px", "sm": "13px", "md": "15px", "lg": "18px", "xl": "24px"}
+    fonts = {"fontFamily": SANS, "fontFamilyMonospace": MONO, "fontSizes": sizes}
+    whole: Component = dmc.MantineProvider(
+        id="mantine",
+        forceColorScheme="dark",
+        theme={**fonts, "defaultRadius": 4, "respectReducedMotion": True},
+        children=[
+            dcc.Store(id="theme"),
+            dcc.Store(id="view", data={}),
+            dcc.Store(id="tables"),
+            html.A("Skip to the content", href="#content", className="skip"),
+            html.Div([_navigation(pages), stage], className="frame"),
+            html.Button("Leave the presentation", id="present-off", className="present-off"),
+            html.Div(id="said", className="said", role="status", **aria(live="polite")),
+            html.Div(id="trouble", className="trouble", role="alert"),
+        ],
+    )
+    return whole
+
+
+def _navigation(pages: Sequence[Page]) -> Component:
+    brand = [html.Span(className="brand-mark"), html.Span("Provenance Atlas", className="rail-word")]
+    fold = "Fold or unfold the navigation"
+    links = [
+        dcc.Link(
+            [icon(page.icon), html.Span(page.title, className="rail-word")], id=f"nav-{page.name}", href=page.path,
+            className="rail-link", title=page.title,
+        )
+        for page in pages
+        if page.icon
+    ]  # fmt: skip
+    button = html.Button(
+        [icon("fold"), html.Span("Fold", className="rail-word")], id="fold", className="rail-link", title=fold,
+        **aria(label=fold, expanded="true"),
+    )  # fmt: skip
+    children = [html.Div(brand, className="brand"), *links, html.Div(className="gap"), button]
+    return html.Nav(children, className="rail", **aria(label="Pages"))
+
+
+def _choice(
+    name: str, label: str, options: list[dict[str, Any]], value: str, help_text: str, *, grow: bool = False
+) -> Component:
+    search = {"filter": shell.BY_WORDS} if grow else {}
+    field = shell.select(
+        name, label, options, value=value or None, allowDeselect=False, disabled=not options, searchable=grow,
+        nothingFoundMessage="No reader has this name" if grow else None, maxDropdownHeight=420,
+        placeholder="no data yet", size="sm", **search,
+        comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
+    )  # fmt: skip
+    words = html.Label([shell.term(label, help_text)], htmlFor=name, className="choice-label")
+    return html.Div([words, field], className="choice choice-wide" if grow else "choice")
+
+
+def _icon_button(identity: str, sign: str, label: str) -> Component:
+    button = html.Button(icon(sign), id=identity, className="icon-button", **aria(label=label))
+    tooltip: Component = dmc.Tooltip(button, label=label, openDelay=300)
+    return tooltip
+
+
+def register(app: Dash, pages: Sequence[Page]) -> None:
+    """Callbacks of the frame, and those that all figures share."""
+    metas = {name: figure for page in pages for name, figure in page.figures.items()}
+
+    def client(function: str, *wires: Output | Input | State, **options: bool) -> None:
+        app.clientside_callback(ClientsideFunction("atlas", function), *wires, **options)
+
+    def each(kind: str) -> dict[str, Any]:
+        return {"type": kind, "figure": MATCH}
+
+    def every(kind: str) -> dict[str, Any]:
+        return {"type": kind, "figure": ALL}
+
+    def linked(link: dict[str, str]) -> View:
+        return questions().resolve_view(View.parse(link))
+
+    client(
+        "arrive",
+        *(Output(name, "value") for name in ("reader", "roster", "domain")),
+        Input("_pages_location", "search"),
+        Input("_pages_location", "pathname"),
+        *(State(name, part) for part in ("data", "value") for name in ("reader", "roster", "domain")),
+    )
+    client("header", *shell.SHARED)
+    client(
+        "theme",
+        Output("theme", "data"),
+        Output("mantine", "forceColorScheme"),
+        Input("theme-toggle", "n_clicks"),
+        State("theme", "data"),
+    )
+    client("fold", Output("fold", "aria-expanded"), Input("fold", "n_clicks"))
+    client("copyLink", Input("copy-view", "n_clicks"), prevent_initial_call=True)
+    client("copyLink", Input(each("link"), "n_clicks"), prevent_initial_call=True)
+    client("picture", Input(each("png"), "n_clicks"), Input(each("svg"), "n_clicks"), prevent_initial_call=True)
+    client(
+        "tableShown",
+        Output(each("body"), "className"),
+        Output(each("table"), "aria-pressed"),
+        Input(each("table"), "n_clicks"),
+        prevent_initial_call=True,
+    )
+    # A callback without an output is not called when its page opens, so this one has one.
+    client("settled", Output("settled-told", "data"), Input("settled", "data"))
+
+    @app.callback(
+        Output(every("origin"), "children"),
+        Output(every("origin"), "className"),
+        *shell.SHARED,
+        State(every("origin"), "id"),
+        prevent_initial_call=True,
+    )
+    @answers.pure
+    def origins(reader: str, roster: str, domain: str, theme: str, identities: list[dict[str, str]]) -> Any:
+        cache, view = questions(), shell.shared_view(reader, roster, domain, theme)
+        found = [cache.origin(metas[identity["figure"]].reader(cache, view)) for identity in identities]
+        return [shell.ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
+
+    # The browser knows which tables are open, so that it calls the server for none where none is.
+    client(
+        "tables",
+        Output("tables", "data"),
+        Input(every("table"), "n_clicks"),
+        Input("view", "data"),
+        State(every("table"), "id"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        Output(every("rows"), "children"),
+        Input("tables", "data"),
+        State(every("rows"), "id"),
+        prevent_initial_call=True,
+    )
+    @answers.pure
+    def rows(request: dict[str, Any], identities: list[dict[str, str]]) -> Any:
+        view = linked(request["view"])
+
+        def shown(figure: str) -> Any:
+            if figure not in request["figures"]:
+                return no_update
+            table = metas[figure].table(questions(), view)
+            if table.empty:
+                remedy = "Choose another reader, roster or domain above"
+                return shell.empty("There are no rows for this choice", remedy)
+            return shell.table(table, identity={"type": "grid", "figure": figure})
+
+        return [shown(identity["figure"]) for identity in identities]
+
+    @app.callback(
+        Output(each("download"), "data"),
+        Input(each("csv"), "n_clicks"),
+        State("view", "data"),
+        State(each("csv"), "id"),
+        prevent_initial_call=True,
+    )
+    def csv(clicks: int | None, link: dict[str, str], identity: dict[str, str]) -> Any:
+        if not clicks:
+            return no_update
+        view = linked(link)
+        text = shell.csv_text(metas[identity["figure"]].table(questions(), view))
+        parts = ("atlas", identity["figure"], view.roster, view.domain, questions().generation().name)
+        return {"content": text, "filename": "_".join(filter(None, parts)) + ".csv", "type": "text/csv"}
+
+    @app.callback(
+        Output(each("made-body"), "children"),
+        Input(each("made"), "n_clicks"),
+        State("view", "data"),
+        State(each("made"), "id"),
+        prevent_initial_call=True,
+    )
+    def builds(clicks: int | None, link: dict[str, str], identity: dict[str, str]) -> Any:
+        return shell.builds_list(metas[identity["figure"]].builds(questions(), linked(link))) if clicks else no_update
