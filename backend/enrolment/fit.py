@@ -41,8 +41,7 @@ from backend.inference.validation import validation_arrays
 from backend.methods import registry as methods
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
-from backend.methods.ngram_readouts import ngram_file, read_ngrams
-from backend.methods.ngrams import GRAMS
+from backend.methods.ngrams import GRAMS, ngram_file, read_ngrams
 from backend.methods.probe import fit_probe
 from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
 from backend.methods.stack import CELLS
