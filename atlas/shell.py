@@ -57,7 +57,7 @@ class FigureMeta:
     def builds(self, cache: QueryCache, view: View) -> pd.DataFrame:
         """Rows of table ``builds`` behind the figure, each build once, newest first."""
         keys = [self.made(cache, view) if self.made else None, self.also(cache, view)]
-        parts = [cache.ask(queries.made_by, *key) for key in keys if key]
+        parts = [cache.ask(queries.builds_of, *key) for key in keys if key]
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["build_id", "started_at"])
         return frame.drop_duplicates("build_id").sort_values("started_at", ascending=False, kind="stable")
 

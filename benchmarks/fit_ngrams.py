@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from backend.corpus.release import BENCHMARKS, Release, default_release
 from backend.errors import AtlasError
-from backend.methods.ngram_readouts import fit_ngrams, multiplier
-from backend.methods.ngrams import SETTINGS, Counts, count, weigh
+from backend.methods.ngrams import SETTINGS, Counts, count, fit_ngrams, multiplier, weigh
 
 ROUNDS = 3
 

@@ -25,8 +25,7 @@ from backend.corpus.release import Release, default_release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.evidence import accumulate
 from backend.methods.estimators import ShrinkageDiscriminant
-from backend.methods.family_experts import fit_experts, fit_regression
-from backend.methods.probe import standardiser
+from backend.methods.probe import fit_experts, fit_regression, standardiser
 from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 
 Floats = npt.NDArray[np.float32]

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import importlib
 
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import write_release_sources
 from backend.errors import AtlasError
 from backend.evaluations.stages import EvaluateOptions
 from backend.methods.registry import FUSED

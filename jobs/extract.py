@@ -198,7 +198,7 @@ def _record(
             data_hash=release.manifest_hash,
             proxy_hash=identity.proxy_hash,
             details=details,
-            took_s=took,
+            earlier_s=took,
         ) as build:
             names = ("name", "hub_id", "package", "licence", "depth", "hidden_size", "causal")
             about = {"proxy": proxy.key} | {name: getattr(proxy, name) for name in names}

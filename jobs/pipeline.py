@@ -17,7 +17,7 @@ from backend.methods.registry import CONTROLS, FUSED, FUSED_LIVE, MAPPED, QUICK,
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.store.database import read_pointer
-from backend.store.result_queries import holdings, made_rows, open_reading
+from backend.store.result_queries import build_history, holdings, open_reading
 from backend.traces import VIEWS
 
 Holding = tuple[str, str, str, str]  # family, reader, roster, about
@@ -99,7 +99,7 @@ def recorded_in(work: Path) -> Record:
     if not work.exists():
         return Record({}, {})
     with contextlib.closing(open_reading(work)) as connection:
-        builds = {row["build_id"]: row for row in made_rows(connection)}
+        builds = {row["build_id"]: row for row in build_history(connection)}
         found = {
             (row["family"], row["reader"], row["roster"], row["about"]): row["build_id"]
             for row in holdings(connection)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from backend.corpus.release import PairSet, Release
-from backend.corpus.stored import describe_proxy, write_release_sources
+from backend.corpus.roster_rows import describe_proxy, write_release_sources
 from backend.proxies.registry import registered
 from backend.reference import UNIMPORTED, UNREAD, Collected, Ledger, PublishedReader, Results, collect
 from backend.store.builds import recorded

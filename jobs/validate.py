@@ -142,7 +142,7 @@ def _write(
     key = {"reader": reader, "roster": roster, "condition": CLEAN, "part": PART, "scenario": scenario}
     data, details = release.manifest_hash, {"prompts": dict(limit) or "all", "scenario": scenario}
     with recorded(
-        connection, stage="validate", data_hash=data, proxy_hash=weights, details=details, took_s=took
+        connection, stage="validate", data_hash=data, proxy_hash=weights, details=details, earlier_s=took
     ) as build:
         replace_rows(connection, "audit_validation", frame.drop(columns="scenario"), key, build)
     wide = frame.pivot(index="metric", columns="k", values="value").round(3)

@@ -20,14 +20,13 @@ from backend.evaluations.stages.readout_fits import TUNED
 from backend.evaluations.stages.readout_live import SETTINGS as SERVED
 from backend.evaluations.stages.readout_members import Plan, Scorer
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
-from backend.methods.discriminant import DiscriminantBank, LinearReadout
-from backend.methods.ensemble import BANK_PARTS, WORD_PARTS, model_arrays
+from backend.methods.discriminant import DiscriminantBank
+from backend.methods.ensemble import BANK_PARTS, WORD_PARTS
 from backend.methods.fine_tuning import CLASSIFIER, ENCODER
 from backend.methods.llmmap import LLMmapSettings
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_readouts import CodedGrams
-from backend.methods.ngrams import CHARACTERS, GRAMS, WORDS, counted
-from backend.methods.probe import LinearProbe, ProbeSettings
+from backend.methods.ngrams import CHARACTERS, GRAMS, WORDS, CodedGrams, counted
+from backend.methods.probe import LinearProbe, LinearReadout, ProbeSettings
 from backend.methods.sentence_encoder import CARDS, EmbeddingCache, EmbeddingKey, Recipe
 from backend.proxies.registry import proxy_hash
 from backend.service.uploads import Upload
@@ -212,8 +211,8 @@ def test_names_of_arrays_in_kept_models() -> None:
     probe = LinearProbe(
         np.zeros(2, np.float32), np.ones(2, np.float32), np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
     )
-    assert list(model_arrays(probe)) == ["mean", "scale", "weight", "bias"]
-    assert list(model_arrays(LinearReadout(*astuple(probe)[1:]))) == ["centre", "weight", "bias"]
+    assert list(probe.to_arrays()) == ["mean", "scale", "weight", "bias"]
+    assert list(LinearReadout(*astuple(probe)[1:]).to_arrays()) == ["centre", "weight", "bias"]
     pattern = "\\w+|[^\\w\\s]|\\n+"
     assert counted("ngram-word") == {
         "analyzer": "word", "shortest": 1, "longest": 3, "pattern": pattern, "buckets": 1048576,

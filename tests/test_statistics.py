@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import write_release_sources
 from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions, statistics

@@ -27,8 +27,7 @@ from backend.enrolment.enrolment import WHOLE, Enrolment, Others, read_auxiliary
 from backend.intake.traces import whole
 from backend.methods.discriminant import NgramBank
 from backend.methods.ensemble import Ensemble, Head, Material, Member
-from backend.methods.ngram_readouts import CodedNgrams, character_odds
-from backend.methods.ngrams import GRAMS, Counts
+from backend.methods.ngrams import GRAMS, CodedNgrams, Counts, character_odds
 from backend.methods.representations import FORMS, Form
 from backend.proxies.encoding import Encoded
 from backend.proxies.reader import Reader

@@ -251,7 +251,7 @@ def _ask(
                     in_a_row += 1
                     if in_a_row >= max(_FAILURES_IN_A_ROW, manners.concurrency):
                         problem = f"{in_a_row} requests of '{source.name}' in a row failed, the last because {error}"
-                        remedy = "Look after the endpoint, then run the same command again; what was collected is kept"
+                        remedy = "Look after the endpoint, then run the same command again; what was collected is saved"
                         raise AtlasError(problem, remedy) from error
                 else:
                     in_a_row = 0
@@ -401,7 +401,7 @@ def _writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            problem = f"The disk is full, {path} cannot grow; what was collected is kept"
+            problem = f"The disk is full, {path} cannot grow; what was collected is saved"
             raise AtlasError(problem, "Free some space and run the same command again") from error
         remedy = "Name a file that you may write to"
         raise AtlasError(f"{path} cannot be written ({error.strerror or error})", remedy) from error

@@ -438,7 +438,7 @@ def _writing(path: Path) -> Iterator[None]:
         problem = f"{path} cannot be written ({error.strerror or error})"
         remedy = "Choose a folder that you may write to (--to, ATLAS_CACHE)"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            problem = f"The disk is full, {path} could not be written; finished files are kept"
+            problem = f"The disk is full, {path} could not be written; finished files stay"
             remedy = "Free some space, or choose another folder (--to, ATLAS_CACHE), and run the same command again"
         raise AtlasError(problem, remedy) from error
 

@@ -406,7 +406,7 @@ class Endpoint:
             for block in answer.iter_bytes():
                 raw += block
                 if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout("the answer took too long")
+                    raise httpx.ReadTimeout("the answer was too slow")
                 if len(raw) > _ANSWER_LIMIT:
                     raise AskError(f"{self.host} sent more than {_ANSWER_LIMIT / 1e6:.0f} MB")
             return answer.status_code, answer.headers, bytes(raw)

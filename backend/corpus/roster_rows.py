@@ -1,4 +1,4 @@
-"""Rows of a fingerprint store that belong to a roster and its leading prompts."""
+"""A roster in the stores: its rows of the fingerprints, and its sources and proxies as rows of the database."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.corpus.release import BENCHMARKS, Benchmark, Release
+from backend.corpus.release import BENCHMARKS, ROSTERS, Benchmark, Release
 from backend.extraction import BENCH_A, Shard, grid_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
 from backend.protocol import fold_of_prompts
+from backend.proxies.registry import registered
+from backend.store.builds import command_line, recorded
+from backend.store.writers import write_proxies, write_sources
 from backend.traces import View
 
 Half = npt.NDArray[np.float16]
@@ -87,3 +91,24 @@ def _release_records(root: Path, _manifest: str, benchmark: str) -> str:
     else:
         records = release.records(next(name for name in BENCHMARKS if name == benchmark))
     return records_hash(records.keys, records.traces)
+
+
+def write_release_sources(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
+    """Write the release's sources, families and rosters once."""
+    roster = release.roster("165-way")
+    per_source = sum(len(release.prompts(benchmark)) for benchmark in BENCHMARKS)
+    with recorded(connection, stage="sources", command=command_line(), data_hash=release.manifest_hash) as build:
+        sizes = dict(zip(ROSTERS, release.roster_sizes(), strict=True))
+        write_sources(connection, roster, dict.fromkeys(roster["label"], per_source), build, rosters=sizes)
+
+
+def describe_proxy(connection: duckdb.DuckDBPyConnection, proxy: str) -> None:
+    """Write what the registry knows of a proxy, or of several that read together and are joined by '+'."""
+    known = registered().get(proxy)
+    parts = [registered().get(part) for part in proxy.split("+")]
+    name = " + ".join(part.name for part in parts if part) if all(parts) else proxy
+    row: dict[str, object] = {"proxy": proxy, "name": name}
+    if known:
+        row |= {"hub_id": known.hub_id, "package": known.package, "licence": known.licence}
+        row |= {"depth": known.depth, "hidden_size": known.hidden_size, "causal": known.causal}
+    write_proxies(connection, pd.DataFrame([row]))

@@ -18,13 +18,11 @@ from backend.evaluations.cost import linear_parameters
 from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK
 from backend.intake.traces import whole
-from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
+from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
-from backend.methods.family_experts import FamilyReadout
 from backend.methods.network import NetworkReadout, NetworkSettings
-from backend.methods.ngram_readouts import CodedGrams, GramReadout
-from backend.methods.ngrams import GRAMS, Counts, counts_of
-from backend.methods.probe import LinearProbe
+from backend.methods.ngrams import GRAMS, CodedGrams, Counts, GramReadout, counts_of
+from backend.methods.probe import FamilyReadout, LinearProbe, LinearReadout
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, block_of, form_of, reader_id
 from backend.methods.representations import FORMS, MIXTURES, MODES
 from backend.methods.stack import CELLS

@@ -30,8 +30,7 @@ from backend.methods.fine_tuning import (
     load_classifier,
 )
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
-from backend.methods.ngram_readouts import NgramModel
-from backend.methods.ngrams import GRAMS, SETTINGS, NgramSettings, count
+from backend.methods.ngrams import GRAMS, SETTINGS, NgramModel, NgramSettings, count
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.proxies.registry import describe, load_model, load_reader
 from backend.traces import Trace, View, view_text

@@ -46,8 +46,8 @@ from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe
 from backend.store.builds import host
 from backend.store.page_queries import costs
-from backend.store.queries import layer_curve, made_by
-from backend.store.stage_rows import stage_rows
+from backend.store.queries import builds_of, layer_curve
+from backend.store.writers import stage_rows
 from backend.traces import Trace, View
 
 NOTES = "finished.json"
@@ -201,7 +201,7 @@ def _measured(
     fits: bool,
 ) -> bool:
     """Whether a build with the same settings made a reader's costs: its latency, and its fit where it ``fits`` here."""
-    builds = made_by(connection, "costs", {"reader": reader, "roster": roster})
+    builds = builds_of(connection, "costs", {"reader": reader, "roster": roster})
     for build in builds.to_dict("records"):
         noted = json.loads(str(build["details"]))
         hashes = {name: None if pd.isna(build[name]) else build[name] for name in ("data_hash", "proxy_hash")}

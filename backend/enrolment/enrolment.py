@@ -24,8 +24,7 @@ from backend.intake.traces import whole
 from backend.methods.discriminant import NgramBank
 from backend.methods.ensemble import HEAD_KINDS, Ensemble, Head, kind_of
 from backend.methods.fine_tuning import TUNED, Texts, TunedEncoder
-from backend.methods.ngram_readouts import CodedNgrams
-from backend.methods.ngrams import GRAMS, Counts, count, counted, counts_of
+from backend.methods.ngrams import GRAMS, CodedNgrams, Counts, count, counted, counts_of
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Doubles
 from backend.methods.registry import SEVERAL, TEXT

@@ -18,8 +18,7 @@ from backend.errors import AtlasError
 from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.ensemble import PROBE_PARTS, Ensemble, Head
 from backend.methods.fine_tuning import TUNED, TunedEncoder
-from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
-from backend.methods.ngrams import BITS, GRAMS, SETTINGS, counted
+from backend.methods.ngrams import BITS, GRAMS, SETTINGS, CodedGrams, CodedNgrams, GramReadout, counted
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Arrays, inside
 from backend.methods.registry import SEVERAL, TEXT

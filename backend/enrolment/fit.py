@@ -55,8 +55,7 @@ from backend.inference.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessi
 from backend.methods import registry as methods
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
-from backend.methods.ngram_readouts import ngram_file, read_ngrams
-from backend.methods.ngrams import GRAMS
+from backend.methods.ngrams import GRAMS, ngram_file, read_ngrams
 from backend.methods.probe import fit_probe
 from backend.methods.readout import Ints, inside
 from backend.methods.readout import Rows as Floating

@@ -21,7 +21,7 @@ from backend.evaluations.readout_bank import SETTINGS, BankMembers
 from backend.evaluations.readouts import MODELS, TRAINED, Fused, Load, models_of, scores_shape
 from backend.methods.discriminant import DiscriminantBank, Moments, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
-from backend.methods.ngram_readouts import CodedGrams, GramReadout
+from backend.methods.ngrams import CodedGrams, GramReadout
 from backend.methods.readout import Doubles, Floats, Half, Ints
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, LINEAR, OF_TRACES, WORDS
 from backend.methods.registry import METHODS as METHODS_BY_ID

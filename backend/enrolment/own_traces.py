@@ -20,7 +20,7 @@ import pandas as pd
 
 from backend.corpus.labelled import Labelled
 from backend.corpus.release import BENCHMARKS
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import describe_proxy
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import assemble, fit_attachments, prompt_attachments, refit_of
 from backend.enrolment.head_fits import AUTO, Choice, Fits, choose, fit_chosen, heads_of
@@ -175,7 +175,7 @@ def write(
     details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
     with recorded(
         connection, stage="enroll", command=command_line(), data_hash=found.sha256, proxy_hash=options.weights_hash,
-        seed=SPLIT_SEED, details=details, took_s=took_s,
+        seed=SPLIT_SEED, details=details, earlier_s=took_s,
     ) as build:  # fmt: skip
         write_sources(connection, *_roster(connection, found, options), build, rosters={options.name: len(sources)})
         families = queries.sources(connection, options.name)["family"].tolist()

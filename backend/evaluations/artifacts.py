@@ -20,7 +20,7 @@ from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
 from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
 from backend.fingerprints import cache_folder
 from backend.methods.discriminant import blocks_at
-from backend.methods.ensemble import KINDS, model_arrays, model_of
+from backend.methods.ensemble import KINDS, model_of
 from backend.methods.fine_tuning import TUNED
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Model
@@ -29,8 +29,7 @@ from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.stack import Stack
 from backend.protocol import CLEAN, FOLDS, READER_PAPER
 from backend.proxies.registry import describe
-from backend.store.stage_rows import StageRows
-from backend.store.writers import replace_rows
+from backend.store.writers import StageRows, replace_rows
 
 Floats = npt.NDArray[np.float32]
 STACKS = "stacks.npz"  # What the members of a stacked reader count, fold by fold
@@ -220,7 +219,7 @@ def model_file(fold: int) -> str:
 def keep_model(path: Path, model: Model) -> None:
     """Write a model in one step."""
     kind = next(kind for kind, model_type in KINDS.items() if isinstance(model, model_type))
-    keep_arrays(path, kind=np.array(kind), **model_arrays(model))
+    keep_arrays(path, kind=np.array(kind), **model.to_arrays())
 
 
 def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:

@@ -30,9 +30,9 @@ from backend.evaluations.readouts import (
     scores_shape,
     training_folds,
 )
-from backend.methods.discriminant import DiscriminantBank, LinearReadout, Moments, make_bank, merged
-from backend.methods.ngram_readouts import CodedGrams, coded
-from backend.methods.ngrams import SoftmaxSettings
+from backend.methods.discriminant import DiscriminantBank, Moments, make_bank, merged
+from backend.methods.ngrams import CodedGrams, SoftmaxSettings, coded
+from backend.methods.probe import LinearReadout
 from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 

@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from backend.methods.discriminant import LinearReadout, Moments, fit_discriminant, merged, moments_of
+from backend.methods.discriminant import Moments, fit_discriminant, merged, moments_of
 from backend.methods.domain_adaptation import fit_alignments
-from backend.methods.family_experts import FamilyReadout
 from backend.methods.network import NetworkReadout
-from backend.methods.ngram_readouts import CodedGrams, GramReadout, fit_grams
-from backend.methods.ngrams import SoftmaxSettings
+from backend.methods.ngrams import CodedGrams, GramReadout, SoftmaxSettings, fit_grams
+from backend.methods.probe import FamilyReadout, LinearReadout
 from backend.methods.stack import Stack, fit_stack
 from backend.protocol import CLEAN, FOLDS, balance_rows
 from backend.proxies.encoding import MAX_TOKENS

@@ -30,7 +30,7 @@ from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, SentenceEncoder
 from backend.proxies.registry import proxy_hash
 from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
-from backend.store.stage_rows import stage_rows
+from backend.store.writers import stage_rows
 from backend.traces import View, view_text
 
 Protocol = Literal["pair", "model", "family"]

@@ -26,8 +26,7 @@ from backend.geometry.projections import DIMENSIONS, Method, ProjectionSettings,
 from backend.geometry.signatures import Float, cross_domain
 from backend.protocol import READER_PAPER
 from backend.store import queries
-from backend.store.stage_rows import StageRows, stage_rows
-from backend.store.writers import replace_rows
+from backend.store.writers import StageRows, replace_rows, stage_rows
 
 PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
 PUBLISHED_FOR = ("100-way", "agent500")  # Roster and domain that the paper ranked its candidates on

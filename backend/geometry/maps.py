@@ -23,8 +23,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from backend.corpus.release import Benchmark, Release
-from backend.corpus.roster_rows import Slice, slice_of
-from backend.corpus.stored import describe_proxy, write_release_sources
+from backend.corpus.roster_rows import Slice, describe_proxy, slice_of, write_release_sources
 from backend.errors import AtlasError
 from backend.geometry.neighborhoods import (
     PuritySettings,
@@ -49,8 +48,7 @@ from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.store import queries
 from backend.store.queries import selected_layers
-from backend.store.stage_rows import stage_rows
-from backend.store.writers import write_reader
+from backend.store.writers import stage_rows, write_reader
 from backend.traces import View
 
 

@@ -19,9 +19,8 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.linalg.blas import ssymm, ssyrk
 from scipy.special import log_softmax
 
-from backend.methods.ngram_readouts import CodedGrams
-from backend.methods.ngrams import Counts
-from backend.methods.probe import linear_plane
+from backend.methods.ngrams import CodedGrams, Counts
+from backend.methods.probe import LinearReadout
 from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, inside
 from backend.methods.stack import Stack
 
@@ -101,29 +100,6 @@ def _add_outer(scatter: Floats, vectors: Doubles, weights: Doubles) -> None:
 
 
 VARIANCE_FLOOR = 1e-12
-
-
-@dataclass(frozen=True)
-class LinearReadout(Arrays):
-    """A linear map from coordinates to scores of the sources."""
-
-    SHAPES: ClassVar = {"centre": "D", "weight": "DC", "bias": "C"}
-    centre: Floats  # taken from every row first
-    weight: Floats
-    bias: Floats
-
-    def scores(self, rows: Rows) -> Floats:
-        """Unnormalised scores (n, C) of rows (n, D)."""
-        moved: Floats = np.asarray(rows, dtype=np.float32) - self.centre
-        return moved @ self.weight + self.bias
-
-    def log_posterior(self, rows: Rows) -> Floats:
-        """Log-posteriors (n, C), float32, of rows (n, D)."""
-        return log_softmax(self.scores(rows), axis=1)
-
-    def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """Centre and direction, each (D,), and constant, whose sum is the log-odds of two sources at any row (D,)."""
-        return linear_plane(self.centre, np.float32(1), self.weight, self.bias, source, rival)
 
 
 def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:

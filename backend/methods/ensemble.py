@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
-from backend.methods.family_experts import FamilyReadout
+from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.fine_tuning import TunedEncoder
 from backend.methods.llmmap import LLMmapModel
 from backend.methods.network import NetworkReadout
-from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout, spread
-from backend.methods.ngrams import GRAMS
-from backend.methods.probe import LinearProbe
+from backend.methods.ngrams import GRAMS, CodedGrams, CodedNgrams, GramReadout, spread
+from backend.methods.probe import FamilyReadout, LinearProbe, LinearReadout
 from backend.methods.readout import Attributable, Doubles, Floats, Ints, Model, Rows, inside
 from backend.methods.registry import METHODS
 from backend.methods.stack import Stack
@@ -70,8 +68,7 @@ class Member:
         """Log-odds of two sources by n-grams: values (len(text),) of the characters, and constant."""
         if not isinstance(self.model, GramReadout):
             raise ValueError("only n-grams are spread over characters")
-        kind = GRAMS[self.reads]
-        return spread(self.model, text, kind.kind, kind.lengths, kind.bits, source, rival)
+        return spread(self.model, text, GRAMS[self.reads], source, rival)
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Ensemble:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         out: dict[str, npt.NDArray[Any]] = {"shares": self.shares}
         for number, member in enumerate(self.members):
-            out |= {f"member{number}.{name}": array for name, array in model_arrays(member.model).items()}
+            out |= {f"member{number}.{name}": array for name, array in member.model.to_arrays().items()}
         return out
 
     @classmethod
@@ -126,11 +123,6 @@ class Ensemble:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Ensemble:
         return cls.of(json.loads(arrays["described"].tobytes()), arrays)
-
-
-def model_arrays(model: Model) -> dict[str, npt.NDArray[Any]]:
-    """Every number of a model, by name."""
-    return model.to_arrays()
 
 
 def model_of(kind: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Model:

@@ -15,10 +15,9 @@ import numpy as np
 from scipy import sparse
 
 from backend.methods.discriminant import fit_discriminant, moments_of
-from backend.methods.family_experts import fit_experts, fit_regression
 from backend.methods.network import NetworkSettings, fit_network
-from backend.methods.ngram_readouts import fit_grams
-from backend.methods.ngrams import GRAMS
+from backend.methods.ngrams import GRAMS, fit_grams
+from backend.methods.probe import fit_experts, fit_regression
 from backend.methods.readout import Floats, Ints
 from backend.methods.stack import fit_stack
 

@@ -301,7 +301,7 @@ def _resume(path: Path, identity: str, model: nn.Module, optimiser: torch.optim.
         described = file.metadata() or {}
         if described.get("identity") != identity:
             problem = f"The checkpoint {path} belongs to another training, of other texts, settings or starting weights"
-            raise AtlasError(problem, "Remove it, or give what it was made with")
+            raise AtlasError(problem, "Remove it, or give what it was trained with")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     model.load_state_dict(inside(tensors, "model/"))
     moments: dict[int, dict[str, torch.Tensor]] = {}

@@ -22,7 +22,7 @@ PROBE, BANK, NGRAM_BANK, NGRAMS, ENSEMBLE = (
     f"backend.methods.{name}"
     for name in (
         *("probe:LinearProbe", "discriminant:DiscriminantBank", "discriminant:NgramBank"),
-        *("ngram_readouts:CodedNgrams", "ensemble:Ensemble"),
+        *("ngrams:CodedNgrams", "ensemble:Ensemble"),
     )
 )
 _TUNED = "its encoder is fine-tuned fold by fold, and of that only scores are kept"

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from backend.proxies.decoder import FusedDecoder, KeyValue, LlamaDecoder
+from backend.proxies.decoder import FusedDecoder, GemmaDecoder, KeyValue, LlamaDecoder
 from backend.proxies.encoding import MAX_TOKENS, Encoded, Span, encode
-from backend.proxies.gemma import GemmaDecoder
 from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS, position_weights, project, span_weights
 from backend.traces import Trace, View
 
@@ -58,7 +57,7 @@ def variant_name(limit: int | None) -> str:
 
 
 def best_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the processor multiplies it natively, float32 elsewhere."""
+    """bfloat16 where the processor multiplies it natively, else float32."""
     if device.type == "cuda":
         return torch.bfloat16
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -145,7 +144,7 @@ class Reader:
             return out
         limits = readout.limits
         if None not in limits and (readout.temporal or readout.positions):
-            limits = (None, *limits)  # these describe the whole response, whatever lengths are kept
+            limits = (None, *limits)  # these describe the whole response, whatever lengths are read
         for limit in limits:
             name, one = variant_name(limit), replace(readout, limits=(None,)) if limit is None else Readout()
             empty = np.empty((n, FINGERPRINT_MODES * d), np.float16)

@@ -41,7 +41,7 @@ _RECORD = "proxy.json"
 
 @dataclass(frozen=True)
 class WheelFile:
-    """One file of a wheel that is kept: its path there, its name here, its sha256."""
+    """One file that a wheel carries: its path there, its name here, its sha256."""
 
     member: str
     to: str

@@ -38,7 +38,7 @@ def recorded(
     origin: str = "measured",
     source_file: str | None = None,
     details: Mapping[str, Any] | None = None,
-    took_s: float = 0.0,
+    earlier_s: float = 0.0,
 ) -> Iterator[str]:
     """Record a build around the work that makes its rows, and give their build_id.
 
@@ -46,10 +46,10 @@ def recorded(
     data_hash, proxy_hash : sha256 of the release's manifest and of the proxy's weight file.
     origin : 'measured', or 'published' for numbers that somebody else computed, with their ``source_file``.
     details : settings and counts that JSON can hold; read when the block ends, so the block may add to it.
-    took_s : seconds of work before the block, when hours of it should not hold the database.
+    earlier_s : seconds of work before the block, when hours of it should not hold the database.
     When the block raises there is no build, and a database that holds rows of it cannot be published.
     """
-    started, clock = datetime.now(UTC) - timedelta(seconds=took_s), time.perf_counter() - took_s
+    started, clock = datetime.now(UTC) - timedelta(seconds=earlier_s), time.perf_counter() - earlier_s
     version = _running_version()
     build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     yield build_id

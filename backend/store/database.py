@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,6 @@ import duckdb
 
 from backend.errors import AtlasError
 from backend.shipped import shipped
-from backend.store.lists import PACKED, has_lost_labels, view_of
 
 WORK_FILE = "atlas-work.duckdb"
 POINTER = "current.json"
@@ -114,7 +113,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None
     present = schema_version(connection)
     if present > len(steps):
         problem = f"The database has schema version {present}, and this atlas knows versions up to {len(steps)}"
-        raise AtlasError(problem, "Update the atlas, or use a database that this version made")
+        raise AtlasError(problem, "Update the atlas, or use a database that this version wrote")
     if present == 0 and connection.execute("SELECT 1 FROM duckdb_tables() WHERE NOT temporary LIMIT 1").fetchall():
         raise AtlasError("The database holds tables of something else", "Choose another file for the work database")
     for step in steps[present:]:
@@ -268,7 +267,7 @@ class Generation:
         known = len(migrations())
         if present > known:
             problem = f"{path} has schema version {present}, and this atlas knows versions up to {known}"
-            raise AtlasError(problem, "Update the atlas, or point ATLAS_DATA to a generation that this version made")
+            raise AtlasError(problem, "Update the atlas, or point ATLAS_DATA to a generation that this version wrote")
         if present < known:
             problem = f"{path} has schema version {present}, and this atlas reads version {known}"
             raise AtlasError(problem, "Publish it again with: python -m jobs publish")
@@ -365,7 +364,7 @@ def begin_work(path: Path, data_folder: Path) -> str | None:
             os.link(scratch, path)
     except OSError as error:
         problem = f"The work database {path} cannot be begun ({error.strerror})"
-        remedy = "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, elsewhere"
+        remedy = "Check the free space and the permissions of that folder, or point ATLAS_CACHE, or --work, to another"
         raise AtlasError(problem, remedy) from error
     finally:
         with contextlib.suppress(OSError):
@@ -432,3 +431,64 @@ def _replace_text(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     scratch.replace(path)
+
+
+# ---- Tables whose rows lie in lists, a row a key ---------------------------------------------------------------------
+# ``TABLE_lists`` holds the lists, the view ``TABLE`` its rows, and the macro ``pack_TABLE`` makes lists from rows
+# (migration 9). Sources stand in lists by their number in ``labels``.
+
+PACKED: Mapping[str, tuple[str, ...]] = {  # views, and their columns that are numbers of labels in the lists
+    "confusion": ("truth", "predicted"),
+    "source_accuracy": ("source", "confused_with"),
+    "neighbors": ("source", "neighbor"),
+}
+KEY = frozenset({"reader", "roster", "benchmark", "condition", "domain", "k", "build_id"})  # a value a row of lists
+NULLABLE = frozenset({"confused_with"})  # Columns of the views that may be NULL; DuckDB says of a view that all may.
+
+
+def storage(table: str) -> str:
+    """The table that holds the rows of a table or view."""
+    return f"{table}_lists" if table in PACKED else table
+
+
+def key_table(table: str, key: Iterable[str]) -> str:
+    """The table in which a key finds its rows: that with the lists, unless the key names something inside them."""
+    return storage(table) if set(key) <= KEY else table
+
+
+def view_of(table: str) -> str:
+    """The view over a table of lists; any other name as it is."""
+    view = table.removesuffix("_lists")
+    return view if view in PACKED else table
+
+
+def insert_lists(connection: duckdb.DuckDBPyConnection, table: str, rows: str) -> None:
+    """Add the rows of a relation, with all columns of a view, to its table of lists.
+
+    Sources without a number get one in the order of the rows.
+    """
+    for column in PACKED[table]:
+        connection.execute(
+            f"""
+            INSERT INTO labels
+            SELECT (SELECT coalesce(max(number) + 1, 0) FROM labels) + row_number() OVER (ORDER BY first) - 1, label
+            FROM (
+                SELECT label, min(place) AS first
+                FROM (SELECT "{column}"::VARCHAR AS label, row_number() OVER () AS place FROM {rows}) GROUP BY label
+            ) WHERE label IS NOT NULL AND label NOT IN (SELECT label FROM labels)
+            """
+        )
+    connection.execute(f"INSERT INTO {storage(table)} BY NAME SELECT * FROM pack_{table}('{rows}')")
+
+
+def stored_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    """Rows of a table or view of the schema."""
+    rows = "coalesce(sum(cells), 0)" if table in PACKED else "count(*)"
+    ((count,),) = connection.execute(f'SELECT {rows} FROM "{storage(table)}"').fetchall()
+    return int(count)
+
+
+def has_lost_labels(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a label is no source any more, so that rows may name a source that is not recorded."""
+    found = connection.execute("SELECT 1 FROM labels WHERE label NOT IN (SELECT source FROM sources) LIMIT 1")
+    return found.fetchone() is not None

@@ -15,7 +15,7 @@ import pandas as pd
 
 from backend.protocol import BUDGETS
 from backend.store import Cursor, frame_of, with_lists
-from backend.store.lists import key_table
+from backend.store.database import key_table
 from backend.store.writers import columns_of, matching
 
 
@@ -296,14 +296,14 @@ def neighbor_table(
     return frame_of(cursor, sql, {"reader": reader, "roster": roster, "domain": domain})
 
 
-def pair_ranks(cursor: Cursor, roster: str, domain: str, left: str, right: str) -> pd.DataFrame:
+def pair_ranks(cursor: Cursor, roster: str, domain: str, source: str, neighbor: str) -> pd.DataFrame:
     """How every reader sees a pair of sources; mutual_rank is the worse of both directions."""
     sql = """
         SELECT reader, r.name, r.origin, a.rank, a.back AS rank_back, greatest(a.rank, a.back) AS mutual_rank, a.cosine,
             a.percentile
         FROM ranked_pairs() a JOIN readers r USING (reader)
         WHERE a.roster = ? AND a.domain = ? AND a.source = ? AND a.neighbor = ? ORDER BY reader"""
-    return frame_of(cursor, sql, [roster, domain, left, right])
+    return frame_of(cursor, sql, [roster, domain, source, neighbor])
 
 
 def cross_family_pairs(
@@ -417,7 +417,7 @@ def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
     return frame_of(cursor, sql, [build_id]).astype({"seed": "Int64"})
 
 
-def made_by(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
+def builds_of(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
     """Builds of the rows of a table that match a key, newest first.
 
     key : e.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.

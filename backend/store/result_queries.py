@@ -12,8 +12,7 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.store import Cursor, with_lists
-from backend.store.database import migrations, schema_version, served, transaction
-from backend.store.lists import PACKED, storage, stored_rows
+from backend.store.database import PACKED, migrations, schema_version, served, storage, stored_rows, transaction
 from backend.store.writers import columns_of
 
 CHUNK = 5_000  # rows that are taken from the store at a time
@@ -126,7 +125,7 @@ def mutual_ranks(cursor: Cursor, pairs: Iterable[tuple[str, str]], roster: str, 
     return [row for one, other in pairs for row in _dicts(cursor, sql, {"one": one, "other": other, **about})]
 
 
-def made_rows(cursor: Cursor) -> list[dict[str, Any]]:
+def build_history(cursor: Cursor) -> list[dict[str, Any]]:
     """Builds in the order in which they began."""
     sql = """
         SELECT stage, command, started_at, duration_s, origin, details, source_file, build_id FROM builds

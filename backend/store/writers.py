@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
 
 from backend.errors import AtlasError
-from backend.store.database import transaction
-from backend.store.lists import NULLABLE, PACKED, insert_lists, key_table, storage
+from backend.store.builds import recorded
+from backend.store.database import NULLABLE, PACKED, insert_lists, key_table, storage, transaction
 
 RELEASE_ROSTERS: Mapping[str, int] = {"50-way": 50, "100-way": 100, "165-way": 165}
 
@@ -75,17 +76,47 @@ def replace_rows(
     _check_rows(rows, columns, table)
     if table in PACKED:
         rows = rows.reindex(columns=list(columns))
-    names = ", ".join(f'"{name}"' for name in rows.columns)
     with _seen(connection, incoming=rows), transaction(connection):
         connection.execute(f'DELETE FROM "{storage(table)}" WHERE {condition}', values)
         if len(rows) and table in PACKED:
             insert_lists(connection, table, "incoming")
         elif len(rows):
-            connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM incoming')
+            connection.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming')
         written = connection.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}', values).fetchall()
         if written != [(len(rows),)]:
             raise ValueError(f"a row for table {table!r} does not match its key {dict(key)}")
     return len(rows)
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """Where a stage writes the rows of one build."""
+
+    connection: duckdb.DuckDBPyConnection
+    build_id: str
+    key: Mapping[str, object]  # Columns that all its rows share
+
+    def replace(self, table: str, frame: pd.DataFrame, **key: object) -> None:
+        replace_rows(self.connection, table, frame, {**self.key, **key}, self.build_id)
+
+
+@contextlib.contextmanager
+def stage_rows(
+    connection: duckdb.DuckDBPyConnection,
+    stage: str,
+    details: Mapping[str, Any] | None = None,
+    data_hash: str | None = None,
+    proxy_hash: str | None = None,
+    seed: int | None = None,
+    *,
+    key: Mapping[str, object] | None = None,
+    origin: str = "measured",
+    source_file: str | None = None,
+) -> Iterator[StageRows]:
+    """Record a build of the running command around the work that makes its rows; see :func:`recorded`."""
+    about: dict[str, Any] = {"data_hash": data_hash, "proxy_hash": proxy_hash, "seed": seed, "details": details}
+    with recorded(connection, stage=stage, origin=origin, source_file=source_file, **about) as build_id:
+        yield StageRows(connection, build_id, key or {})
 
 
 def write_sources(
@@ -132,7 +163,7 @@ def write_sources(
             "INSERT INTO families SELECT family, (SELECT coalesce(max(position) + 1, 0) FROM families) + row_number() "
             "OVER (ORDER BY first) - 1 FROM families_in WHERE family NOT IN (SELECT family FROM families)"
         )
-        connection.execute(_upsert("sources", sources, "source", "sources_in"))
+        connection.execute("INSERT OR REPLACE INTO sources BY NAME SELECT * FROM sources_in")
         connection.execute("DELETE FROM roster_members WHERE roster IN (SELECT unnest(?))", [list(rosters)])
         connection.execute("INSERT INTO roster_members BY NAME SELECT * FROM members_in")
         connection.execute("DELETE FROM sources WHERE source NOT IN (SELECT source FROM roster_members)")
@@ -151,9 +182,7 @@ def access(label: str, route: str) -> str:
 
 def write_proxies(connection: duckdb.DuckDBPyConnection, frame: pd.DataFrame) -> None:
     """Add or correct proxies: columns proxy and name, and any others of table ``proxies``."""
-    _check_rows(frame, columns_of(connection, "proxies"), "proxies")
-    with _seen(connection, incoming=frame), transaction(connection):
-        connection.execute(_upsert("proxies", frame, "proxy", "incoming"))
+    _upsert(connection, "proxies", frame)
 
 
 def write_reader(
@@ -168,10 +197,15 @@ def write_reader(
     """Add or correct a reader ('measured' or 'published'); its id is ``method/proxy/view`` without absent parts."""
     reader = "/".join(part for part in (method, proxy, view) if part is not None)
     row = {"reader": reader, "method": method, "proxy": proxy, "input_view": view, "name": name, "origin": origin}
-    frame = pd.DataFrame([row])
-    with _seen(connection, incoming=frame), transaction(connection):
-        connection.execute(_upsert("readers", frame, "reader", "incoming"))
+    _upsert(connection, "readers", pd.DataFrame([row]))
     return reader
+
+
+def _upsert(connection: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
+    """Add rows, or correct the columns of the frame where there is a row of that primary key."""
+    _check_rows(frame, columns_of(connection, table), table)
+    with _seen(connection, incoming=frame), transaction(connection):
+        connection.execute(f'INSERT OR REPLACE INTO "{table}" BY NAME SELECT * FROM incoming')
 
 
 @contextlib.contextmanager
@@ -184,13 +218,6 @@ def _seen(connection: duckdb.DuckDBPyConnection, **frames: pd.DataFrame) -> Iter
     finally:
         for name in frames:
             connection.unregister(name)
-
-
-def _upsert(table: str, frame: pd.DataFrame, key: str, seen_as: str) -> str:
-    """SQL that adds rows or corrects those with the same key; the frame's columns have been checked."""
-    names = ", ".join(f'"{name}"' for name in frame.columns)
-    news = ", ".join(f'"{name}" = excluded."{name}"' for name in frame.columns if name != key)
-    return f'INSERT INTO "{table}" ({names}) SELECT {names} FROM {seen_as} ON CONFLICT ("{key}") DO UPDATE SET {news}'
 
 
 def _check_rows(rows: pd.DataFrame, columns: Mapping[str, Column], table: str) -> None:

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from backend.corpus.release import Release
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import write_release_sources
 from backend.costs import fits as cost_fits
 from backend.costs import paths as audit_paths
 from backend.costs import stage as cost

@@ -18,10 +18,9 @@ from backend.enrolment.enrolment import Enrolment, auxiliary_models, read_auxili
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.methods.ensemble import Ensemble, Head, Member, model_arrays, model_of
+from backend.methods.ensemble import Ensemble, Head, Member, model_of
 from backend.methods.fine_tuning import ENCODER, Texts, TrainedClassifier, TunedEncoder, fine_tune
-from backend.methods.ngram_readouts import fit_grams
-from backend.methods.ngrams import GRAMS, SoftmaxSettings
+from backend.methods.ngrams import GRAMS, SoftmaxSettings, fit_grams
 from backend.methods.probe import fit_probe
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS
@@ -121,7 +120,7 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_arrays_of_something_else_are_refused(enrolment: Enrolment, change: Change) -> None:
-    held = dict(model_arrays(tuned_of(enrolment)))
+    held = dict(tuned_of(enrolment).to_arrays())
     assert isinstance(model_of("tuned", dict(held)), TunedEncoder)
     change(held)
     with pytest.raises((KeyError, ValueError)):

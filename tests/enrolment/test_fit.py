@@ -11,8 +11,7 @@ import pytest
 
 from backend.attribution.drift_report import standardised
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import slice_of
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import slice_of, write_release_sources
 from backend.enrolment import held_out_answers as _heads
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of, shortened

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import write_release_sources
 from backend.enrolment.fit import fit_attachments
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep

@@ -24,9 +24,9 @@ from backend.evaluations.readouts import (
 )
 from backend.evaluations.stages.readout_writing import Calibrator
 from backend.methods.domain_adaptation import balanced, balancing_bias
-from backend.methods.family_experts import fit_experts, fit_regression
 from backend.methods.network import NetworkSettings, fit_network
 from backend.methods.ngrams import SoftmaxSettings, count_grams
+from backend.methods.probe import fit_experts, fit_regression
 from backend.protocol import FOLDS
 
 CLASSES, PROMPTS, WIDTH = 6, 40, 10

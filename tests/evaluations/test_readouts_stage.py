@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.corpus.stored import describe_proxy, write_release_sources
+from backend.corpus.roster_rows import describe_proxy, write_release_sources
 from backend.costs import fits as cost_fits
 from backend.costs import stage as cost
 from backend.enrolment.head_fits import Fits, heads_of

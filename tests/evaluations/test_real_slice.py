@@ -105,8 +105,7 @@ from backend.inference.unknown_source import (
 from backend.inference.validation import calibration_frame
 from backend.methods.baselines import MATCHERS, distances, dna_vectors, match_rates
 from backend.methods.domain_adaptation import balanced
-from backend.methods.ngram_readouts import fit_grams, fit_ngrams
-from backend.methods.ngrams import WORDS, SoftmaxSettings, count, count_grams
+from backend.methods.ngrams import WORDS, SoftmaxSettings, count, count_grams, fit_grams, fit_ngrams
 from backend.methods.probe import ProbeSettings, descend, fit_probe
 from backend.methods.representations import MIXTURES, MODES, REPRESENTATIONS, temporal_evidence
 from backend.methods.stack import CELLS, EDGES, ENDINGS, Confidence, cells_of, fit_confidence

@@ -10,8 +10,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import release_records, slice_of
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import release_records, slice_of, write_release_sources
 from backend.enrolment.fit import enrolment_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep

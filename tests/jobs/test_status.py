@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.corpus.stored import write_release_sources
+from backend.corpus.roster_rows import write_release_sources
 from backend.errors import AtlasError
 from backend.evaluations.stages.audit import PARTS
 from backend.evaluations.stages.controls import NAMES
@@ -58,7 +58,7 @@ def evaluated(path, condition="clean", took_s=0.0):
         write_proxies(connection, pd.DataFrame([{"proxy": "smollm2-135m", "name": "SmolLM2"}]))
         reader = write_reader(connection, method="reader-paper", name="r", proxy="smollm2-135m", view="ur")
         key = {"reader": reader, "roster": "100-way", "benchmark": "agent500", "condition": condition}
-        with recorded(connection, stage="evaluate", command="x", took_s=took_s) as build:
+        with recorded(connection, stage="evaluate", command="x", earlier_s=took_s) as build:
             replace_rows(connection, "attribution_metrics", frame, key, build)
 
 

@@ -16,8 +16,7 @@ from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.methods.discriminant import DiscriminantBank, NgramBank
-from backend.methods.ngram_readouts import coded, fit_grams
-from backend.methods.ngrams import SoftmaxSettings, counts_of
+from backend.methods.ngrams import SoftmaxSettings, coded, counts_of, fit_grams
 from backend.methods.stack import CELLS
 from backend.proxies.reader import Reader
 from backend.traces import Trace

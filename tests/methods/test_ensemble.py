@@ -15,14 +15,12 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
-from backend.methods.discriminant import LinearReadout
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.estimators import ShrinkageDiscriminant
 from backend.methods.llmmap import LLMmapSettings, fit_llmmap
 from backend.methods.network import LIMIT, NetworkReadout, NetworkSettings, fit_network
-from backend.methods.ngram_readouts import fit_grams
-from backend.methods.ngrams import GRAMS, SoftmaxSettings
-from backend.methods.probe import LinearProbe, fit_probe
+from backend.methods.ngrams import GRAMS, SoftmaxSettings, fit_grams
+from backend.methods.probe import LinearProbe, LinearReadout, fit_probe
 from backend.methods.representations import FORMS, STORED
 from backend.methods.sentence_encoder import PAIR, beginning, embed, reads_of
 from backend.methods.stack import CELLS

@@ -8,10 +8,9 @@ from scipy.optimize import check_grad
 from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
-from backend.methods import family_experts as regression
+from backend.methods import probe as regression
 from backend.methods.estimators import FamilyExperts, RegressionClassifier, ShrinkageDiscriminant
-from backend.methods.family_experts import fit_experts, fit_regression, minimum, within_families
-from backend.methods.probe import fit_probe, standardiser
+from backend.methods.probe import fit_experts, fit_probe, fit_regression, minimum, standardiser, within_families
 
 CLASSES, WIDTH = 6, 9
 FAMILIES = np.array([0, 0, 0, 1, 1, 2])

@@ -21,16 +21,19 @@ from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample, enrolment_of_traces
 from backend.errors import AtlasError
 from backend.methods.ensemble import Head
-from backend.methods.ngram_readouts import (
+from backend.methods.ngrams import (
+    SETTINGS,
     CodedNgrams,
     NgramModel,
     character_odds,
     code_ngrams,
+    count,
+    counted,
     fit_ngrams,
     keep_ngrams,
+    occurrences,
     read_ngrams,
 )
-from backend.methods.ngrams import SETTINGS, count, counted, occurrences
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.traces import Trace

@@ -11,8 +11,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 
-from backend.methods.ngram_readouts import fit_ngrams, fit_softmax, multiplier
-from backend.methods.ngrams import CHARACTERS, SETTINGS, WORDS, count, weigh
+from backend.methods.ngrams import CHARACTERS, SETTINGS, WORDS, count, fit_ngrams, fit_softmax, multiplier, weigh
 from tests.fake_release import _HABITS, _VOCABULARIES
 
 SMALL = replace(WORDS, buckets=2**14, features=2000)

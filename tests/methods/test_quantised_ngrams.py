@@ -8,8 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.methods.discriminant import NgramBank, fit_discriminant, make_bank, moments_of
-from backend.methods.ngram_readouts import coded, fit_grams
-from backend.methods.ngrams import BITS, KIND, LENGTHS, SoftmaxSettings, count_grams, counts_of, gram_spans
+from backend.methods.ngrams import (
+    BITS,
+    KIND,
+    LENGTHS,
+    SoftmaxSettings,
+    coded,
+    count_grams,
+    counts_of,
+    fit_grams,
+    gram_spans,
+)
 from backend.methods.stack import CELLS, Stack
 
 WORDS = ("alpha", "beta", "gamma", "delta", "…", "\n\n", "\U0001f600", "née", "it's")

@@ -12,8 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from backend.methods.discriminant import fit_discriminant, merged, moments_of, within_scatter
 from backend.methods.estimators import GramClassifier, NetworkClassifier, ShrinkageDiscriminant, StackClassifier
 from backend.methods.network import NetworkSettings
-from backend.methods.ngram_readouts import fit_grams
-from backend.methods.ngrams import SoftmaxSettings, count_grams, weigh
+from backend.methods.ngrams import SoftmaxSettings, count_grams, fit_grams, weigh
 from backend.methods.stack import cells_of, fit_stack, fit_weights
 
 

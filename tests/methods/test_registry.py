@@ -14,14 +14,13 @@ import pytest
 from scipy.special import log_softmax
 
 from backend.enrolment.files import load_enrolment
-from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
+from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.ensemble import KINDS, Ensemble, Member, kind_of_model, model_of
-from backend.methods.family_experts import FamilyReadout
 from backend.methods.fine_tuning import TunedEncoder
 from backend.methods.llmmap import LLMmapModel, fit_llmmap
 from backend.methods.network import NetworkReadout
-from backend.methods.ngram_readouts import CodedGrams, CodedNgrams, GramReadout
-from backend.methods.probe import LinearProbe
+from backend.methods.ngrams import CodedGrams, CodedNgrams, GramReadout
+from backend.methods.probe import FamilyReadout, LinearProbe, LinearReadout
 from backend.methods.readout import Arrays, Attributable, Model, Readout
 from backend.methods.registry import CONTROLS, ENROLLABLE, METHODS, OF_TRACES, READOUTS, Method, register
 from backend.methods.representations import FORMS

@@ -9,8 +9,7 @@ import transformers
 
 from backend.corpus.release import read_jsonl_gz
 from backend.errors import AtlasError
-from backend.proxies.decoder import LlamaDecoder
-from backend.proxies.gemma import GemmaDecoder
+from backend.proxies.decoder import GemmaDecoder, LlamaDecoder
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import describe, installed, load_model, load_reader
 from backend.spectral import dct_weights

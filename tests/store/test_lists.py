@@ -12,8 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.store import queries
-from backend.store.database import check, default_data_folder, migrate, migrations, open_work, publish, read_pointer
-from backend.store.lists import PACKED, key_table, storage, view_of
+from backend.store.database import (
+    PACKED,
+    check,
+    default_data_folder,
+    key_table,
+    migrate,
+    migrations,
+    open_work,
+    publish,
+    read_pointer,
+    storage,
+    view_of,
+)
 from backend.store.result_queries import table_rows, table_sizes
 from backend.store.writers import columns_of, replace_rows
 

@@ -20,7 +20,7 @@ from backend.store.writers import replace_rows, write_proxies, write_reader, wri
 UR, R, TEXT = "reader/p/ur", "reader/p/r", "mpt"
 ASKED: dict[str, Any] = {
     "reader": UR, "readers": [UR], "roster": "3-way", "domain": "agent500", "source": "a", "k": 1,
-    "left": "a", "right": "b", "table": "confusion", "key": {"reader": UR},
+    "neighbor": "b", "table": "confusion", "key": {"reader": UR},
 }  # fmt: skip
 COLUMNS = {
     "readers": "reader name method proxy proxy_name view origin rosters benchmarks conditions domains",
@@ -52,7 +52,7 @@ COLUMNS = {
     "proxies": "proxy name depth hidden_size",
     "builds": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
     "source_file details",
-    "made_by": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
+    "builds_of": "build_id stage command code_version data_hash proxy_hash seed host started_at duration_s origin "
     "source_file details",
 }
 QUESTIONS = {
@@ -487,11 +487,11 @@ def test_builds(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dict
     assert len(queries.builds(cursor, "unknown")) == 0
 
 
-def test_made_by(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dict[str, str]]) -> None:
+def test_builds_of(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dict[str, str]]) -> None:
     made = atlas[1]
 
     def builds(table: str, **key: object) -> list[str]:
-        return queries.made_by(cursor, table, key)["build_id"].tolist()
+        return queries.builds_of(cursor, table, key)["build_id"].tolist()
 
     assert builds("confusion", reader=UR, k=1) == [made["evaluate"]]
     assert builds("projections", reader=R, roster="3-way", method="tsne") == [made["map"]]
@@ -508,4 +508,4 @@ def test_made_by(cursor: duckdb.DuckDBPyConnection, atlas: tuple[Generation, dic
         ("confusion", {"1=1": 1}),
     ):
         with pytest.raises(ValueError, match="table"):
-            queries.made_by(cursor, table, key)
+            queries.builds_of(cursor, table, key)

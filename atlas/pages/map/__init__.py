@@ -279,7 +279,7 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
             f"{flat}"
         )
         return [count, text]
-    builds = cache.ask(queries.made_by, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
+    builds = cache.ask(queries.builds_of, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
     responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
     each = f"of {responses} responses" if responses else "of its responses"
     return [

@@ -21,17 +21,15 @@ import torch
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, slice_of
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import Slice, describe_proxy, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, extraction, keep, keep_probes, write_log_posteriors
 from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers, summaries
 from backend.evaluations.stages import EvaluateOptions
 from backend.protocol import READER_PAPER, SPLIT_SEED
 from backend.proxies.reader import best_dtype
-from backend.store.lists import storage
-from backend.store.stage_rows import stage_rows
-from backend.store.writers import write_reader
+from backend.store.database import storage
+from backend.store.writers import stage_rows, write_reader
 from backend.traces import View
 
 

@@ -21,8 +21,7 @@ from backend.fingerprints import cache_folder
 from backend.methods.baselines import random_guess
 from backend.methods.fine_tuning import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
-from backend.methods.ngram_readouts import STEPS, code_ngrams, fit_ngrams, keep_ngrams, ngram_file
-from backend.methods.ngrams import SETTINGS, count
+from backend.methods.ngrams import SETTINGS, STEPS, code_ngrams, count, fit_ngrams, keep_ngrams, ngram_file
 from backend.methods.probe import ProbeSettings, fit_probe
 from backend.methods.sentence_encoder import (
     CARDS,

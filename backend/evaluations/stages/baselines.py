@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from backend.corpus.release import Benchmark, Records, Release
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import describe_proxy
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep, keep_arrays, report_accuracy, write_log_posteriors
 from backend.evaluations.attribution import attribution_frames
@@ -42,8 +42,7 @@ from backend.output_files import write
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import LIMITS, cut_responses
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
-from backend.store.stage_rows import stage_rows
-from backend.store.writers import write_reader
+from backend.store.writers import stage_rows, write_reader
 from backend.traces import Trace
 
 Floats = npt.NDArray[np.float32]

@@ -23,8 +23,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, slice_of
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import Slice, describe_proxy, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
     artifact_folder,
@@ -54,8 +53,7 @@ from backend.methods.representations import MIXTURES, REPRESENTATIONS, temporal_
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import blocks_of
 from backend.store.queries import selected_layers
-from backend.store.stage_rows import StageRows, stage_rows
-from backend.store.writers import write_reader
+from backend.store.writers import StageRows, stage_rows, write_reader
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ import pandas as pd
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder
 from backend.protocol import FOLDS
-from backend.store.queries import made_by, readers, selected_layers
+from backend.store.queries import builds_of, readers, selected_layers
 from backend.store.result_queries import compared_pairs
 
 Floats = npt.NDArray[np.float32]
@@ -43,7 +43,7 @@ class KeptReader:
     def proxy_hash(self, connection: duckdb.DuckDBPyConnection, roster: str) -> str | None:
         """Hash of the proxy behind its clean evaluation, None for a method without one."""
         key = {"reader": self.reader, "roster": roster, "benchmark": "agent500", "condition": "clean"}
-        hashes = made_by(connection, "attribution_metrics", key)["proxy_hash"].dropna()
+        hashes = builds_of(connection, "attribution_metrics", key)["proxy_hash"].dropna()
         return str(hashes.iloc[0]) if len(hashes) else None
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import describe_proxy
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep_arrays, load_folds, weights_of
 from backend.evaluations.readout_bank import (
@@ -37,13 +37,11 @@ from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, 
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.ensemble import BANK_PARTS, WORD_PARTS
-from backend.methods.ngram_readouts import CodedGrams
-from backend.methods.ngrams import counts_of
+from backend.methods.ngrams import CodedGrams, counts_of
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, title_of
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
 from backend.proxies.registry import describe, registered
-from backend.store.stage_rows import stage_rows
-from backend.store.writers import write_reader
+from backend.store.writers import stage_rows, write_reader
 from backend.traces import View
 
 DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30

@@ -51,11 +51,10 @@ from backend.evaluations.readouts import (
 from backend.evaluations.stages.baseline_methods import truncation_tokenizer
 from backend.evaluations.stages.baselines import MATH, Material
 from backend.evaluations.stages.readout_fits import complete_fits, complete_tuned, tuned_settings
-from backend.methods.discriminant import LinearReadout
-from backend.methods.family_experts import fit_experts, fit_regression
 from backend.methods.fine_tuning import TUNED
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
 from backend.methods.ngrams import GRAMS
+from backend.methods.probe import LinearReadout, fit_experts, fit_regression
 from backend.methods.sentence_encoder import reads_of
 from backend.methods.stack import cells_of
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts

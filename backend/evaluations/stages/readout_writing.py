@@ -22,7 +22,7 @@ from backend.methods.domain_adaptation import balanced
 from backend.methods.stack import Confidence, fit_confidence
 from backend.metrics import expected_calibration_error, negative_log_likelihood
 from backend.protocol import BUDGETS, CLEAN, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
-from backend.store.stage_rows import StageRows
+from backend.store.writers import StageRows
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

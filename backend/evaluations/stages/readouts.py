@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import slice_of
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import describe_proxy, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep_stacks, load_log_posteriors
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
@@ -49,8 +48,7 @@ from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
-from backend.store.stage_rows import stage_rows
-from backend.store.writers import write_reader
+from backend.store.writers import stage_rows, write_reader
 from backend.traces import View
 
 Floats = npt.NDArray[np.float32]

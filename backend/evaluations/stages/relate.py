@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.corpus.release import SPLIT_PAIRS, PairSet, Release
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import describe_proxy
 from backend.evaluations.relationships import (
     PROJECTED,
     PROJECTION_SEED,

@@ -21,8 +21,7 @@ import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import slice_of
-from backend.corpus.stored import describe_proxy
+from backend.corpus.roster_rows import describe_proxy, slice_of
 from backend.evaluations.endpoints import cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
@@ -32,7 +31,7 @@ from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES, SEED
 from backend.store.queries import metric_curve, readers, selected_layers
 from backend.store.result_queries import comparison_sets
-from backend.store.stage_rows import stage_rows
+from backend.store.writers import stage_rows
 
 BENCHMARKS = {"mmlu_pro": "MMLU-Pro", "gpqa_diamond": "GPQA-Diamond"}  # Columns of the table and names for people
 STATISTICS: Mapping[str, Callable[..., Any]] = {"pearson": pearsonr, "spearman": spearmanr}

@@ -47,7 +47,7 @@ from backend.methods.registry import READOUTS, STATES, form_of
 from backend.methods.representations import FORMS, Form
 from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
 from backend.store.queries import metric_curve
-from backend.store.stage_rows import stage_rows
+from backend.store.writers import stage_rows
 from backend.traces import View
 
 CONTROLS = tuple(
