@@ -78,20 +78,20 @@ def main() -> None:
     if not (port.isascii() and port.isdecimal() and int(port) < 2**16):
         sys.exit(f"Error: '{port}' is no port. Give ATLAS_PORT or --port a number from 1 to 65535.")
     from atlas import listener
-    from atlas.api import access, sites
+    from atlas.api import access
     from backend.errors import AtlasError
 
     try:
         server = application().server
     except AtlasError as error:
         sys.exit(f"Error: {error}")
-    server.config[sites.ADDRESS] = host
+    server.config[access.ADDRESS] = host
     print(f"The atlas is open at http://{host}:{port}", flush=True)
-    if not sites.is_near(host) and not access.guarded():
+    if not access.is_near(host) and not access.guarded():
         print(f"Warning: {access.public_words(host)}", file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        listener.serve(server, host, int(port), proxied=sites.behind_proxy())
+        listener.serve(server, host, int(port), proxied=access.behind_proxy())
     except OSError as error:
         sys.exit(f"Error: {host}:{port} cannot be listened to ({error.strerror}). Give another host or port.")
 

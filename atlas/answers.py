@@ -24,8 +24,8 @@ from flask import Flask, Response, g, request
 
 from atlas import logs
 from atlas.api.access import CALLBACK, authorised, guarded
-from atlas.api.bodies import JSON, LARGE, read_json, turn
 from atlas.api.problems import RefusedError, answer
+from atlas.api.requests import JSON, LARGE, read_json, turn
 from atlas.data import QueryCache
 
 F = TypeVar("F", bound=Callable[..., Any])

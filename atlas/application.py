@@ -22,9 +22,9 @@ from flask_compress import Compress
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from atlas import answers, api, bundles, frame, logs, shell
-from atlas.api import access, sites
+from atlas.api import access
+from atlas.api.access import behind_proxy
 from atlas.api.problems import RefusedError
-from atlas.api.sites import behind_proxy
 from atlas.data import QueryCache, install
 from atlas.figures.map import camera_layout
 from atlas.pages import (
@@ -148,7 +148,7 @@ def _only_own_scripts(app: Dash, first: str) -> None:
     @server.after_request
     def tell(response: Response) -> Response:
         if response.mimetype == "text/html":
-            response.headers.setdefault("Content-Security-Policy", sites.policy([*app.csp_hashes(), own]))
+            response.headers.setdefault("Content-Security-Policy", access.policy([*app.csp_hashes(), own]))
         return response
 
 

@@ -20,9 +20,9 @@ from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
 from waitress.utilities import Error
 
-from atlas.api import access, problems, sites
-from atlas.api.bodies import LARGE, SMALL
+from atlas.api import access, problems
 from atlas.api.problems import RefusedError
+from atlas.api.requests import LARGE, SMALL
 
 CONNECTIONS = 800  # connections at a time; a process may usually open 1,024 files
 IDLE_SECONDS = 30  # after which a connection is closed that sends nothing, and waits for no answer
@@ -38,7 +38,7 @@ class Refusal(Error):  # type: ignore[misc]  # noqa: N818, as waitress calls its
     def __init__(self, error: RefusedError) -> None:
         super().__init__(error.detail)
         self._response = problems.answer(error)
-        self._response.headers.extend(sites.HEADERS)
+        self._response.headers.extend(access.HEADERS)
 
     def to_response(self, ident: object = None) -> tuple[str, list[tuple[str, str]], bytes]:
         headers = [(name, value) for name, value in self._response.headers if name != "Content-Length"]

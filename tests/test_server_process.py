@@ -24,7 +24,7 @@ from backend.enrolment.catalogue import sample_file
 from backend.enrolment.files import load_enrolment
 from backend.fingerprints import cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
-from backend.service.sessions import STOP_SECONDS
+from backend.service.service import STOP_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ENROLMENT = REPOSITORY / "data" / "enrolments" / f"samples-{DEFAULT_PROXY}-ur.npz"

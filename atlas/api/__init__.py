@@ -1,15 +1,14 @@
-"""What programs ask: attribution, drift, previews, sources, neighbours, evaluations, and whether the atlas is well."""
+"""REST: attribution, drift, previews, sources, neighbours, evaluations, and whether the atlas is well."""
 
 from __future__ import annotations
 
 import threading
-from http import HTTPStatus
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, numbers, openapi, problems, sites
+from atlas.api import access, attribution, numbers, openapi, problems
 from atlas.api.access import authorised
-from atlas.api.bodies import LARGE
+from atlas.api.requests import LARGE
 from atlas.data import QueryCache
 from backend.service.service import Service
 from backend.service.uploads import release_memory
@@ -27,7 +26,7 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
     Pages find the service as ``server.extensions["attribution"]``.
     """
     server.extensions["attribution"] = service
-    sites.install(server)
+    access.install(server)
     server.before_request(lambda: access.check_length(request))
     numbers.add_health(server, cache, service)
 
@@ -52,4 +51,4 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
     @server.before_request
     def only_where_uploads_are_taken() -> None:
         if request.method == "POST" and request.path in access.TRACES and (address := access.exposed()):
-            raise problems.RefusedError(HTTPStatus.FORBIDDEN, f"{access.public_words(address)}.")
+            raise problems.RefusedError(403, f"{access.public_words(address)}.")

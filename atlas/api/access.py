@@ -1,4 +1,8 @@
-"""Who may ask, and how much: an optional bearer token, and limits that hold before a body is read.
+"""Who may send requests, and how much: names of the server, other sites, an optional bearer token, body limits.
+
+A browser sends requests for any page that it shows, also to a server that listens to its own machine alone, and a name
+that somebody owns can point to that machine. So pages of other sites may send nothing, name, frame or feed
+scripts to this one. Programs say no origin and call a server as it is called.
 
 ``ATLAS_TOKEN`` guards ``/api`` and the page's uploads alike. A program sends it as ``Authorization: Bearer …``; a
 person gives it once (``POST /api/session``), and the browser keeps a cookie that scripts do not see and other sites
@@ -16,16 +20,23 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from http import HTTPStatus
+from collections.abc import Iterable
+from urllib.parse import urlsplit
 
-from flask import Blueprint, Request, Response, current_app, request
+from flask import Blueprint, Flask, Request, Response, current_app, request
 
-from atlas.api import sites
-from atlas.api.bodies import JSON, SMALL, read_json
 from atlas.api.problems import PREFIX, RefusedError
-from atlas.api.requests import FORM, Token, checked
+from atlas.api.requests import FORM, JSON, SMALL, Token, checked, read_json
 
-VARIABLE = "ATLAS_TOKEN"
+HOSTS = "ATLAS_HOSTS"
+ADDRESS = "ATLAS_ADDRESS"  # in the server's configuration: the address that it listens to
+PROXY = "ATLAS_PROXY"
+HSTS = f"max-age={365 * 24 * 3600}"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+HEADERS = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"}
+BARE = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""What a report may do, which is a page without scripts that holds the words of others."""
+TOKEN = "ATLAS_TOKEN"
 OPEN = "ATLAS_OPEN"
 COOKIE = "atlas_access"
 LIFETIME = 24 * 3600  # seconds for which a browser keeps the cookie
@@ -36,6 +47,87 @@ CALLBACK = "/_dash-update-component"
 FILE = 27_000_000  # bytes of a request to /api: a file of 25 MB, and its wrapping
 PAGE_FILE = 34_500_000  # bytes of a request by a page: a file of 25 MB in base64, and its wrapping
 TRACES = frozenset(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift"))
+
+
+def install(server: Flask) -> None:
+    """Refuse what comes from other sites; to be called before anything else that answers requests."""
+
+    @server.before_request
+    def only_from_here() -> None:
+        host = request.headers.get("Host")
+        if host is not None and not _is_ours(host):
+            remedy = f"Call it localhost, or start it with the name in {HOSTS}."
+            raise RefusedError(403, f"This server does not go by the name '{host[:100]}'.", remedy)
+        if request.method not in SAFE and _is_foreign(host):
+            remedy = f"Open the atlas itself; where a proxy calls it by another name, start it with its own in {HOSTS}."
+            raise RefusedError(403, "The page of another site sent this.", remedy)
+
+    @server.after_request
+    def closed(response: Response) -> Response:
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        if behind_proxy() and request.is_secure:
+            response.headers.setdefault("Strict-Transport-Security", HSTS)
+        return response
+
+
+def behind_proxy() -> bool:
+    """Whether a reverse proxy says by which name and protocol it was called; nobody else may say so."""
+    return os.environ.get(PROXY) == "1"
+
+
+def is_near(name: str | None) -> bool:
+    """Whether a name or address means the machine itself, whoever asks."""
+    if not name:
+        return False
+    address = _ip(name)
+    return address.is_loopback if address else name == "localhost" or name.endswith(".localhost")
+
+
+def policy(scripts: Iterable[str]) -> str:
+    """What a page may do: everything here, nothing on other sites, and of its own scripts those of these hashes alone.
+
+    Styles inside it are let through, because figures and grids write their own.
+    """
+    return (
+        f"default-src 'self'; script-src 'self' {' '.join(scripts)}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+
+
+def _is_ours(host: str) -> bool:
+    name = _name(host)
+    return name is not None and (is_near(name) or name in {_name(own) for own in _named()} or name == _address())
+
+
+def _address() -> str | None:
+    """The address that the server listens to, where that is one and not all of them."""
+    address = _ip(str(current_app.config.get(ADDRESS)))
+    return None if address is None or address.is_unspecified else str(address)
+
+
+def _is_foreign(host: str | None) -> bool:
+    if request.headers.get("Sec-Fetch-Site") == "cross-site":
+        return True
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return False
+    sender = origin.partition("://")[2].lower()  # nothing of "null", which a sandboxed page says
+    return not sender or sender not in {(host or "").lower(), *_named()}
+
+
+def _named() -> frozenset[str]:
+    """Names by which the server may be called, with a port where it is not the usual one."""
+    return frozenset(os.environ.get(HOSTS, "").lower().replace(",", " ").split())
+
+
+def _name(host: str) -> str | None:
+    """A host without its port, in small letters."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 class Grants:
@@ -93,8 +185,8 @@ grants, throttle = Grants(), Throttle()
 
 
 def guarded() -> bool:
-    """Whether a token is asked for."""
-    return bool(os.environ.get(VARIABLE))
+    """Whether a token is needed."""
+    return bool(os.environ.get(TOKEN))
 
 
 def fits(token: bytes, address: str | None) -> bool:
@@ -102,7 +194,7 @@ def fits(token: bytes, address: str | None) -> bool:
     address = address or "unknown"
     if (wait := throttle.wait(address)) > 0:
         remedy = f"Try again in {wait:.0f} seconds."
-        raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens came from here.", remedy)
+        raise RefusedError(429, "Too many wrong tokens came from here.", remedy)
     right = _same(token, _token())
     throttle.note(address, right)
     return right
@@ -135,13 +227,13 @@ def check_length(request: Request) -> None:
     request.max_content_length = most
     if length > most:
         raise RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            413,
             f"The body has {length:,} bytes, and at most {most:,} are taken here.",
             "Give larger files to the command line: python -m jobs attribute FILE; it has no such limit.",
         )
     if (length > SMALL or chunked) and not authorised(request, counted=False):
         raise RefusedError(
-            HTTPStatus.UNAUTHORIZED,
+            401,
             "The request has no valid token.",
             "Send it as: Authorization: Bearer TOKEN, or give it on the page Attribute.",
         )
@@ -151,8 +243,8 @@ def exposed() -> str | None:
     """The address by which others reach a server without a token, or None."""
     if guarded() or os.environ.get(OPEN) == "1":
         return None
-    address = current_app.config.get(sites.ADDRESS) or _own_address()
-    return None if address is None or sites.is_near(address) else str(address)
+    address = current_app.config.get(ADDRESS) or _own_address()
+    return None if address is None or is_near(address) else str(address)
 
 
 def public_words(address: str) -> str:
@@ -160,7 +252,7 @@ def public_words(address: str) -> str:
     if os.environ.get(OPEN) == "1":
         return f"{address} is reached by others, and {OPEN}=1 takes uploads from everybody who does"
     return (
-        f"{address} is reached by others and no {VARIABLE} is set, so uploads are refused; set {VARIABLE}, "
+        f"{address} is reached by others and no {TOKEN} is set, so uploads are refused; set {TOKEN}, "
         f"or {OPEN}=1 to take uploads from everybody"
     )
 
@@ -189,16 +281,16 @@ def add(routes: Blueprint) -> None:
     @routes.post("/session")
     def give_token() -> Response:
         if request.mimetype != JSON:
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.", 'Send {"token": "…"}.')
+            raise RefusedError(415, "The body is no JSON.", 'Send {"token": "…"}.')
         if not fits(checked(Token, read_json(request), strict=True).token.encode(), request.remote_addr):
-            raise RefusedError(HTTPStatus.UNAUTHORIZED, "The token is another one.", "Ask whoever runs the server.")
-        done = Response(status=HTTPStatus.NO_CONTENT)
+            raise RefusedError(401, "The token is another one.", "Ask whoever runs the server.")
+        done = Response(status=204)
         admit(done)
         return done
 
     @routes.delete("/session")
     def drop_token() -> Response:
-        done = Response(status=HTTPStatus.NO_CONTENT)
+        done = Response(status=204)
         name = cookie_name(COOKIE, request)
         grants.take(request.cookies.get(name, ""))
         done.delete_cookie(name, httponly=True, samesite="Strict", secure=request.is_secure, path="/")
@@ -206,7 +298,7 @@ def add(routes: Blueprint) -> None:
 
 
 def _token() -> bytes:
-    return os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
+    return os.environ.get(TOKEN, "").encode("utf-8", "surrogateescape")
 
 
 def _same(one: bytes, other: bytes) -> bool:
@@ -220,8 +312,12 @@ def _digest(value: str | bytes) -> str:
 def _own_address() -> str | None:
     """The address that the server listens to, where it says so."""
     environ = {**request.environ, **request.environ.get("werkzeug.proxy_fix.orig", {})}
-    name = environ.get("SERVER_NAME", "")
+    address = _ip(environ.get("SERVER_NAME", ""))
+    return None if address is None else str(address)
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return str(ipaddress.ip_address(name))
+        return ipaddress.ip_address(text)
     except ValueError:
         return None

@@ -9,18 +9,16 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http import HTTPStatus
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
+from atlas.api.access import BARE
 from atlas.api.problems import PREFIX, RefusedError, document, refused
-from atlas.api.requests import received, received_windows
-from atlas.api.sites import BARE
+from atlas.api.requests import File, received, received_windows
 from backend.errors import AtlasError, StoppedError
-from backend.service.job import ENDED, Snapshot
+from backend.service.job import ENDED, SHORT, Point, Snapshot
 from backend.service.service import Service
-from backend.service.sessions import SHORT
 from backend.service.uploads import BusyError, MissingError
 
 STREAM = "application/x-ndjson"
@@ -32,15 +30,74 @@ PULSE = 2.0
 FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": "text/csv; charset=utf-8"}
 
 
+class Audit:
+    """One job of a session, as the routes below ``/api/jobs`` answer for it."""
+
+    route, noun = "jobs", "job"
+
+    def __init__(self, service: Service, session: str, jobs: Sequence[str]) -> None:
+        self.service, self.session, self.jobs = service, session, jobs
+
+    def progress(self) -> list[Snapshot]:
+        """Every job now."""
+        return [self.service.progress(self.session, job) for job in self.jobs]
+
+    def pending(self, now: Sequence[Snapshot]) -> dict[str, Any]:
+        """The answer without its result."""
+        return _job_fields(self.session, now[0]) | {"evidence": _plain(now[0].points), "report": None}
+
+    def finished(self, now: Sequence[Snapshot]) -> dict[str, Any]:
+        """The answer of jobs that have ended; raises RefusedError or AtlasError where there is no result."""
+        if not now[0].reported:
+            raise _failure(now[0])
+        return self.pending(now) | {"report": self.service.report(self.session, now[0].job)}
+
+    def answer(self, now: Sequence[Snapshot]) -> dict[str, Any]:
+        """The answer, with its result where there is one."""
+        return self.finished(now) if now[0].reported and now[0].ended else self.pending(now)
+
+
+class Comparison(Audit):
+    """Two windows of traces, or one to halve, as the routes below ``/api/drift`` answer for them."""
+
+    route, noun = "drift", "comparison"
+
+    def pending(self, now: Sequence[Snapshot]) -> dict[str, Any]:
+        return {
+            "job": ".".join([self.session, *self.jobs]),
+            "state": _state(now),
+            **{name: sum(getattr(one, name) for one in now) for name in ("done", "total", "seconds")},
+            "waiting": max(one.waiting for one in now),
+            "enrolment": now[0].enrolment,
+            "problem": next((_problem(one) for one in now if one.problem is not None), None),
+            "answer": None,
+        }
+
+    def finished(self, now: Sequence[Snapshot]) -> dict[str, Any]:
+        if (failed := next((one for one in now if one.state == "failed"), None)) is not None:
+            raise _failure(failed)
+        return self.pending(now) | {"answer": self.service.drift(self.session, *self.jobs)}
+
+    def answer(self, now: Sequence[Snapshot]) -> dict[str, Any]:
+        pending = self.pending(now)
+        if pending["state"] not in ("done", "cancelled"):
+            return pending
+        try:
+            return self.finished(now)
+        except (MissingError, BusyError):
+            raise
+        except StoppedError as error:
+            return pending | {"problem": document(refused(error))}
+        except AtlasError as error:
+            return pending | {"state": "failed", "problem": document(refused(error))}
+
+
 def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:
     """Add the routes; ``waiters`` counts the requests that wait for an answer."""
-    _add_attribute(routes, service, waiters)
-    _add_jobs(routes, service)
-    _add_drift(routes, service, waiters)
 
     @routes.post("/preview")
     def preview() -> Response:
-        """Takes the body of ``POST /api/attribute``, and leaves nothing behind."""
+        """Takes the body of ``POST /api/attribute``, and stores nothing."""
         session = secrets.token_hex(16)
         name, content, settings = received(request)
         try:
@@ -50,73 +107,35 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
         finally:
             service.forget(session)
 
-
-def _add_attribute(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:
     @routes.post("/attribute")
     def attribute() -> Response:
-        session = secrets.token_hex(16)
         name, content, settings = received(request)
-        wants_stream = request.accept_mimetypes.best_match(("application/json", STREAM)) == STREAM
-        later = "respond-async" in request.headers.get("Prefer", "") and not wants_stream
-        waits = not later and waiters.acquire(blocking=False)
-        # What is released at the end: a place among those who wait, and, once it is answered, the session.
-        with contextlib.ExitStack() as place, contextlib.ExitStack() as forget:
-            if waits:
-                place.callback(waiters.release)
-            forget.callback(service.forget, session)
-            try:
-                if wants_stream and not waits:
-                    raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
-                upload = service.upload(session, name, content, passing=True)
-                del content  # it would stay in memory while others are parsed
-                job = service.start(session, upload.key, settings, discard=True, client=request.remote_addr)
-            except AtlasError as error:
-                raise _unless_ready(service, error) from error
-            if wants_stream:
-                end = contextlib.ExitStack()
-                end.enter_context(place.pop_all())
-                end.enter_context(forget.pop_all())
-                # After the last line, or when somebody hangs up, also before the first; a second time does nothing.
-                response = Response(_lines(service, session, job, end.close), content_type=STREAM)
-                response.call_on_close(end.close)
-                return response
-            now = service.progress(session, job)
-            if waits and now.total <= SHORT:
-                now = service.wait(session, job, SECONDS)
-            if now.state not in ENDED or not waits:
-                forget.pop_all()
-                return _accepted(_state(now, session) | {"evidence": _plain(now.points), "report": None}, "jobs")
-            if not now.reported:
-                raise _failure(now)
-            return jsonify(_answer(service, session, now))
+        files = [(name, content)]
+        del content  # it would stay in memory while others are parsed
+        stream = request.accept_mimetypes.best_match(("application/json", STREAM)) == STREAM
 
+        def start(session: str, keys: Sequence[str]) -> list[str]:
+            return [service.start(session, keys[0], settings, discard=True, client=request.remote_addr)]
 
-def _add_jobs(routes: Blueprint, service: Service) -> None:
-    @routes.get("/jobs/<identity>")
-    def look(identity: str) -> Response:
-        session, job = _job(identity)
-        return jsonify(_answer(service, session, service.progress(session, job)))
+        return _respond(service, waiters, Audit, files, start, stream=stream)
 
-    @routes.delete("/jobs/<identity>")
-    def stop(identity: str) -> Response:
-        session, job = _job(identity)
-        if service.forget_lost(session):
-            return Response(status=HTTPStatus.NO_CONTENT)
-        if service.progress(session, job).state in ENDED:
-            service.forget(session)
-            return Response(status=HTTPStatus.NO_CONTENT)
-        service.cancel(session, job)
-        return jsonify(_answer(service, session, service.wait(session, job, SECONDS)))
+    @routes.post("/drift")
+    def drift() -> Response:
+        files, settings = received_windows(request)
+
+        def start(session: str, keys: Sequence[str]) -> list[str]:
+            return service.start_windows(session, keys, settings, request.remote_addr)
+
+        return _respond(service, waiters, Comparison, files, start)
 
     @routes.get("/jobs/<identity>/report")
     def report(identity: str) -> Response:
-        session, job = _job(identity)
+        session, (job,) = _jobs_of(identity, Audit)
         form = request.args.get("form", "json")
         if form not in FORMS:
             known = ", ".join(FORMS)
             errors = [{"pointer": "form", "detail": f"One of {known}"}]
-            status = HTTPStatus.UNPROCESSABLE_ENTITY
-            raise RefusedError(status, "There is no such form of a report.", f"Choose from {known}.", errors)
+            raise RefusedError(422, "There is no such form of a report.", f"Choose from {known}.", errors)
         answer = Response(service.export(session, job, form), content_type=FORMS[form])
         answer.headers["Cache-Control"] = "no-store"
         if form == "html":
@@ -125,51 +144,77 @@ def _add_jobs(routes: Blueprint, service: Service) -> None:
             answer.headers["Content-Disposition"] = f'attachment; filename="report.{form}"'
         return answer
 
+    for kind in (Audit, Comparison):
+        _add_results(routes, service, kind)
 
-def _add_drift(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:
-    @routes.post("/drift")
-    def drift() -> Response:
-        session = secrets.token_hex(16)
-        files, settings = received_windows(request)
-        waits = "respond-async" not in request.headers.get("Prefer", "") and waiters.acquire(blocking=False)
-        with contextlib.ExitStack() as place, contextlib.ExitStack() as forget:
-            if waits:
-                place.callback(waiters.release)
-            forget.callback(service.forget, session)
-            try:
-                keys = []
-                while files:  # none stays in memory while others are parsed
-                    keys.append(service.upload(session, *files.pop(0), passing=True).key)
-                jobs = service.start_windows(session, keys, settings, request.remote_addr)
-            except AtlasError as error:
-                raise _unless_ready(service, error) from error
-            now = [service.progress(session, job) for job in jobs]
-            if waits and sum(one.total for one in now) <= SHORT:
-                ends = time.monotonic() + SECONDS
-                now = [service.wait(session, job, max(0.0, ends - time.monotonic())) for job in jobs]
-            if not waits or _state_of_windows(now) not in ENDED:
-                forget.pop_all()
-                return _accepted(_windows(session, now) | {"answer": None}, "drift")
-            if (wrong := next((one for one in now if one.state == "failed"), None)) is not None:
-                raise _failure(wrong)
-            return jsonify(_windows(session, now) | {"answer": service.drift(session, *jobs)})
 
-    @routes.get("/drift/<identity>")
-    def comparison(identity: str) -> Response:
-        session, jobs = _comparison(identity)
-        return jsonify(_drift_answer(service, session, [service.progress(session, job) for job in jobs]))
+def _add_results(routes: Blueprint, service: Service, kind: type[Audit]) -> None:
+    @routes.get(f"/{kind.route}/<identity>", endpoint=f"{kind.route}_answer")
+    def show(identity: str) -> Response:
+        work = kind(service, *_jobs_of(identity, kind))
+        return jsonify(work.answer(work.progress()))
 
-    @routes.delete("/drift/<identity>")
-    def drop(identity: str) -> Response:
-        session, jobs = _comparison(identity)
+    @routes.delete(f"/{kind.route}/<identity>", endpoint=f"{kind.route}_end")
+    def end(identity: str) -> Response:
+        session, jobs = _jobs_of(identity, kind)
+        work = kind(service, session, jobs)
         if service.forget_lost(session):
-            return Response(status=HTTPStatus.NO_CONTENT)
-        if _state_of_windows([service.progress(session, job) for job in jobs]) in ENDED:
+            return Response(status=204)
+        if _state(work.progress()) in ENDED:
             service.forget(session)
-            return Response(status=HTTPStatus.NO_CONTENT)
+            return Response(status=204)
         for job in jobs:
             service.cancel(session, job)
-        return jsonify(_drift_answer(service, session, [service.wait(session, job, SECONDS) for job in jobs]))
+        return jsonify(work.answer([service.wait(session, job, SECONDS) for job in jobs]))
+
+
+def _respond(
+    service: Service,
+    waiters: threading.BoundedSemaphore,
+    kind: type[Audit],
+    files: list[File],
+    start: Callable[[str, Sequence[str]], list[str]],
+    *,
+    stream: bool = False,
+) -> Response:
+    """Start jobs on uploaded files and answer with their result, a job to ask about (202), or a stream of evidence."""
+    session = secrets.token_hex(16)
+    later = "respond-async" in request.headers.get("Prefer", "") and not stream
+    waits = not later and waiters.acquire(blocking=False)
+    # What is released at the end: a place among those who wait, and, once it is answered, the session.
+    with contextlib.ExitStack() as place, contextlib.ExitStack() as forget:
+        if waits:
+            place.callback(waiters.release)
+        forget.callback(service.forget, session)
+        try:
+            if stream and not waits:
+                raise BusyError("Too many requests wait for an answer already", "Ask for JSON, or try again later")
+            keys = []
+            while files:  # none stays in memory while others are parsed
+                keys.append(service.upload(session, *files.pop(0), passing=True).key)
+            work = kind(service, session, start(session, keys))
+        except AtlasError as error:
+            raise _unless_ready(service, error) from error
+        if stream:
+            end = contextlib.ExitStack()
+            end.enter_context(place.pop_all())
+            end.enter_context(forget.pop_all())
+            # After the last line, or when somebody hangs up, also before the first; a second time does nothing.
+            response = Response(_lines(service, session, work.jobs[0], end.close), content_type=STREAM)
+            response.call_on_close(end.close)
+            return response
+        now = work.progress()
+        if waits and sum(one.total for one in now) <= SHORT:
+            ends = time.monotonic() + SECONDS
+            now = [service.wait(session, job, max(0.0, ends - time.monotonic())) for job in work.jobs]
+        if waits and _state(now) in ENDED:
+            return jsonify(work.finished(now))
+        forget.pop_all()
+        response = jsonify(work.pending(now))
+        response.status_code = 202
+        response.headers["Location"] = f"{PREFIX}/{kind.route}/{'.'.join([session, *work.jobs])}"
+        response.headers["Retry-After"] = "2"
+        return response
 
 
 def _lines(service: Service, session: str, job: str, end: Callable[[], None]) -> Iterator[bytes]:
@@ -182,18 +227,18 @@ def _lines(service: Service, session: str, job: str, end: Callable[[], None]) ->
     try:
         while True:
             now = service.wait(session, job, PULSE, after=done)
-            if now.done > done or now.state not in ENDED:
+            if now.done > done or not now.ended:
                 fresh = [point for point in now.points if point.traces > done or point.subject != subject]
-                yield line("progress", **_state(now, session), evidence=_plain(fresh))
+                yield line("progress", **_job_fields(session, now), evidence=_plain(fresh))
                 done, subject = now.done, now.points[-1].subject if now.points else None
-            if now.state in ENDED:
+            if now.ended:
                 if now.reported:
                     yield line("report", report=service.report(session, job))
                 else:
                     yield line("problem", problem=document(_failure(now)))
                 return
             if time.monotonic() > ends:
-                yield line("problem", problem=document(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, "Too long.")))
+                yield line("problem", problem=document(RefusedError(504, "Too long.")))
                 return
     except AtlasError as error:
         yield line("problem", problem=document(refused(error)))
@@ -201,59 +246,18 @@ def _lines(service: Service, session: str, job: str, end: Callable[[], None]) ->
         end()
 
 
-def _accepted(answer: dict[str, Any], where: str) -> Response:
-    """That a job will be answered later, below a path."""
-    response = jsonify(answer)
-    response.status_code = HTTPStatus.ACCEPTED
-    response.headers["Location"] = f"{PREFIX}/{where}/{answer['job']}"
-    response.headers["Retry-After"] = "2"
-    return response
+def _jobs_of(identity: str, kind: type[Audit]) -> tuple[str, list[str]]:
+    """Session and jobs of an identity; raises RefusedError 404 where it can be none."""
+    session, _, rest = identity.partition(".")
+    jobs = rest.split(".") if kind is Comparison else [rest]
+    if len(session) != 32 or len(jobs) > 2 or not all(jobs):
+        name = kind.noun
+        raise RefusedError(404, f"There is no such {name}.", f"{name.capitalize()}s are deleted after 24 hours.")
+    return session, jobs
 
 
-def _answer(service: Service, session: str, now: Snapshot) -> dict[str, Any]:
-    report = service.report(session, now.job) if now.reported and now.state in ENDED else None
-    return _state(now, session) | {"evidence": _plain(now.points), "report": report}
-
-
-def _state(now: Snapshot, session: str) -> dict[str, Any]:
-    fields = ("state", "done", "total", "seconds", "waiting", "enrolment", "claimed")
-    return {"job": f"{session}.{now.job}"} | {name: getattr(now, name) for name in fields} | {
-        "nearest": list(now.nearest), "problem": None if now.problem is None else document(_failure(now))
-    }  # fmt: skip
-
-
-def _plain(points: Any) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(point) for point in points]
-
-
-def _drift_answer(service: Service, session: str, now: Sequence[Snapshot]) -> dict[str, Any]:
-    answer = _windows(session, now) | {"answer": None}
-    if answer["state"] in ("done", "cancelled"):
-        try:
-            answer["answer"] = service.drift(session, *(one.job for one in now))
-        except (MissingError, BusyError):
-            raise
-        except StoppedError as error:
-            answer["problem"] = document(refused(error))
-        except AtlasError as error:
-            answer |= {"state": "failed", "problem": document(refused(error))}
-    return answer
-
-
-def _windows(session: str, now: Sequence[Snapshot]) -> dict[str, Any]:
-    wrong = next((one for one in now if one.problem is not None), None)
-    return {
-        "job": ".".join([session, *(one.job for one in now)]),
-        "state": _state_of_windows(now),
-        **{name: sum(getattr(one, name) for one in now) for name in ("done", "total", "seconds")},
-        "waiting": max(one.waiting for one in now),
-        "enrolment": now[0].enrolment,
-        "problem": None if wrong is None else document(_failure(wrong)),
-    }
-
-
-def _state_of_windows(now: Sequence[Snapshot]) -> str:
-    """State of a comparison: one that was cancelled has ended when both of its windows have."""
+def _state(now: Sequence[Snapshot]) -> str:
+    """State of jobs together; a comparison that was cancelled has ended when both of its windows have."""
     states = {one.state for one in now}
     if "failed" in states:
         return "failed"
@@ -262,30 +266,32 @@ def _state_of_windows(now: Sequence[Snapshot]) -> str:
     return states.pop() if len(states) == 1 else "running"
 
 
+def _job_fields(session: str, now: Snapshot) -> dict[str, Any]:
+    fields = ("state", "done", "total", "seconds", "waiting", "enrolment", "claimed")
+    return {
+        "job": f"{session}.{now.job}",
+        **{name: getattr(now, name) for name in fields},
+        "nearest": list(now.nearest),
+        "problem": _problem(now),
+    }
+
+
+def _plain(points: Sequence[Point]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(point) for point in points]
+
+
+def _problem(now: Snapshot) -> dict[str, Any] | None:
+    return None if now.problem is None else document(_failure(now))
+
+
 def _failure(end: Snapshot) -> RefusedError:
     """Why a job has no result."""
     if end.state == "cancelled":
-        return RefusedError(HTTPStatus.CONFLICT, "The audit was cancelled before the first batch.")
-    status = HTTPStatus.SERVICE_UNAVAILABLE if end.at_fault == "server" else HTTPStatus.UNPROCESSABLE_ENTITY
+        return RefusedError(409, "The audit was cancelled before the first batch.")
+    status = 503 if end.at_fault == "server" else 422
     return RefusedError(status, f"{end.problem}.", f"{end.remedy}." if end.remedy else None)
 
 
 def _unless_ready(service: Service, error: AtlasError) -> RefusedError:
     """Without any ecosystem it is the server that lacks something, not the request."""
-    absent = service.state().status == "absent"
-    return refused(error, HTTPStatus.SERVICE_UNAVAILABLE) if absent else refused(error)
-
-
-def _job(identity: str) -> tuple[str, str]:
-    session, _, job = identity.partition(".")
-    if len(session) != 32 or not job:
-        raise RefusedError(HTTPStatus.NOT_FOUND, "There is no such job.", "Jobs are deleted after 24 hours.")
-    return session, job
-
-
-def _comparison(identity: str) -> tuple[str, list[str]]:
-    session, *jobs = identity.split(".")
-    if len(session) != 32 or not 1 <= len(jobs) <= 2 or not all(jobs):
-        remedy = "Comparisons are deleted after 24 hours."
-        raise RefusedError(HTTPStatus.NOT_FOUND, "There is no such comparison.", remedy)
-    return session, jobs
+    return refused(error, 503 if service.state().status == "absent" else 422)

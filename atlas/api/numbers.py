@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from flask import Blueprint, Flask, Response, jsonify, request
@@ -18,7 +17,11 @@ from backend.service.service import Service
 from backend.store import queries, result_queries
 
 MOST_ROWS = 10_000
-TOP = 10
+FILTERS = ("reader", "roster", "benchmark", "condition", "reduction", "metric")
+NUMBERS: dict[str, tuple[int, int, int | None]] = {
+    "top": (1, MOST_ROWS, 10), "k": (1, 1_000_000, None), "limit": (1, MOST_ROWS, 1_000), "offset": (0, 10**9, 0)
+}  # fmt: skip
+"""Least, most and default of the parameters that are numbers."""
 
 
 def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
@@ -35,9 +38,9 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
     @routes.get("/neighbors/<path:label>")
     def neighbors(label: str) -> Response:
         _served(cache)
-        given = _names("reader", "roster", "domain")
+        given: dict[str, Any] = {**_names("reader", "roster", "domain")}
         view = cache.resolve_view(View(**given))
-        top = _number("top", TOP, 1, MOST_ROWS)
+        top = _numbers("top")["top"]
         for name, value in given.items():
             if getattr(view, name) != value:
                 raise _wrong(name, "The generation knows no such name")
@@ -45,17 +48,14 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
         frame = cache.ask_anew(queries.neighbors, reader, view.roster, view.domain, label, top)
         if not len(frame):
             detail = "There are no neighbours of this source in this map."
-            raise RefusedError(HTTPStatus.NOT_FOUND, detail, "GET /api/sources lists the sources.")
+            raise RefusedError(404, detail, "GET /api/sources lists the sources.")
         place = {"reader": reader, "roster": view.roster, "domain": view.domain, "source": label}
         return jsonify(place | {"neighbors": rows(frame.drop(columns="source"))})
 
     @routes.get("/evaluations")
     def evaluations() -> Response:
         _served(cache)
-        given: dict[str, Any] = dict(_names("reader", "roster", "benchmark", "condition", "reduction", "metric"))
-        if "k" in request.args:
-            given["k"] = _number("k", 1, 1, 1_000_000)
-        given |= {"limit": _number("limit", 1_000, 1, MOST_ROWS), "offset": _number("offset", 0, 0, 10**9)}
+        given: dict[str, Any] = {**_names(*FILTERS), **_numbers("k", "limit", "offset")}
         frame, total = cache.ask_anew(result_queries.evaluations, **given)
         return jsonify({"generation": cache.generation().name, "total": total, "evaluations": rows(frame)})
 
@@ -92,21 +92,20 @@ def add_health(server: Flask, cache: QueryCache, service: Service) -> None:
     def ready() -> Response:
         problem = cache.problem()
         response = jsonify({"ready": problem is None} | ({} if problem is None else {"problem": str(problem)}))
-        response.status_code = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
+        response.status_code = 200 if problem is None else 503
         return response
 
 
 def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON; what is not there is null."""
     plain = frame.astype(object)
-    whole: list[dict[str, Any]] = plain.where(plain.notna(), None).to_dict("records")
-    return whole
+    return cast("list[dict[str, Any]]", plain.where(plain.notna(), None).to_dict("records"))
 
 
 def _served(cache: QueryCache) -> None:
     problem: AtlasError | None = cache.problem()
     if problem is not None:
-        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem.problem}.", f"{problem.remedy}.")
+        raise RefusedError(503, f"{problem.problem}.", f"{problem.remedy}.")
 
 
 def _names(*fields: str) -> dict[str, str]:
@@ -118,15 +117,20 @@ def _names(*fields: str) -> dict[str, str]:
     return given
 
 
-def _number(name: str, usual: int, least: int, most: int) -> int:
-    text = request.args.get(name)
-    if text is None:
-        return usual
-    if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
-        raise _wrong(name, f"A number from {least:,} to {most:,} is wanted")
-    return int(text)
+def _numbers(*fields: str) -> dict[str, int]:
+    """Parameters that hold a number, of those that were given or have a default."""
+    found = {}
+    for name in fields:
+        least, most, default = NUMBERS[name]
+        text = request.args.get(name)
+        if text is not None:
+            if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
+                raise _wrong(name, f"A number from {least:,} to {most:,} is wanted")
+            found[name] = int(text)
+        elif default is not None:
+            found[name] = default
+    return found
 
 
 def _wrong(name: str, detail: str) -> RefusedError:
-    errors = [{"pointer": name, "detail": detail}]
-    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, f"The parameter '{name}' is wrong.", None, errors)
+    return RefusedError(422, f"The parameter '{name}' is wrong.", None, [{"pointer": name, "detail": detail}])

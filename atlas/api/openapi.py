@@ -1,4 +1,4 @@
-"""``/api/openapi.json``: what can be asked, in OpenAPI 3.1; bodies come from the models that check them."""
+"""``/api/openapi.json``: every route in OpenAPI 3.1; bodies come from the models that check them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pydantic.json_schema import models_json_schema
 
 from atlas.api.access import FILE
 from atlas.api.attribution import STREAM
-from atlas.api.bodies import JSON
-from atlas.api.numbers import MOST_ROWS, TOP
+from atlas.api.numbers import FILTERS, NUMBERS
 from atlas.api.problems import CONTENT
-from atlas.api.requests import FORM, IN_JSON, Form, Token, Traces, Windows, WindowsForm
+from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
 from backend.inference.drift import ALIKE, DIFFERENT
@@ -63,9 +62,8 @@ def document() -> Schema:
 
 
 def _paths() -> Schema:
-    part, text, maximum = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, {"type": "string"}, 1_000_000
+    part, text = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, {"type": "string"}
     identity, label = (_parameter(name, "path", part, required=True) for name in ("identity", "label"))
-    names: Schema = {"type": "string", "maxLength": LONGEST_NAME}
     later = _parameter("Prefer", "header", text, "respond-async answers with a job at once (RFC 7240)")
     located = {"headers": {"Location": {"schema": text}}}
     report = {JSON: {"schema": {"type": "object"}}, "text/html": {"schema": text}, "text/csv": {"schema": text}}
@@ -75,12 +73,6 @@ def _paths() -> Schema:
     windows = {"required": True, "content": {JSON: _schema("Windows"), FORM: files}}
     token = {"security": [{}], "requestBody": {"required": True, "content": {JSON: _schema("Token")}}}
     posted, deleted = (400, 401, 413, 415, 422, 429, 500), {"204": {"description": "Deleted"}}
-    filters = ("reader", "roster", "benchmark", "condition", "reduction", "metric")
-
-    def number(name: str, least: int, most: int, usual: int | None = None) -> Schema:
-        default = {} if usual is None else {"default": usual}
-        return _parameter(name, "query", {"type": "integer", "minimum": least, "maximum": most} | default)
-
     return {
         "/api/attribute": {
             "post": _does(
@@ -135,21 +127,15 @@ def _paths() -> Schema:
             ),
         },
         "/api/sources": {
-            "parameters": [_parameter("roster", "query", names)],
+            "parameters": _query("roster"),
             "get": _get("sources", "Every source, its family and rosters", "Sources", 401, 422, 500, 503),
         },
         "/api/neighbors/{label}": {
-            "parameters": [
-                label, *(_parameter(name, "query", names) for name in ("reader", "roster", "domain")),
-                number("top", 1, MOST_ROWS, TOP),
-            ],
+            "parameters": [label, *_query("reader", "roster", "domain", "top")],
             "get": _get("neighbors", "Nearest sources in the original space", "Neighbors", 401, 404, 422, 500, 503),
         },
         "/api/evaluations": {
-            "parameters": [
-                *(_parameter(name, "query", names) for name in filters), number("k", 1, maximum),
-                number("limit", 1, MOST_ROWS, 1_000), number("offset", 0, 10**9, 0),
-            ],
+            "parameters": _query(*FILTERS, "k", "limit", "offset"),
             "get": _get(
                 "evaluations", "Attribution metrics over all seeds and folds", "Evaluations", 401, 422, 500, 503
             ),
@@ -182,7 +168,7 @@ def _answers() -> dict[str, Schema]:
     number, count, yes = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
     perhaps, some = {"type": ["number", "null"]}, {"type": "object"}
     problem = {"anyOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "null"}]}
-    job = {
+    job: Schema = {
         "job": text, "state": {"enum": ["queued", "running", "done", "cancelled", "failed"]}, "done": count,
         "total": count, "seconds": number, "waiting": count, "enrolment": text,
     }  # fmt: skip
@@ -263,12 +249,25 @@ def _get(identity: str, summary: str, name: str, *statuses: int) -> Schema:
 def _does(identity: str, summary: str, responses: Schema, *statuses: int, **more: Any) -> Schema:
     """An operation, with its problems and that of a request from another site.
 
-    Where a token is asked for, too many wrong ones are a problem too; where a file is taken, a disk that is full.
+    Where a token is needed, too many wrong ones are a problem too; where a file is taken, a disk that is full.
     """
     wrong = {403, *statuses} | ({429} if 401 in statuses else set())
     wrong |= {503, 507} if {415, 429} <= set(statuses) else set()
     problems = {str(status): {"$ref": "#/components/responses/problem"} for status in sorted(wrong)}
     return {"operationId": identity, "summary": summary, "responses": responses | problems, **more}
+
+
+def _query(*names: str) -> list[Schema]:
+    """Query parameters: numbers within their limits, and names."""
+    found = []
+    for name in names:
+        schema: Schema = {"type": "string", "maxLength": LONGEST_NAME}
+        if name in NUMBERS:
+            least, most, default = NUMBERS[name]
+            schema = {"type": "integer", "minimum": least, "maximum": most}
+            schema |= {} if default is None else {"default": default}
+        found.append(_parameter(name, "query", schema))
+    return found
 
 
 def _parameter(name: str, place: str, schema: Schema, description: str = "", *, required: bool = False) -> Schema:

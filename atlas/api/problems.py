@@ -17,7 +17,7 @@ from backend.service.uploads import BusyError, FullError, MissingError, TooLarge
 
 PREFIX = "/api"
 CONTENT = "application/problem+json"
-RETRY_AFTER = 10  # seconds after which somebody who was told to wait may ask again
+RETRY_AFTER = 10  # seconds after which a request that has to wait may come again
 _REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
     (MissingError, HTTPStatus.NOT_FOUND),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
@@ -36,13 +36,13 @@ class RefusedError(Exception):
     """
 
     def __init__(
-        self, status: HTTPStatus, detail: str, remedy: str | None = None, errors: Sequence[Mapping[str, str]] = ()
+        self, status: int, detail: str, remedy: str | None = None, errors: Sequence[Mapping[str, str]] = ()
     ) -> None:
         super().__init__(detail)
-        self.status, self.detail, self.remedy, self.errors = status, detail, remedy, errors
+        self.status, self.detail, self.remedy, self.errors = HTTPStatus(status), detail, remedy, errors
 
 
-def refused(error: AtlasError, status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> RefusedError:
+def refused(error: AtlasError, status: int = HTTPStatus.UNPROCESSABLE_ENTITY) -> RefusedError:
     """A refusal out of an error that a person may read."""
     for kind, known in _REFUSALS:
         if isinstance(error, kind):
@@ -109,7 +109,7 @@ def handle(server: Flask, blueprint: str) -> None:
         if not inside():
             return error
         logging.getLogger(__name__).error("%s %s failed", request.method, request.path)
-        return answer(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed.", "Its log says more."))
+        return answer(RefusedError(500, "The server failed.", "Its log says more."))
 
 
 def inside() -> bool:

@@ -1,12 +1,19 @@
-"""What a request with traces says, checked: a JSON body, or files with form fields beside them."""
+"""Bodies of requests with traces, checked: JSON, or files with form fields.
+
+Large bodies are read one at a time; whoever comes while others wait already gets 429. A parser holds the interpreter
+until it is done, and a body becomes many times its bytes, so the values of JSON are counted before it is parsed.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from http import HTTPStatus
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from flask import Request
 from pydantic import (
     BaseModel,
@@ -19,13 +26,21 @@ from pydantic import (
     WrapValidator,
 )
 
-from atlas.api.bodies import JSON, no_number, read_json, turn
 from atlas.api.problems import RefusedError
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings, of_windows
 from backend.intake import Columns
-from backend.intake.traces import short, whole
+from backend.intake.traces import BREAK, outside_strings, short, whole
+from backend.service.uploads import Turns
 
+JSON = "application/json"
 FORM = "multipart/form-data"
+SMALL = 64 * 2**10  # bytes that any request may have, with or without a token
+LARGE = 2**20  # bytes from which bodies are read one at a time
+VALUES = 1_250_000  # commas, colons and brackets of a JSON body: 100,000 traces with all their fields
+WIDE = 8_000_000
+"""Bytes of a JSON body with characters beyond U+FFFF: each of its texts may take four bytes a character."""
+DEPTH = 200
+BLOCK = 2**20
 MOST_WEIGHTS = 1_000  # sources of a prior
 MOST_TRACES = 100_000  # traces of a JSON body, or of one window in it
 PIECE = 1_000  # traces that are validated at a time
@@ -35,18 +50,97 @@ OF_TRACES = ("traces", "before", "after")  # fields of a JSON body that hold tra
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+_WIDE = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
+turns = Turns(places=1, waiting=2, seconds=10)
 
 
-def _few(weights: Any) -> Any:
-    if isinstance(weights, dict) and len(weights) > MOST_WEIGHTS:
-        raise ValueError(f"more than {MOST_WEIGHTS:,} sources")
-    return weights
+@contextmanager
+def turn(request: Request) -> Iterator[None]:
+    """Wait for the turn of a large body; raises BusyError if others wait already."""
+    if request.content_length is not None and request.content_length <= LARGE:
+        yield
+        return
+    with turns.turn("Others send large files at this moment"):
+        yield
 
 
-class Trace(BaseModel):
-    """A prompt and the response to it."""
+def read_json(request: Request, values: int = VALUES, wide: int = WIDE) -> Any:
+    """The JSON body of a request; surrogate pairs become their character.
+
+    Raises RefusedError: 400 where it is no JSON or nested too deeply, 413 where it holds more values than are taken.
+    """
+    raw = request.get_data(cache=False)
+    if len(raw) > SMALL:
+        count, depth = measure(raw)
+        if depth > DEPTH:
+            raise _no_json(f" (it is nested {depth:,} deep)")
+        if count > values:
+            raise _too_large(f"The body holds more than {values:,} values.")
+        if len(raw) > wide and is_wide(raw):
+            about = "bytes and characters beyond U+FFFF, with which"
+            raise _too_large(f"The body has {len(raw):,} {about} {wide:,} are taken.")
+    try:
+        escaped = b"\\u" in raw.lower()
+        text = raw.decode(json.detect_encoding(raw), "surrogatepass")
+        del raw  # the text may take four times its bytes
+        value = json.loads(text, parse_constant=no_number)
+        if len(text) > LARGE:
+            time.sleep(BREAK)  # others get the interpreter, which the parser has blocked
+        return _whole(value) if escaped else value
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise _no_json(where) from error
+
+
+def measure(raw: bytes) -> tuple[int, int]:
+    """Commas, colons and opening brackets outside strings, and the depth; a block at a time."""
+    count = depth = deepest = 0
+    for codes in outside_strings(raw[start : start + BLOCK] for start in range(0, len(raw), BLOCK)):
+        opened, closed = ((codes == a) | (codes == b) for a, b in (b"[{", b"]}"))
+        count += int(opened.sum() + (codes == ord(",")).sum() + (codes == ord(":")).sum())
+        steps = np.cumsum(opened.astype(np.int32) - closed.astype(np.int32))
+        if len(steps):
+            deepest = max(deepest, depth + int(steps.max()))
+            depth += int(steps[-1])
+    return count, deepest
+
+
+def is_wide(raw: bytes) -> bool:
+    """Whether a JSON text holds characters beyond U+FFFF, as they are or escaped."""
+    return any(_WIDE.search(raw, start, start + BLOCK + 4) for start in range(0, len(raw), BLOCK))
+
+
+def no_number(constant: str) -> Any:
+    """Refuse NaN and Infinity, which Python would take for numbers."""
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _too_large(detail: str) -> RefusedError:
+    return RefusedError(413, detail, "Send the traces as a file in a form, or fewer at a time.")
+
+
+def _no_json(where: str) -> RefusedError:
+    return RefusedError(400, f"The body is no JSON{where}.", "Send a JSON object.")
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, list):
+        return [_whole(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {whole(key): _whole(inner) for key, inner in value.items()}
+    return value
+
+
+class Strict(BaseModel):
+    """A model that takes no unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Trace(Strict):
+    """A prompt and the response to it."""
 
     response: Annotated[str, Field(max_length=1_000_000, description="What came back.")]
     prompt: Annotated[str, Field(max_length=1_000_000, description="What was asked; may be empty.")] = ""
@@ -85,10 +179,14 @@ ListOfTraces = Annotated[
 """Traces as they are sent; after validation their lines, as bytes."""
 
 
-class Choices(BaseModel):
-    """What may be chosen, whatever form the traces have."""
+def _few(weights: Any) -> Any:
+    if isinstance(weights, dict) and len(weights) > MOST_WEIGHTS:
+        raise ValueError(f"more than {MOST_WEIGHTS:,} sources")
+    return weights
 
-    model_config = ConfigDict(extra="forbid")
+
+class Choices(Strict):
+    """What may be chosen, whatever form the traces have."""
 
     enrolment: Annotated[
         Name | None, Field(description="Ecosystem; by default the largest, then most accurate, that knows the claim.")
@@ -131,10 +229,8 @@ class Traces(Choices):
     traces: ListOfTraces
 
 
-class Mapped(BaseModel):
+class Mapped(Strict):
     """Columns of a file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     response: Name | None = None
     prompt: Name | None = None
@@ -155,30 +251,24 @@ class Form(Choices):
     encoding: Encoding = None
 
 
-class Windows(BaseModel):
+class Windows(Strict):
     """A JSON body with two windows of traces, or one whose halves are compared."""
-
-    model_config = ConfigDict(extra="forbid")
 
     enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
     before: Annotated[ListOfTraces, Field(description="The earlier window, or both in the order of arrival.")]
     after: Annotated[ListOfTraces, Field(description="The later window; without it halves are compared.")] = []
 
 
-class WindowsForm(BaseModel):
+class WindowsForm(Strict):
     """Form fields beside the files of the windows; ``columns`` holds JSON."""
-
-    model_config = ConfigDict(extra="forbid")
 
     enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
     columns: Annotated[Mapped, Field(description="Columns of the files, by default recognised.")] = Mapped()
     encoding: Encoding = None
 
 
-class Token(BaseModel):
+class Token(Strict):
     """What a person types once."""
-
-    model_config = ConfigDict(extra="forbid")
 
     token: Annotated[str, Field(min_length=1, max_length=4_000)]
 
@@ -195,7 +285,7 @@ def received(request: Request) -> tuple[str, bytes, Settings]:
     if request.mimetype == JSON:
         with turn(request):
             body = checked(Traces, read_json(request), strict=True)
-            return "traces.jsonl", b"\n".join(body.traces), body.settings(Columns())
+            return "traces.jsonl", _file(body.traces), body.settings(Columns())
     ((name, content),) = _files(request, ("file",), ("file",))
     form = checked(Form, _fields(request), strict=False)
     return name, content, form.settings(Columns(**form.columns.model_dump()), form.encoding)
@@ -207,12 +297,16 @@ def received_windows(request: Request) -> tuple[list[File], Settings]:
         with turn(request):
             body = checked(Windows, read_json(request), strict=True)
             windows = {"before.jsonl": body.before, "after.jsonl": body.after}
-            return [(name, b"\n".join(traces)) for name, traces in windows.items() if traces], of_windows(
-                body.enrolment
-            )
+            files = [(name, _file(traces)) for name, traces in windows.items() if traces]
+            return files, of_windows(body.enrolment)
     files = _files(request, ("before",), ("before", "after"))
     form = checked(WindowsForm, _fields(request), strict=False)
     return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
+
+
+def _file(lines: Sequence[Any]) -> bytes:
+    """A JSONL file of validated traces, which are lines by then."""
+    return b"\n".join(lines)
 
 
 def checked(model: type[M], value: Any, *, strict: bool) -> M:
@@ -248,7 +342,7 @@ def _unknown(model: type[BaseModel], value: Any) -> tuple[int | str, ...] | None
 
 def _wrong(errors: list[dict[str, str]]) -> RefusedError:
     return RefusedError(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
+        422,
         f"{len(errors):,} value{'s are' if len(errors) != 1 else ' is'} wrong. "
         f"{errors[0]['pointer'] or 'The body'}: {errors[0]['detail']}.",
         "Look at /api/openapi.json.",
@@ -260,14 +354,14 @@ def _files(request: Request, needed: Sequence[str], known: Sequence[str]) -> lis
     """Files of a form, in the order of the names that are known; one each."""
     if request.mimetype != FORM:
         detail = f"The body is '{request.mimetype[:80] or 'of no stated type'}'."
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, f"Send {JSON}, or a file in {FORM}.")
+        raise RefusedError(415, detail, f"Send {JSON}, or a file in {FORM}.")
     with turn(request):
         files = {name: request.files.getlist(name) for name in known if name in request.files}
     for name in known:
         if len(files.get(name, ())) != 1 and (name in needed or name in files):
             detail = f"The form holds no file named '{name}', or more than one."
             errors = [{"pointer": f"/{name}", "detail": "One file is wanted"}]
-            raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, detail, "Send one file of traces.", errors)
+            raise RefusedError(422, detail, "Send one file of traces.", errors)
     if (other := next((name for name in request.files if name not in known), None)) is not None:
         raise _wrong([{"pointer": _pointer((other,)), "detail": "There is no such file"}])
     return [(file.filename or "traces", file.read()) for (file,) in files.values()]
@@ -284,8 +378,7 @@ def _fields(request: Request) -> dict[str, Any]:
             except (ValueError, RecursionError) as error:
                 errors = [{"pointer": f"/{field}", "detail": "It holds no JSON"}]
                 detail = f"The field '{field}' holds no JSON."
-                status, remedy = HTTPStatus.UNPROCESSABLE_ENTITY, "Send a JSON object in it."
-                raise RefusedError(status, detail, remedy, errors) from error
+                raise RefusedError(422, detail, "Send a JSON object in it.", errors) from error
     return fields
 
 

@@ -1,7 +1,8 @@
-"""The one thread that does the work of a server, and how far its proxy is loaded."""
+"""The one thread that does the work of a server, and the proxies that it loads."""
 
 from __future__ import annotations
 
+import functools
 import heapq
 import logging
 import os
@@ -9,15 +10,20 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backend.enrolment.catalogue import Ecosystems
 from backend.errors import AtlasError
-from backend.intake import Limits
+from backend.intake import Limits, inspect
+from backend.service.job import SHORT, Job, Running
+from backend.store.builds import code_version
+from backend.traces import Trace
 
 if TYPE_CHECKING:
-    from backend.attribution.scoring import Loaded
-    from backend.service.engine import Engine
+    from backend.attribution.run import Inquiry
+    from backend.attribution.scoring import Attributor, Loaded, Models, Progress
+    from backend.enrolment.enrolment import Enrolment
 
 T = TypeVar("T")
 # Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
@@ -78,20 +84,16 @@ class Worker:
             self._do(task)
 
     def _next(self, *, short: bool) -> Callable[[], None] | None:
+        """The next task, waiting for one; of short ones at once, or None where there is none."""
         with self._ready:
-            if not self._tasks or (short and self._tasks[0][0]):
+            if short and (not self._tasks or self._tasks[0][0]):
                 return None
+            self._ready.wait_for(lambda: self._tasks)
             return heapq.heappop(self._tasks)[2]
 
     def _run(self) -> None:
-        while True:
-            task = self._next(short=False)
-            if task is not None:
-                self._do(task)
-                continue
-            with self._ready:
-                if not self._tasks:
-                    self._ready.wait()
+        while (task := self._next(short=False)) is not None:
+            self._do(task)
 
     def _do(self, task: Callable[[], None]) -> None:
         try:
@@ -111,7 +113,10 @@ class Readiness:
 
 
 class Host:
-    """The worker, its engine, and how far loading is; by default proxies come out of the registry."""
+    """The worker, its loaded proxies, and how far loading is; by default proxies come out of the registry.
+
+    Torch and transformers are imported in the worker's thread, where the first proxy is loaded.
+    """
 
     def __init__(self, ecosystems: Ecosystems, load: Callable[[str], Loaded] | None, limits: Limits) -> None:
         for name, capacity in CACHES.items():
@@ -120,7 +125,6 @@ class Host:
         self._ecosystems = ecosystems
         self._load = load
         self._limits = limits
-        self._made: Engine | None = None
         self._lock = threading.Lock()
         absent = "No ecosystem is enrolled here", "Run: python -m jobs enroll --sample"
         self._readiness = Readiness("absent", None, *absent)
@@ -145,12 +149,19 @@ class Host:
             self.warm()
 
     def _warm(self) -> None:
+        """Load the proxy and read a few lines with it, so that the first trace of a person does not pay for it.
+
+        A compiled pass is built for each of its forms: one trace, several, and several that share a long prompt.
+        """
         proxy = None
         try:
             enrolment = self._ecosystems.enrolment(None)
             proxy = enrolment.proxy
             self._readiness = Readiness("loading", proxy)
-            self.engine().warm(enrolment)
+            attributor = self.attributor(enrolment)
+            attributor.score([Trace("Are you there?", "Yes, I am here.")])
+            attributor.score([Trace(f"Question {i}?", "An answer. " * (i + 1)) for i in range(4)])
+            attributor.score([Trace("A long question, word by word. " * 16, f"Answer {i}.") for i in range(8)])
             self._readiness = Readiness("ready", proxy)
         except AtlasError as error:
             self._readiness = Readiness("failed", proxy, error.problem, error.remedy)
@@ -159,11 +170,67 @@ class Host:
             problem = f"The proxy could not be loaded ({type(error).__name__})"
             self._readiness = Readiness("failed", proxy, problem, REMEDY)
 
-    def engine(self) -> Engine:
-        """Made in the worker's thread, because it brings torch and transformers."""
-        if self._made is None:
-            from backend.attribution.scoring import from_registry
-            from backend.service.engine import Engine
+    @functools.cached_property
+    def _models(self) -> Models:
+        from backend.attribution.scoring import Models, from_registry
 
-            self._made = Engine(self._load or from_registry, self._limits)
-        return self._made
+        return Models(self._load or from_registry)
+
+    @functools.cached_property
+    def _version(self) -> str:
+        return code_version()
+
+    def attributor(self, enrolment: Enrolment) -> Attributor:
+        """The enrolment with all that it reads with; this and what follows is for the worker's thread only."""
+        return self._models.attributor(enrolment)
+
+    def score(self, job: Job, enrolment: Enrolment, path: Path, name: str) -> Inquiry:
+        """Score the file of a job, whose progress grows with every batch; short tasks go between those of a long one.
+
+        path, name : where the file lies, and its name.
+        """
+        from backend.attribution.decision import source_number
+        from backend.attribution.run import audit, checked
+
+        attributor = self.attributor(enrolment)
+        prior, _ = checked(enrolment, job.settings)
+        claimed = None if job.settings.claimed is None else source_number(enrolment, job.settings.claimed)
+        running = Running(enrolment.sources, enrolment.log_prior, prior, claimed)
+
+        def progress(step: Progress) -> None:
+            job.add_batch(step.done, step.seconds, running.add(step.log_posteriors), running.nearest())
+
+        def cancelled() -> bool:
+            if job.now.total > SHORT:
+                self.worker.between()
+            return job.stop.is_set()
+
+        with path.open("rb") as stream:
+            return audit(
+                stream,
+                inspect(stream, name, job.settings.columns, self._limits, job.settings.encoding),
+                attributor,
+                job.settings,
+                None if job.select is None else job.select(),
+                progress=progress,
+                cancelled=cancelled,
+                limits=self._limits,
+                total=job.now.total,
+                version=self._version,
+                keep_fingerprints=job.fingerprints,
+                others=[self.attributor(other) for other in job.others],
+                beside=lambda step: job.add_further(len(step.log_posteriors)),
+                earlier=job.earlier,
+            )
+
+    def tokens(self, enrolment: Enrolment, trace: Trace, number: int, source: str, rival: str) -> dict[str, Any]:
+        """Heat map of a trace for one source against another, as the report has it."""
+        from backend.attribution.decision import source_number
+        from backend.attribution.token_evidence import heat_map, token_evidence
+
+        pair = source_number(enrolment, source), source_number(enrolment, rival)
+        if pair[0] == pair[1]:
+            raise AtlasError("The source and its rival are the same", "Choose two sources")
+        attributor = self.attributor(enrolment)
+        evidence = token_evidence(attributor.reader, enrolment, trace, *pair, attributor.others)
+        return heat_map(number, trace.prompt, evidence) | {"cut": evidence.cut}

@@ -1,12 +1,12 @@
-"""Evidence while it comes in: what the traces so far say, before the report is made (paper, Stage 2)."""
+"""Running evidence of an audit, before its report exists (paper, Stage 2)."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from backend.enrolment.enrolment import Enrolment
 
 Doubles = npt.NDArray[np.float64]
-POINTS = 200  # traces after each of which the running evidence is kept; later it is kept after each batch
+POINTS = 200  # traces up to which every trace gives a point; later every batch gives one
+SHORT = 200  # traces up to which a job goes before longer ones, and between two batches of one
 ENDED = ("done", "cancelled", "failed")
 
 
@@ -35,24 +36,29 @@ class Point:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A job at a moment. How probable the nearest sources are is said at the end, if it may be stated."""
+    """A job at a moment; how probable the nearest sources are stands in the report, if it may be stated."""
 
     job: str
-    state: str  # queued, running, done, cancelled, failed
-    done: int  # traces that are scored
-    total: int  # traces that will be
-    seconds: float  # since scoring began
-    waiting: int  # tasks in front of it
-    nearest: tuple[str, ...]  # sources by the plain sum so far; empty before the first batch
-    points: tuple[Point, ...]
-    reported: bool  # whether there is a report; a job that was cancelled has one when a batch was done
-    problem: str | None  # why it failed, in a sentence
-    remedy: str | None
-    at_fault: str | None  # 'server' where the traces are not to blame: weights are missing, or something broke
     enrolment: str
-    claimed: str | None
-    beside: int = 0  # traces that further readers have scored
-    beside_total: int = 0  # traces that they will
+    total: int  # traces that will be scored
+    claimed: str | None = None
+    further_total: int = 0  # traces that further readers will score
+    state: str = "queued"  # queued, running, done, cancelled, failed
+    waiting: int = 0  # tasks in front of it
+    done: int = 0  # traces that are scored
+    further: int = 0  # traces that further readers have scored
+    seconds: float = 0.0  # since scoring began
+    nearest: tuple[str, ...] = ()  # sources by the plain sum so far; empty before the first batch
+    points: tuple[Point, ...] = ()
+    reported: bool = False  # whether there is a report; a job that was cancelled has one when a batch was done
+    problem: str | None = None  # why it failed, in a sentence
+    remedy: str | None = None
+    at_fault: str | None = None  # 'server' where the traces are not to blame: weights are missing, or something broke
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing changes any more."""
+        return self.state in ENDED
 
 
 class Running:
@@ -71,7 +77,7 @@ class Running:
     def add(self, log_posteriors: npt.NDArray[np.floating]) -> list[Point]:
         """Evidence after every trace of a batch (m, C), or after the last one where there are many.
 
-        Where another source leads than after the batch before, and none is claimed, all points are made again for it.
+        Where another source leads than after the batch before, and none is claimed, all points are computed for it.
         """
         along = self._likelihood + np.cumsum(log_posteriors - self._log_prior, axis=0, dtype=np.float64)
         self._likelihood = along[-1].copy()
@@ -98,74 +104,59 @@ class Running:
         return tuple(self._sources[i] for i in np.argsort(-(self._likelihood + self._stated), kind="stable"))
 
 
-SHARED = (
-    "state", "done", "total", "seconds", "nearest", "reported", "problem", "remedy", "at_fault", "enrolment", "beside",
-)  # fmt: skip
-
-
 @dataclass
 class Job:
-    """An audit that somebody requested; its lock guards all that changes."""
+    """An audit that somebody requested; ``changed`` guards ``now``, and wakes those who wait."""
 
-    name: str
-    key: str
+    now: Snapshot
+    key: str  # of its file
     settings: Settings
-    enrolment: str
     enrolment_sha256: str
-    total: int
+    others: tuple[Enrolment, ...] = ()  # of further readers
     discard: bool = False
     fingerprints: bool = False
-    others: tuple[Enrolment, ...] = ()  # of further readers
     select: Callable[[], Selection] | None = None  # makes a selection of traces other than the settings' own
     client: str | None = None  # address of whoever sent the request
     earlier: tuple[str, ...] = ()  # last steps of the session's reports so far
     last_step: str = ""  # of this one's
-    beside: int = 0
-    number: int = 0
-    state: str = "queued"
-    done: int = 0
-    seconds: float = 0.0
-    nearest: tuple[str, ...] = ()
-    points: list[Point] = field(default_factory=list)
-    reported: bool = False
-    problem: str | None = None
-    remedy: str | None = None
-    at_fault: str | None = None
+    number: int = 0  # of its task
     created: float = field(default_factory=time.time)
     stop: threading.Event = field(default_factory=threading.Event)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def add_batch(self, done: int, seconds: float, points: Sequence[Point], nearest: tuple[str, ...]) -> None:
-        """A batch is scored; its points stand in place of those that were made of the same traces before."""
-        with self.changed:
-            self.done, self.seconds, self.nearest = done, seconds, nearest
-            earlier = [point for point in self.points if not points or point.traces < points[0].traces]
-            self.points = [*earlier, *points]
-            self.changed.notify_all()
+        """A batch is scored; its points replace those of the same traces before."""
+        earlier = [point for point in self.now.points if not points or point.traces < points[0].traces]
+        self._update(done=done, seconds=seconds, points=(*earlier, *points), nearest=nearest)
 
-    def read_auxiliary_models(self, traces: int) -> None:
+    def add_further(self, traces: int) -> None:
         """Further readers have scored so many more traces."""
-        with self.changed:
-            self.beside += traces
-            self.changed.notify_all()
+        self._update(further=self.now.further + traces)
 
-    def become(
-        self, state: str, problem: str | None = None, remedy: str | None = None, at_fault: str | None = None
-    ) -> None:
-        """Go on to the next state; one that has ended stays as it is."""
-        with self.changed:
-            if self.state not in ENDED:
-                self.state, self.problem, self.remedy, self.at_fault = state, problem, remedy, at_fault
-            self.changed.notify_all()
+    def set_state(self, state: str, **details: Any) -> None:
+        """Go on to the next state; one that has ended stays as it is.
 
-    def snapshot(self, waiting: int) -> Snapshot:
-        """The job now."""
+        details : ``problem``, ``remedy`` and ``at_fault`` of a failure; ``reported``.
+        """
         with self.changed:
-            return Snapshot(
-                job=self.name,
-                waiting=waiting if self.state == "queued" else 0,
-                points=tuple(self.points),
-                claimed=self.settings.claimed,
-                beside_total=self.total * len(self.others),
-                **{name: getattr(self, name) for name in SHARED},
+            if not self.now.ended:
+                self._update(state=state, **details)
+
+    def cancel(self) -> None:
+        """End after the batch that runs; at once where none does."""
+        self.stop.set()
+        with self.changed:
+            if self.now.state == "queued":
+                self.set_state("cancelled")
+
+    def wait(self, seconds: float, after: int | None = None) -> None:
+        """Wait until it has ended, or has scored more traces than ``after``, or the time is over."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self.now.ended or (after is not None and self.now.done > after), timeout=seconds
             )
+
+    def _update(self, **fields: Any) -> None:
+        with self.changed:
+            self.now = replace(self.now, **fields)
+            self.changed.notify_all()

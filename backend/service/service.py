@@ -1,42 +1,61 @@
-"""Live attribution for a server: what page and REST ask.
+"""Live attribution for a server: what page and REST call.
 
 Torch is imported when the first enrolment is read, forward passes run one at a time in one background thread, and
-nothing here waits for them except :meth:`Service.wait` and :meth:`Service.tokens`.
+nothing here waits for them except :meth:`Service.wait` and :meth:`Service.tokens`. No session sees files or jobs of
+another one; what a job computes lies next to its file, so that the memory of the server does not grow with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+import re
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from backend.attribution.settings import Settings, settings_of
-from backend.errors import AtlasError
+from backend.enrolment.catalogue import Ecosystem, Ecosystems
+from backend.errors import AtlasError, ServerError
 from backend.fingerprints import cache_folder
-from backend.intake import Layout, Limits, Problem, inspect, walk
-from backend.service.job import Job
-from backend.service.sessions import FAILED, Sessions
-from backend.service.uploads import BusyError, MissingError, Upload, open_in_turn
+from backend.intake import Columns, Layout, Limits, Preview, Problem, inspect, preview, walk
+from backend.service.host import REMEDY, Host, Readiness
+from backend.service.job import SHORT, Job, Snapshot
+from backend.service.uploads import LIFETIME, BusyError, LostError, MissingError, Upload, Uploads, open_in_turn
 from backend.traces import Trace
 
 if TYPE_CHECKING:
     from backend.attribution.decision import EnrolmentCapabilities
+    from backend.attribution.run import Selection
     from backend.attribution.scoring import Loaded
     from backend.enrolment.enrolment import Enrolment
 
+SESSION_JOBS = 4  # jobs of one session that wait or run at a time
+LIVE_JOBS = 32  # jobs of all sessions that wait or run at a time
+CLIENT_JOBS = LIVE_JOBS // 2  # jobs of one client, whatever its sessions, that wait or run at a time
+KNOWN_JOBS = 1_000  # those that ended longest ago are deleted beyond it
+STOP_SECONDS = 60.0  # for which a server that is stopped waits for the batch that is read
 TOKEN_SECONDS = 120  # for which token evidence is waited for
+SWEEP = 600  # seconds between two looks for what would be too old before the next one
+FAILED = ("The server could not score these traces", REMEDY)
+_NAME = re.compile(r"[0-9a-f]{24}")
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a check of a report found."""
+    """Result of checking a report."""
 
-    found: tuple[str, ...]  # what is not equal, in sentences without a full stop; empty when everything is
+    found: tuple[str, ...]  # differences, in sentences without a full stop
     notes: tuple[str, ...]  # what somebody should know and what makes nothing unequal
     traces: int  # that were scored again; 0 where the report alone was looked at
     verdict: str | None  # of the second run
@@ -51,7 +70,7 @@ class Check:
         return not self.found
 
 
-class Service(Sessions):
+class Service:
     """One a process; every method may be called from any thread.
 
     data : data folder; its ``enrolments/`` are the ecosystems; cache : folder in which uploads lie.
@@ -67,23 +86,179 @@ class Service(Sessions):
         load: Callable[[str], Loaded] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        super().__init__(data, cache or cache_folder(), load, limits or Limits())
+        self.limits = limits or Limits()
+        self.uploads = Uploads((cache or cache_folder()) / "uploads", self.limits)
+        self._ecosystems = Ecosystems(data)
+        self._host = Host(self._ecosystems, load, self.limits)
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[str, str], Job] = {}
+        self._stopped = False
+        self.uploads.sweep_unowned()
+        self.sweep()
+        ended = threading.Event()
+        weakref.finalize(self, ended.set)
+        threading.Thread(target=_keep_sweeping, args=(weakref.ref(self), ended), name="sweeping", daemon=True).start()
+
+    def state(self) -> Readiness:
+        """Whether the default ecosystem's proxy is in memory; asks for it where an ecosystem appeared since."""
+        return self._host.state()
+
+    def warm(self) -> None:
+        """Load the default ecosystem's proxy in the background; without an ecosystem nothing happens."""
+        self._host.warm()
+
+    def ecosystems(self) -> list[Ecosystem]:
+        """Ecosystems that are enrolled here, by name; new files are seen without a restart."""
+        return self._ecosystems.all()
+
+    def damaged(self) -> list[AtlasError]:
+        """Enrolments that could not be read when they were last needed."""
+        return list(self._ecosystems.damaged().values())
+
+    def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
+        """Store a file for a session, a key that nobody guesses; see :meth:`Uploads.add` for ``passing``."""
+        return self.uploads.add(session, name, content, passing=passing)
+
+    def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
+        """What a file is, with every bad place; nothing is scored."""
+        upload, path = self.uploads.get(session, key)
+        with open_in_turn(path) as stream:
+            return preview(stream, upload.name, columns, self.limits, encoding)
+
+    def start(
+        self,
+        session: str,
+        key: str,
+        settings: Settings,
+        *,
+        discard: bool = False,
+        fingerprints: bool = False,
+        select: Callable[[], Selection] | None = None,
+        client: str | None = None,
+    ) -> str:
+        """Queue an audit; an AtlasError names what is wrong with the settings or the file at once.
+
+        discard : delete the file as soon as it is scored; token evidence is then not to be had.
+        fingerprints : keep every trace's fingerprint next to the report, for a test of drift.
+        select : makes a selection of traces; by default the settings' own.
+        client : address of whoever sends this, whose jobs are limited over all sessions.
+        """
+        upload, path = self.uploads.get(session, key)
+        enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
+        from backend.attribution import run  # torch is here already, with the enrolment
+
+        run.checked(enrolment, settings)
+        others = run.others_of(enrolment, settings, self._ecosystems.enrolment)
+        with open_in_turn(path) as stream:
+            layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
+            selection = run.selection_of(settings, self.limits) if select is None else select()
+            total = run.counted(stream, layout, selection, self.limits)
+        name = secrets.token_hex(12)
+        now = Snapshot(name, enrolment.name, total, settings.claimed, further_total=total * len(others))
+        job = Job(now, key, settings, enrolment.sha256, others, discard, fingerprints, select, client)
+        with self._lock:
+            if self._stopped:
+                raise ServerError("The server is being stopped", "Try again in a minute")
+            live = [(owner, other.client) for (owner, _), other in self._jobs.items() if not other.now.ended]
+            if (
+                len(live) >= LIVE_JOBS
+                or sum(owner == session for owner, _ in live) >= SESSION_JOBS
+                or (client is not None and sum(other == client for _, other in live) >= CLIENT_JOBS)
+            ):
+                raise BusyError("Too many audits wait or run already", "Wait until one has ended, or cancel it")
+            try:
+                self._place(session, name, "job").touch()
+            except OSError as error:
+                raise ServerError(f"The audit cannot be noted ({error.strerror})", REMEDY) from error
+            self._jobs[session, name] = job
+        self._host.retry()
+        job.number = self._host.worker.submit(lambda: self._run(session, job, enrolment), short=total <= SHORT)
+        return name
+
+    def progress(self, session: str, job: str) -> Snapshot:
+        """How far a job is, and what the traces so far say."""
+        found = self._job(session, job)
+        now = found.now
+        return replace(now, waiting=self._host.worker.before(found.number)) if now.state == "queued" else now
+
+    def wait(self, session: str, job: str, seconds: float, after: int | None = None) -> Snapshot:
+        """Wait until a job has ended, or has scored more traces than ``after``, or the time is over."""
+        self._job(session, job).wait(seconds, after)
+        return self.progress(session, job)
+
+    def cancel(self, session: str, job: str) -> Snapshot:
+        """End a job after the batch that runs; what is done is reported."""
+        self._job(session, job).cancel()
+        return self.progress(session, job)
+
+    def jobs(self, session: str) -> list[Snapshot]:
+        """Jobs of a session, the newest first."""
+        with self._lock:
+            names = [name for (owner, name), job in self._jobs.items() if owner == session and not _is_over(job)]
+        return [self.progress(session, name) for name in reversed(names)]
+
+    def forget(self, session: str) -> None:
+        """End a session: its jobs stop, and its files and reports are deleted."""
+        with self._lock:
+            ended = [self._jobs.pop(place) for place in list(self._jobs) if place[0] == session]
+        for job in ended:
+            job.stop.set()
+            job.set_state("cancelled")
+        self.uploads.forget(session)
+
+    def forget_lost(self, session: str) -> bool:
+        """Delete what a session holds whose jobs an earlier process had; False where there is nothing."""
+        with self._lock:
+            if any(owner == session for owner, _ in self._jobs) or not self.uploads.place(session).is_dir():
+                return False
+        self.uploads.forget(session)
+        return True
+
+    def close(self, seconds: float = STOP_SECONDS) -> None:
+        """End all jobs after the batch that is read, and delete the files of passing sessions."""
+        with self._lock:
+            self._stopped = True
+            live = [job for job in self._jobs.values() if not job.now.ended]
+        for job in live:
+            job.cancel()
+        if running := [job for job in live if not job.now.ended]:
+            logging.getLogger(__name__).warning("Stopping after the batch that is read, in %.0f s at most", seconds)
+            until = time.monotonic() + seconds
+            for job in running:
+                job.wait(until - time.monotonic())
+        if live:
+            logging.getLogger(__name__).warning("%d audits were ended because the server is stopped", len(live))
+        self.uploads.sweep_unowned()
+
+    def sweep(self) -> None:
+        """Delete what would be too old before the next look."""
+        until = time.time() + SWEEP
+        with self._lock:
+            ended = [name for name, job in self._jobs.items() if job.now.ended]
+            old = [name for name in ended if _is_over(self._jobs[name], until)]
+            surplus = ended[: max(0, len(self._jobs) - KNOWN_JOBS)]
+            for name in {*old, *surplus}:
+                del self._jobs[name]
+                for ending in ("report.json", "npz", "job"):
+                    with contextlib.suppress(OSError):
+                        self._place(*name, ending).unlink()
+        self.uploads.sweep(until)
 
     def report(self, session: str, job: str) -> dict[str, Any]:
         """Report of a job that has ended.
 
         Raises MissingError, also where it has not ended; AtlasError with the problem of a job that failed.
         """
-        held = self._job(session, job)
-        if held.reported:
+        now = self._job(session, job).now
+        if now.reported:
             try:
                 report: dict[str, Any] = json.loads(self._place(session, job, "report.json").read_text("utf-8"))
                 return report
             except OSError as error:
                 raise MissingError("The report was deleted", "Run the audit again") from error
-        if held.state == "failed":
-            raise AtlasError(held.problem or FAILED[0], held.remedy or FAILED[1])
-        if held.state == "cancelled":
+        if now.state == "failed":
+            raise AtlasError(now.problem or FAILED[0], now.remedy or FAILED[1])
+        if now.state == "cancelled":
             raise MissingError("The audit was cancelled before the first batch", "Run it again")
         raise MissingError("The audit has not ended", "Wait for it, or cancel it: what is done is kept")
 
@@ -132,12 +307,12 @@ class Service(Sessions):
         return self.start(session, traces, settings, select=select, client=client)
 
     def checked(self, session: str, key: str, job: str) -> Check:
-        """Hold an uploaded report against its traces, which a job has scored once more."""
+        """Compare an uploaded report with its traces, which a job has scored once more."""
         from backend.attribution.verify import compared
 
         report, again = self.read_report(session, key), self.report(session, job)
-        with np.load(self._place(session, job, "npz"), allow_pickle=False) as saved:
-            result = compared(report, again, self._enrolment_of(self._job(session, job)), saved["mean"])
+        enrolment = self._enrolment_of(self._job(session, job))
+        result = compared(report, again, enrolment, self._arrays(session, job)["mean"])
         return _check(report, result.found, result.notes, result.traces, result.verdict, result.largest)
 
     def samples(self) -> list[str]:
@@ -159,7 +334,7 @@ class Service(Sessions):
         return self.uploads.add(session, f"sample-{number + 1}.jsonl", content, enrolment=name, label=label)
 
     def brings(self, ecosystem: str) -> EnrolmentCapabilities:
-        """What can be asked of an ecosystem: calibration, error rates of the stop, validation."""
+        """Capabilities of an ecosystem: calibration, error rates of the stop, validation."""
         from backend.attribution.decision import capabilities_of
 
         return capabilities_of(self._ecosystems.enrolment(ecosystem))
@@ -185,26 +360,23 @@ class Service(Sessions):
             values of the pieces sum to log_odds.
         Raises MissingError where the file was deleted, BusyError where the proxy does not get to it.
         """
-        held, report = self._job(session, job), self.report(session, job)
+        scored, report = self._job(session, job), self.report(session, job)
         if not 1 <= row <= len(report["traces"]):
             raise AtlasError(f"There is no trace {row}", f"Choose 1 to {len(report['traces'])}")
-        upload, path = self.uploads.get(session, held.key)
-        enrolment = self._enrolment_of(held)
-        with open_in_turn(path) as stream:
-            layout = inspect(stream, upload.name, held.settings.columns, self.limits, held.settings.encoding)
+        with self._open(session, scored) as (stream, layout):
             trace = _trace_at(stream, layout, self.limits, report["traces"][row - 1])
+        enrolment = self._enrolment_of(scored)
         first, second = source or report["results"]["subject"], rival or report["results"]["rival"]
+        tokens = functools.partial(self._host.tokens, enrolment, trace, row, first, second)
         try:
-            return self._host.worker.ask(
-                lambda: self._host.engine().tokens(enrolment, trace, row, first, second), TOKEN_SECONDS
-            )
+            return self._host.worker.ask(tokens, TOKEN_SECONDS)
         except TimeoutError as error:
             raise BusyError("The proxy is busy with other traces", "Try again in a minute") from error
 
     def start_windows(
         self, session: str, keys: Sequence[str], settings: Settings, client: str | None = None
     ) -> list[str]:
-        """Queue the windows of a test of drift; what is wrong with one of them is said at once, and none then runs.
+        """Queue the windows of a test of drift; where something is wrong with one of them, none runs.
 
         keys : files of the two windows, the earlier one first, or of one whose halves are compared.
         settings : from :func:`backend.attribution.settings.of_windows`.
@@ -224,7 +396,7 @@ class Service(Sessions):
         return jobs
 
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
-        """Test whether two windows of traces differ, out of the fingerprints of jobs that kept them.
+        """Test whether two windows of traces differ, from the fingerprints of their jobs.
 
         Of jobs that somebody cancelled, what they have read is compared. Without ``after`` the halves of ``before``
         are compared. The answer is that of :func:`backend.attribution.drift_report.drift_answer`; a StoppedError
@@ -233,29 +405,95 @@ class Service(Sessions):
         from backend.attribution.drift_report import Window, drift_answer, enough_read, prompts_of
 
         names = (before, after) if after else (before,)
-        held = [self._job(session, name) for name in names]
-        if any(job.state == "cancelled" for job in held):
-            enough_read([(job.done, job.total) for job in held])
+        jobs = [self._job(session, name) for name in names]
+        now = [job.now for job in jobs]
+        if any(one.state == "cancelled" for one in now):
+            enough_read([(one.done, one.total) for one in now])
         read = []
-        for name, job in zip(names, held, strict=True):
-            report = self.report(session, name)
-            upload, path = self.uploads.get(session, job.key)
-            with np.load(self._place(session, name, "npz"), allow_pickle=False) as saved:
-                if "fingerprints" not in saved:
+        for job in jobs:
+            report = self.report(session, job.now.job)
+            with self._open(session, job) as (stream, layout):
+                fingerprints = self._arrays(session, job.now.job).get("fingerprints")
+                if fingerprints is None:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
-                fingerprints = saved["fingerprints"]
-            with open_in_turn(path) as stream:
-                layout = inspect(stream, upload.name, job.settings.columns, self.limits, job.settings.encoding)
                 prompts = prompts_of(stream, layout, self.limits, report["traces"])
-            read.append(Window(report, fingerprints, prompts, job.total))
-        return drift_answer(read, self._enrolment_of(held[0]), held[0].settings)
+            read.append(Window(report, fingerprints, prompts, job.now.total))
+        return drift_answer(read, self._enrolment_of(jobs[0]), jobs[0].settings)
 
     def _enrolment_of(self, job: Job) -> Enrolment:
         """The enrolment that a job was scored with."""
-        enrolment = self._ecosystems.enrolment(job.enrolment)
+        enrolment = self._ecosystems.enrolment(job.now.enrolment)
         if enrolment.sha256 != job.enrolment_sha256:
-            raise MissingError(f"The ecosystem '{job.enrolment}' was made anew since", "Run the audit again")
+            raise MissingError(f"The ecosystem '{job.now.enrolment}' was made anew since", "Run the audit again")
         return enrolment
+
+    @contextlib.contextmanager
+    def _open(self, session: str, job: Job) -> Iterator[tuple[BinaryIO, Layout]]:
+        """The file of a job when it is its turn, and what the file is."""
+        upload, path = self.uploads.get(session, job.key)
+        with open_in_turn(path) as stream:
+            yield stream, inspect(stream, upload.name, job.settings.columns, self.limits, job.settings.encoding)
+
+    def _arrays(self, session: str, job: str) -> dict[str, npt.NDArray[Any]]:
+        """Mean fingerprint of a job's traces, and where they were requested all fingerprints."""
+        with np.load(self._place(session, job, "npz"), allow_pickle=False) as saved:
+            return dict(saved)
+
+    def _run(self, session: str, job: Job, enrolment: Enrolment) -> None:
+        """Score a job and write its report, in the worker's thread."""
+        name, at_fault = job.now.job, None
+        try:
+            if job.stop.is_set():
+                job.set_state("cancelled")
+                return
+            upload, path = self.uploads.get(session, job.key)
+            job.set_state("running")
+            at_fault = "server"
+            self._host.attributor(enrolment)
+            at_fault = None
+            with self._lock:
+                others = [other.last_step for (owner, _), other in self._jobs.items() if owner == session]
+            job.earlier = tuple(step for step in others if step)
+            inquiry = self._host.score(job, enrolment, path, upload.name)
+            scored = inquiry.scored
+            arrays: dict[str, Any] = {"mean": scored.mean}
+            if scored.fingerprints is not None:
+                arrays["fingerprints"] = scored.fingerprints
+            with self._lock:
+                if (session, name) not in self._jobs:
+                    return  # the session ended meanwhile
+                self._place(session, name, "report.json").write_text(json.dumps(inquiry.report), "utf-8")
+                np.savez(self._place(session, name, "npz"), **arrays)
+            if not job.fingerprints and job.select is None:  # windows and second runs pose no new question
+                job.last_step = inquiry.report["steps"][-1]["sha256"]
+            job.set_state("done" if scored.complete else "cancelled", reported=True)
+        except AtlasError as error:
+            if job.stop.is_set() and not job.now.done:
+                job.set_state("cancelled")
+            else:
+                logging.getLogger(__name__).warning("Audit %s failed: %s", name, error)
+                job.set_state("failed", problem=error.problem, remedy=error.remedy, at_fault=at_fault)
+        except Exception:
+            logging.getLogger(__name__).exception("Audit %s failed", name)
+            job.set_state("failed", problem=FAILED[0], remedy=FAILED[1], at_fault="server")
+        finally:
+            job.select = None  # its report may be long
+            if job.discard:
+                self.uploads.discard(session, job.key)
+
+    def _job(self, session: str, job: str) -> Job:
+        with self._lock:
+            found = self._jobs.get((session, job))
+        if found is None and _NAME.fullmatch(job) and self._place(session, job, "job").exists():
+            raise LostError(
+                "The server was started again since, and this audit was lost", "Start it again; the file is still here"
+            )
+        if found is None or _is_over(found):
+            raise MissingError("This session has no such audit", "Start one; what is older than 24 hours is deleted")
+        return found
+
+    def _place(self, session: str, job: str, ending: str) -> Path:
+        return self.uploads.place(session) / f"{job}.{ending}"
 
 
 def _check(report: Mapping[str, Any], *found: Any) -> Check:
@@ -270,3 +508,17 @@ def _trace_at(stream: BinaryIO, layout: Layout, limits: Limits, entry: Mapping[s
         if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
             return found.trace
     raise MissingError("The file holds no such trace", "Upload it again")
+
+
+def _is_over(job: Job, when: float | None = None) -> bool:
+    """Whether nobody may see a job any more; one that runs so long is served to its end."""
+    return job.now.ended and job.created < (time.time() if when is None else when) - LIFETIME
+
+
+def _keep_sweeping(service: weakref.ref[Service], ended: threading.Event) -> None:
+    """Sweep every few minutes, also without requests, for as long as the service is used."""
+    while not ended.wait(SWEEP):
+        current = service()
+        if current is not None:
+            current.sweep()
+        del current

@@ -1,4 +1,4 @@
-"""Files that people hand to the server: where they lie, who may read them, how long (Dynamic Provenance Setting).
+"""Uploaded files: where they lie, who may read them, how long (Dynamic Provenance Setting).
 
 A file lies under its sha256 in the folder of its session, whose name is a hash of the session's key; no other session
 finds it. Everything is deleted when its session ends, and 24 hours after it was written in any case.
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend.errors import AtlasError, ServerError
-from backend.intake import Columns, Layout, Limits, Preview, peek, preview
+from backend.intake import Layout, Limits, peek
 from backend.intake.traces import BREAK, short
 
 LIFETIME = 24 * 3600  # seconds after which a file is deleted, whatever happens
@@ -38,11 +38,11 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class MissingError(AtlasError):
-    """What was asked for is not here, or belongs to somebody else, which is the same to whoever asks."""
+    """It is not here, or belongs to somebody else, which is the same to whoever requests it."""
 
 
 class LostError(MissingError):
-    """What was asked for was here before the server was started again."""
+    """It was here before the server was started again."""
 
 
 class TooLargeError(AtlasError):
@@ -122,7 +122,7 @@ class Upload:
 
 
 class Uploads:
-    """The folder of uploads, which is made when the first file comes."""
+    """The folder of uploads, created with the first file."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         self.folder = folder
@@ -146,9 +146,9 @@ class Uploads:
         *,
         passing: bool = False,
     ) -> Upload:
-        """Keep a file; the same bytes again replace it.
+        """Store a file; the same bytes again replace it.
 
-        A ``passing`` session is known to the requests of this process alone: the next start deletes what it left.
+        A ``passing`` session is known to the requests of this process alone: the next start deletes its files.
         """
         if not content:
             raise AtlasError("The file is empty", "Give a file with at least one trace")
@@ -192,12 +192,6 @@ class Uploads:
                 pass
         raise MissingError("This session has no such file", "Upload it again; files are deleted after 24 hours")
 
-    def preview(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-        """Read a file whole and say what is in it."""
-        upload, path = self.get(session, key)
-        with open_in_turn(path) as stream:
-            return preview(stream, upload.name, columns, self.limits, encoding)
-
     def peek(
         self, session: str, key: str, encoding: str | None = None
     ) -> tuple[Layout, list[tuple[int, dict[str, str]]]]:
@@ -231,7 +225,7 @@ class Uploads:
                         place.rmdir()
 
     def sweep_unowned(self) -> None:
-        """Delete what passing sessions of earlier processes left; nothing where another process uses the folder."""
+        """Delete passing sessions of earlier processes; nothing where another process uses the folder."""
         with self._lock, contextlib.suppress(OSError):
             if self.folder.is_dir() and self._use(fcntl.LOCK_EX):
                 for marker in self.folder.glob(f"*/{PASSING}"):
@@ -267,7 +261,7 @@ def _is_over(written: float, now: float) -> bool:
 
 
 def _bytes_in(place: Path | os.DirEntry[str]) -> int:
-    """Bytes of the files in a folder; what another session deletes meanwhile is left out."""
+    """Bytes of the files in a folder, without those that another session deletes meanwhile."""
     total = 0
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:

@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atlas import answers, listener, logs, shell
-from atlas.api import access, bodies, sites
+from atlas.api import access, requests
 from atlas.application import create_application
 from atlas.pages.attribute import visitor
 from backend.attribution.settings import Settings
@@ -37,7 +37,8 @@ from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, ServerError
 from backend.output_files import plain_cell
 from backend.proxies.reader import Reader
-from backend.service import sessions, uploads
+from backend.service import service as service_module
+from backend.service import uploads
 from backend.service.service import Service
 from backend.service.uploads import LIFETIME, BusyError, FullError, LostError, MissingError, Turns, Uploads
 from tests.invented_atlas import publish_invented
@@ -99,7 +100,7 @@ JSON_VALUES = st.recursive(
 
 
 def counted(value: Any) -> tuple[int, int]:
-    """What :func:`bodies.measure` counts, by walking the parsed value."""
+    """What :func:`requests.measure` counts, by walking the parsed value."""
     if isinstance(value, dict | list):
         inner = [counted(one) for one in (value.values() if isinstance(value, dict) else value)]
         marks = len(value) if isinstance(value, dict) else 0
@@ -112,11 +113,11 @@ def counted(value: Any) -> tuple[int, int]:
 @given(JSON_VALUES, st.integers(1, 40), st.booleans())
 def test_values_are_counted_without_parsing(value: Any, block: int, ascii_: bool) -> None:
     raw = json.dumps(value, ensure_ascii=ascii_).encode("utf-8", "surrogatepass")
-    before, bodies.BLOCK = bodies.BLOCK, block
+    before, requests.BLOCK = requests.BLOCK, block
     try:
-        assert bodies.measure(raw) == counted(value)
+        assert requests.measure(raw) == counted(value)
     finally:
-        bodies.BLOCK = before
+        requests.BLOCK = before
 
 
 @pytest.mark.parametrize("raw", [b"[" + b"[]," * 8_900_000 + b"[]]", b'{"traces":[' + b'{"a":1},' * 3_300_000 + b"1]}"])
@@ -142,17 +143,17 @@ def test_a_body_of_millions_of_values_is_not_parsed(api: tuple[FlaskClient, Serv
 @pytest.mark.parametrize("text", ["\\ud83d\\ude80", "🚀"])
 def test_a_body_that_grows_fourfold_is_not_parsed(api: tuple[FlaskClient, Service], text: str) -> None:
     client, _ = api
-    for place in (0, bodies.BLOCK - 25, 8_000_000):
+    for place in (0, requests.BLOCK - 25, 8_000_000):
         long = "x" * place + text + "x" * (8_000_000 - place)
         raw = f'{{"traces":[{{"response":"{long}"}}]}}'.encode()
         answer = client.post("/api/attribute", data=raw, content_type="application/json")
         assert answer.status_code == 413 and "U+FFFF" in answer.get_json(force=True)["detail"]
-    assert not bodies.is_wide("é中\\u4e2d\\u00e9".encode())
+    assert not requests.is_wide("é中\\u4e2d\\u00e9".encode())
 
 
 def test_bodies_are_limited_by_route_and_type(api: tuple[FlaskClient, Service], pages: FlaskClient) -> None:
     client, _ = api
-    big = b"x" * (bodies.SMALL + 1)
+    big = b"x" * (requests.SMALL + 1)
     for path, kind in (
         ("/api/session", "application/json"), ("/api/attribute", "text/plain"), ("/api/zz", "application/json"),
     ):  # fmt: skip
@@ -188,9 +189,9 @@ def test_large_bodies_take_turns() -> None:
 def test_whoever_comes_while_others_send_is_sent_away(
     api: tuple[FlaskClient, Service], pages: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "turns", Turns(places=1, waiting=0, seconds=1))
-    big = b" " * (bodies.LARGE + 1)
-    with bodies.turns.turn("held"):
+    monkeypatch.setattr(requests, "turns", Turns(places=1, waiting=0, seconds=1))
+    big = b" " * (requests.LARGE + 1)
+    with requests.turns.turn("held"):
         for one, path in ((api[0], "/api/attribute"), (pages, CALLBACK)):
             answer = one.post(path, data=big, content_type="application/json")
             assert answer.status_code == 429 and answer.headers["Retry-After"]
@@ -425,7 +426,7 @@ def test_a_report_that_the_disk_does_not_take_is_the_servers_fault(
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(sessions.np, "savez", fail)
+    monkeypatch.setattr(service_module.np, "savez", fail)
     assert api[0].post("/api/attribute", json={"traces": traces_of("plain", 2)}).status_code == 503
     assert "No space left" in caplog.text
 
@@ -488,7 +489,7 @@ def test_one_client_leaves_places_to_others(
     gated: tuple[FlaskClient, Service, Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _, _ = gated
-    monkeypatch.setattr(sessions, "CLIENT_JOBS", 3)
+    monkeypatch.setattr(service_module, "CLIENT_JOBS", 3)
     later, body = {"Prefer": "respond-async"}, {"traces": traces_of("plain", 2)}
 
     def sent(address: str) -> int:
@@ -591,7 +592,7 @@ def test_an_open_server_takes_no_uploads_unless_told_to(
     everywhere = {"SERVER_NAME": "0.0.0.0"}  # as gunicorn says it
     refused = client.post("/api/preview", json=body, environ_overrides=everywhere)
     assert refused.status_code == 403 and "ATLAS_OPEN" in refused.get_json(force=True)["detail"]
-    monkeypatch.setitem(client.application.config, sites.ADDRESS, "0.0.0.0")
+    monkeypatch.setitem(client.application.config, access.ADDRESS, "0.0.0.0")
     assert client.post("/api/preview", json=body).status_code == 403
     with client.application.test_request_context("/"), pytest.raises(AtlasError, match="takes no traces"):
         visitor.admitted()

@@ -30,9 +30,9 @@ from backend.inference.validation import validation_arrays
 from backend.intake import Columns
 from backend.methods.probe import LinearProbe
 from backend.proxies.reader import Reader
-from backend.service import sessions, uploads
-from backend.service.service import Service
-from backend.service.sessions import LIVE_JOBS, SESSION_JOBS
+from backend.service import service as service_module
+from backend.service import uploads
+from backend.service.service import LIVE_JOBS, SESSION_JOBS, Service
 from backend.service.uploads import LIFETIME, BusyError, MissingError, TooLargeError
 from tests.attribution.test_run import STYLES, labelled
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
@@ -420,7 +420,7 @@ def test_everything_is_deleted_after_a_day(service: Service) -> None:
 
 
 def test_an_idle_server_deletes_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "SWEEP", 0.02)
+    monkeypatch.setattr(service_module, "SWEEP", 0.02)
     before = set(threading.enumerate())
     service = Service(tmp_path / "data", tmp_path / "cache")
     key = service.upload(ANN, "t.jsonl", file_of("shout")).key
@@ -536,7 +536,7 @@ def test_further_readers_stand_beside_the_answer(service: Service, enrolment: En
     both = service.start(ANN, key, Settings(enrolment="tiny", claimed="shout", orders=1, also=("bare",)))
     service.wait(ANN, alone, PATIENCE)
     end = service.wait(ANN, both, PATIENCE)
-    assert (end.state, end.beside) == ("done", 12)
+    assert (end.state, end.further) == ("done", 12)
     first, second = (service.report(ANN, job)["results"] for job in (alone, both))
     assert second["candidates"] == first["candidates"]
     assert [row["enrolment"] for row in second["readers"]] == ["tiny", "bare"]

@@ -180,7 +180,7 @@ def _checking(app: Dash) -> None:
         if seen.state == "done":
             return *ended, {"report": report["key"], "job": job}, None, None
         words = f"{seen.done:,} of {seen.total:,} traces read." if seen.done else "Waiting for the proxy."
-        done, total = seen.done + seen.beside, seen.total + seen.beside_total
+        done, total = seen.done + seen.further, seen.total + seen.further_total
         return False, words, sections.bar(done, total), False, no_update, no_update, None
 
     @app.callback(Output("check-result", "children"), Input("check-done", "data"), prevent_initial_call=True)

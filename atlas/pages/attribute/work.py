@@ -68,8 +68,8 @@ def words(snapshot: Snapshot) -> str:
         return f"Waiting for the proxy{ahead}. {many} to read."
     rate = snapshot.done / snapshot.seconds if snapshot.seconds > 0 and snapshot.done else 0.0
     remaining = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left" if rate and snapshot.done else ""
-    if snapshot.beside_total and snapshot.done == snapshot.total:
-        return f"{many} read; {snapshot.beside:,} of {snapshot.beside_total:,} with the further readers."
+    if snapshot.further_total and snapshot.done == snapshot.total:
+        return f"{many} read; {snapshot.further:,} of {snapshot.further_total:,} with the further readers."
     return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{remaining}."
 
 
@@ -189,7 +189,7 @@ def _running(app: Dash) -> None:
         if ended and not snapshot.reported:
             why = snapshot.problem or "The work was cancelled before the first batch"
             return *over, None, visitor.refusal(AtlasError(why, snapshot.remedy or visitor.PRESS))
-        style = sections.bar(snapshot.done + snapshot.beside, snapshot.total + snapshot.beside_total)
+        style = sections.bar(snapshot.done + snapshot.further, snapshot.total + snapshot.further_total)
         return ended, words(snapshot), sentence, style, drawn, ended, job if ended else None, no_update, None
 
     @app.callback(

@@ -17,8 +17,8 @@ from flask.testing import FlaskClient
 import atlas.api.attribution
 import backend.attribution.scoring
 from atlas.api import authorised
+from atlas.api.access import ADDRESS
 from atlas.api.openapi import document
-from atlas.api.sites import ADDRESS
 from backend.attribution.verify import alterations, differences
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
@@ -452,7 +452,7 @@ def _limits(size: int) -> Any:
 
 def test_busy(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service: Service = client.application.extensions["attribution"]
-    monkeypatch.setattr("backend.service.sessions.LIVE_JOBS", 0)
+    monkeypatch.setattr("backend.service.service.LIVE_JOBS", 0)
     answer = client.post("/api/attribute", json={"traces": traces_of("plain", 2)})
     problem(answer, 429)
     assert int(answer.headers["Retry-After"]) > 0
