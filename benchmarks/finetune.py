@@ -20,7 +20,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.evaluations.stages.readout_fits import tuned_settings
+from backend.evaluations.stages.readout_members import tuned_settings
 from backend.methods.fine_tuning import load_classifier
 
 CLASSES = 100

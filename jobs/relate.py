@@ -13,15 +13,16 @@ import contextlib
 
 import duckdb
 
-from backend.evaluations.relationships import task_of, write_task
-from backend.evaluations.stages.relate import (
+from backend.evaluations.relationships import (
     Subject,
     dna_subject,
     measure,
     read_of,
     reader_subject,
+    task_of,
     text_subjects,
     write_comparisons,
+    write_task,
 )
 from backend.geometry.maps import MODAL, block_of
 from backend.methods.registry import DNA, RELATED

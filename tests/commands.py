@@ -11,7 +11,7 @@ import pytest
 
 import backend.attribution.scoring
 import jobs.enroll
-from backend.evaluations.stages.controls import wanted_groups
+from backend.evaluations.stages.controls import needed_groups
 from backend.methods.registry import BASELINES
 from backend.proxies.reader import Reader
 from jobs import evaluate, options, relate
@@ -52,7 +52,7 @@ def _check_methods(stages: list[str], methods: list[str]) -> None:
     if "baselines" in stages:
         assert set(methods) <= set(BASELINES), methods
     if "controls" in stages:
-        wanted_groups(tuple(methods))
+        needed_groups(tuple(methods))
 
 
 def use_tiny_proxy(folder: Path, patches: pytest.MonkeyPatch) -> None:

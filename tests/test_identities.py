@@ -15,9 +15,9 @@ import torch
 from backend.corpus.collection import Collected
 from backend.enrolment.fit import _selected
 from backend.errors import AtlasError
-from backend.evaluations.stages.baseline_methods import method_of
-from backend.evaluations.stages.readout_fits import TUNED
-from backend.evaluations.stages.readout_live import SETTINGS as SERVED
+from backend.evaluations.readouts import WORD_SETTINGS as SERVED
+from backend.evaluations.stages.baselines import method_of
+from backend.evaluations.stages.readout_members import TUNED_SETTINGS as TUNED
 from backend.evaluations.stages.readout_members import Plan, Scorer
 from backend.fingerprints import FingerprintStore, StoreIdentity, StoreKey
 from backend.methods.discriminant import DiscriminantBank

@@ -12,9 +12,9 @@ import pytest
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import write_release_sources
 from backend.evaluations.artifacts import artifact_folder, keep
-from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
+from backend.evaluations.attribution import accuracy_intervals, cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions, statistics
-from backend.evaluations.stages.readers import KeptReader
+from backend.evaluations.stages.roster_run import MeasuredReader
 from backend.protocol import fold_of_prompts
 from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
 from backend.store.database import open_work
@@ -175,7 +175,7 @@ def test_intervals_of_accuracies_equal_the_slow_version(prompt_folds):
 
 def kept_reader(method, proxy=None, view=None):
     name = "/".join(part for part in (method, proxy, view) if part)
-    return KeptReader(name, method, proxy, view, Path(name))
+    return MeasuredReader(name, method, proxy, view, Path(name))
 
 
 def test_tables_of_comparisons():
@@ -292,8 +292,8 @@ def test_stage_compares_what_was_kept_and_correlates_published_accuracies(tmp_pa
             for statistic in ("pearson", "spearman")
         ]
         printed = capsys.readouterr().out
-        assert "reader-paper/gone/ur; they are left out" in printed
-        assert "100-way: no reader has kept" in printed
+        assert "reader-paper/gone/ur; they are skipped" in printed
+        assert "100-way: no log-posteriors of a reader are here" in printed
         origins = connection.execute("SELECT origin FROM builds WHERE stage = 'statistics' ORDER BY origin").fetchall()
         assert origins == [("measured",), ("measured",), ("published",)]
 

@@ -1,25 +1,39 @@
-"""From the text of responses to the scores of all sources, method by method: the work that an audit has to wait for.
+"""Cost of scoring one response: parameters, latency and memory (paper, Computational Profile).
 
-The heads have the shape of the fitted ones and no weights worth mentioning, since time does not depend on their values.
-Whatever reads a proxy's states takes the road of live attribution, with all responses in one batch.
+What has to be computed is the text embedding, the Transformer blocks up to the one that is read, and the head; later
+blocks, the language-model head and vision modules are not run. Latency covers tokenisation, the early-exit pass and the
+scores of all sources, after loading: the median of three warmed runs over 256 responses. Heads have the shape of the
+fitted ones and zeros for weights, since time does not depend on their values. Whatever reads a proxy's states is scored
+as in live attribution, with all responses in one batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
 from backend.attribution.scoring import Attributor
-from backend.costs.heads import blank_enrolment, blank_grams, blank_probe, in_use, numbers, ones, trained_numbers, zeros
+from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.evaluations.cost import audit_parameters, timed
-from backend.evaluations.stages.readout_fits import TUNED as TRAINED
+from backend.evaluations.controls import DIMENSIONS
+from backend.evaluations.readouts import WORD_SETTINGS
+from backend.evaluations.stages.readout_members import EXPERTS, NETWORK, TUNED_SETTINGS, bank_of
 from backend.intake.traces import whole
 from backend.methods.baselines import random_guess
+from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
+from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import (
     CLASSIFIER,
     DEBERTA,
@@ -30,15 +44,129 @@ from backend.methods.fine_tuning import (
     load_classifier,
 )
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
-from backend.methods.ngrams import GRAMS, SETTINGS, NgramModel, NgramSettings, count
+from backend.methods.network import NetworkReadout, NetworkSettings
+from backend.methods.ngrams import GRAMS, SETTINGS, CodedGrams, Counts, GramReadout, NgramModel, count, counts_of
+from backend.methods.probe import FamilyReadout, LinearProbe
+from backend.methods.registry import FUSED_LIVE, LDA_LIVE, block_of, form_of, reader_id
+from backend.methods.representations import FORMS, MIXTURES, MODES
 from backend.methods.sentence_encoder import SentenceEncoder
+from backend.methods.stack import CELLS
 from backend.proxies.registry import describe, load_model, load_reader
+from backend.spectral import FINGERPRINT_MODES
 from backend.traces import Trace, View, view_text
 
 Floats = npt.NDArray[np.float32]
 Scores = Callable[[Sequence[Trace]], Floats]
-SERVED = replace(TRAINED, autocast=False)
+RECORDS = 256
+RUNS = 3
+UNITS = {
+    "trainable_parameters": "parameters",
+    "audit_parameters": "parameters",
+    "fit_seconds": "s",
+    "selection_seconds": "s",
+    "latency_ms": "ms",
+    "peak_memory_gb": "GB",
+}
+"""Measures in the order of the paper's table, and their units."""
+SAMPLED_S = 0.01
+STATM = Path("/proc/self/statm")
+SERVED = replace(TUNED_SETTINGS, autocast=False)
 """How a member that was fine-tuned reads, whatever the products of its training were."""
+LIVE_MEMBERS = 2  # One for whole and one for short responses
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Repeated runs of the same work."""
+
+    seconds: tuple[float, ...]  # One a run, without the warming ones
+    peak_bytes: int  # Most memory in use during them: of the device where it has its own, else of the whole process
+
+    @property
+    def median(self) -> float:
+        """Median of the runs in seconds."""
+        return float(np.median(self.seconds))
+
+
+def timed(work: Callable[[], object], runs: int = RUNS, warm: int = 1, device: str = "cpu") -> Timing:
+    """Run work repeatedly, after warming up.
+
+    runs, warm : Measured runs, and runs before them; device : 'cpu' or 'cuda', whose memory is watched.
+    """
+    for _ in range(warm):
+        work()
+    seconds = []
+    with _peak_memory(device) as peak:
+        for _ in range(runs):
+            started = time.perf_counter()
+            work()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+    return Timing(tuple(seconds), peak[0])
+
+
+@contextlib.contextmanager
+def _peak_memory(device: str) -> Iterator[list[int]]:
+    """Watch memory; the list holds the peak in bytes when the block has ended."""
+    peak = [0]
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        yield peak
+        peak[0] = int(torch.cuda.max_memory_allocated())
+        return
+    if not STATM.exists():  # other systems know only the peak since the process began
+        yield peak
+        peak[0] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        while True:
+            peak[0] = max(peak[0], int(STATM.read_text("ascii").split()[1]) * resource.getpagesize())
+            if done.wait(SAMPLED_S):
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def linear_parameters(width: int, classes: int) -> int:
+    """Weights and biases of a linear head; the standardiser is not trained and not counted."""
+    return (width + 1) * classes
+
+
+def audit_parameters(model: Any, depth: int, layer: int) -> int:
+    """Parameters of the text embedding and of the blocks up to ``layer``, 1 .. depth.
+
+    model : Base model or text decoder; depth : Number of its Transformer blocks.
+    Raises ValueError if the model has no list of as many blocks, or the layer lies outside.
+    """
+    lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
+    if not lists or not 1 <= layer <= depth:
+        raise ValueError(f"no block {layer} among {depth} blocks of {type(model).__name__}")
+    # An encoder adds position and type embeddings to those of the words.
+    embedding = getattr(model, "embeddings", None) or model.get_input_embeddings()
+    parts = [embedding, *lists[0][:layer]]
+    return sum(parameter.numel() for parameter in {p for part in parts for p in part.parameters()})
+
+
+def cost_frame(measures: Mapping[str, float], hardware: str) -> pd.DataFrame:
+    """Measures as rows.
+
+    measures : Names of :data:`UNITS`; those that were not measured are absent.
+    Returns columns measure, value, unit, hardware; in the order of :data:`UNITS`.
+    """
+    unknown = sorted(set(measures) - set(UNITS))
+    if unknown:
+        raise ValueError(f"there is no measure {unknown[0]!r}")
+    rows = [(name, float(measures[name]), unit, hardware) for name, unit in UNITS.items() if name in measures]
+    return pd.DataFrame(rows, columns=["measure", "value", "unit", "hardware"])
 
 
 @dataclass(frozen=True)
@@ -59,6 +187,17 @@ class AuditPath:
     def input_view(self) -> View:
         """What a proxy reads."""
         return "r" if self.view == "r" else "ur"
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """Members that are no tuned encoder."""
+        return tuple(name for name in self.members if not name.startswith(f"{TUNED}-"))
+
+    @property
+    def encoder(self) -> str | None:
+        """The encoder that is tuned for a member."""
+        tuned = [bank_of(name) for name in self.members if name not in self.plain]
+        return tuned[0].removeprefix(f"{TUNED}-") if tuned else None
 
 
 def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
@@ -82,61 +221,40 @@ def _counted(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     """Parameters of a reader of states or a stack; those of a baseline are what its fits noted."""
     if not path.blocks and not path.members:
         return {}
-    run, trained = 0, 0
-    plain, encoder = _members(path)
     if path.blocks:
-        widths = {}
+        run, widths = 0, {}
         for proxy, layers in path.blocks.items():
             known = describe(proxy)
-            model, _ = load_model(known)
-            run += audit_parameters(model, known.depth, max(layers))
+            run += audit_parameters(load_model(known)[0], known.depth, max(layers))
             widths[proxy] = known.hidden_size
-            del model
-        probe = blank_enrolment(path.method, path.blocks, plain, widths, path.input_view, path.classes, traces)
-        head = probe.heads[0].probe
-        run += numbers(head)
-        trained += trained_numbers(path.method, head, next(iter(widths.values())), path.classes)
+        head = blank_enrolment(path, widths, traces).heads[0].probe
+        run += head.n_parameters
+        trained = _trained_numbers(path, head.n_parameters, next(iter(widths.values())))
     else:
-        grams = sum(numbers(blank_grams(_bank(name), path.classes, traces)) for name in plain)
-        run, trained = run + grams, trained + grams
-    if encoder:
-        tuned = _classifier(encoder, path.classes, SERVED).parameters
-        run, trained = run + tuned, trained + tuned
-    return {"audit_parameters": run, "trainable_parameters": trained}
+        run = trained = sum(_blank_grams(bank_of(name), path.classes, traces).n_parameters for name in path.plain)
+    tuned = _classifier(path.encoder, path.classes, SERVED).parameters if path.encoder else 0
+    return {"audit_parameters": run + tuned, "trainable_parameters": trained + tuned}
 
 
 def _parts(path: AuditPath, traces: Sequence[Trace]) -> list[Scores]:
     """What has to be run, one after the other."""
     if not path.blocks and not path.members:
         return [_baseline(path, traces)]
-    plain, encoder = _members(path)
-    parts = [] if encoder is None else [_tuned(_classifier(encoder, path.classes, SERVED), "r")]
+    parts = [_tuned(_classifier(path.encoder, path.classes, SERVED), "r")] if path.encoder else []
     if path.blocks:
-        return [*parts, _states(path, plain, traces)]
-    return [*parts, *(_grams(_bank(name), path.classes, traces) for name in plain)]
+        return [*parts, _states(path, traces)]
+    return [*parts, *(_grams(bank_of(name), path.classes, traces) for name in path.plain)]
 
 
-def _members(path: AuditPath) -> tuple[tuple[str, ...], str | None]:
-    """Members that are no tuned encoder, and the encoder."""
-    tuned = [name for name in path.members if name.startswith(f"{TUNED}-")]
-    encoder = _bank(tuned[0]).removeprefix(f"{TUNED}-") if tuned else None
-    return tuple(name for name in path.members if name not in tuned), encoder
-
-
-def _bank(member: str) -> str:
-    return member.rpartition("@")[0]
-
-
-def _states(path: AuditPath, members: Sequence[str], traces: Sequence[Trace]) -> Scores:
+def _states(path: AuditPath, traces: Sequence[Trace]) -> Scores:
     readers = {proxy: load_reader(proxy) for proxy in path.blocks}
-    widths = {proxy: reader.hidden_size for proxy, reader in readers.items()}
-    enrolment = blank_enrolment(path.method, path.blocks, members, widths, path.input_view, path.classes, traces)
+    enrolment = blank_enrolment(path, {proxy: reader.hidden_size for proxy, reader in readers.items()}, traces)
     attributor = Attributor(readers.pop(enrolment.proxy), enrolment, others=readers)
     return lambda some: attributor.score(some, sizes=(len(some),)).log_posteriors
 
 
 def _grams(kind: str, classes: int, traces: Sequence[Trace]) -> Scores:
-    model = blank_grams(kind, classes, traces)
+    model = _blank_grams(kind, classes, traces)
     return lambda some: model.log_posterior(GRAMS[kind].counts([whole(trace.response) for trace in some]))
 
 
@@ -144,16 +262,20 @@ def _baseline(path: AuditPath, traces: Sequence[Trace]) -> Scores:
     if path.method == "random":
         return lambda some: random_guess(np.arange(len(some)), path.classes, "cost", 0)
     if path.method in SETTINGS:
-        return _ngrams(SETTINGS[path.method], path.classes, traces)
+        settings = SETTINGS[path.method]
+        columns = in_use(count([trace.response for trace in traces], settings), settings.features)
+        weight, bias = _zeros(len(columns), path.classes), _zeros(path.classes)
+        model = NgramModel(columns, _ones(len(columns)), weight, bias, 0)
+        return lambda some: model.log_posterior(count([trace.response for trace in some], settings))
     if path.method == "dna":
         encoder = SentenceEncoder(str(path.proxy))
-        probe = blank_probe(encoder.width, path.classes)
+        probe = _blank_probe(encoder.width, path.classes)
         return lambda some: probe.log_posterior(encoder.embed(_texts(some, path.input_view)))
     if path.method == "llmmap":
         return _llmmap(str(path.proxy), path.classes)
     if path.method in ("deberta", "encoder"):
-        settings = ENCODER if path.method == "encoder" else CLASSIFIER
-        return _tuned(_classifier(path.proxy or DEBERTA, path.classes, settings), path.input_view)
+        tuning = ENCODER if path.method == "encoder" else CLASSIFIER
+        return _tuned(_classifier(path.proxy or DEBERTA, path.classes, tuning), path.input_view)
     raise AtlasError(f"The audit path of '{path.method}' is not known", "Measure its cost where it is fitted")
 
 
@@ -174,7 +296,7 @@ def _texts(traces: Sequence[Trace], view: View) -> list[str]:
 def _llmmap(encoder_name: str, classes: int) -> Scores:
     encoder = SentenceEncoder(encoder_name)
     width = 2 * encoder.width
-    model = LLMmapModel(LLMmapHead(width, classes).eval().to(encoder.device), zeros(width), ones(width))
+    model = LLMmapModel(LLMmapHead(width, classes).eval().to(encoder.device), _zeros(width), _ones(width))
 
     def scores(some: Sequence[Trace]) -> Floats:
         prompts = encoder.embed([trace.prompt for trace in some])
@@ -184,11 +306,114 @@ def _llmmap(encoder_name: str, classes: int) -> Scores:
     return scores
 
 
-def _ngrams(settings: NgramSettings, classes: int, traces: Sequence[Trace]) -> Scores:
-    columns = in_use(count([trace.response for trace in traces], settings), settings.features)
-    model = NgramModel(columns, ones(len(columns)), zeros(len(columns), classes), zeros(classes), 0)
-    return lambda some: model.log_posterior(count([trace.response for trace in some], settings))
-
-
 def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def blank_enrolment(path: AuditPath, widths: Mapping[str, int], traces: Sequence[Trace]) -> Enrolment:
+    """An enrolment of a path's readout, with zeros for weights; the first proxy is its own.
+
+    widths : Dimension d of every proxy.
+    traces : Their n-grams are those in use, so that as many are looked up as in a fitted model.
+    """
+    proxy, layers = next(iter(path.blocks.items()))
+    probe: Any
+    if path.plain:
+        models = tuple(_member(name, path, widths, traces) for name in path.plain)
+        probe = Ensemble(models, np.zeros((CELLS, len(models))))
+    elif path.method in (LDA_LIVE, FUSED_LIVE):
+        probe = _bank(len(layers) * FINGERPRINT_MODES * widths[proxy], path.classes)
+        if path.method == FUSED_LIVE:
+            probe = NgramBank(probe, _words(path.classes, traces), np.zeros(CELLS))
+    else:
+        probe = _blank_probe(len(FORMS[form_of(path.method)].vectors) * widths[proxy], path.classes)
+    names = tuple(map(str, range(path.classes)))
+    return Enrolment(
+        name=path.method,
+        reader=reader_id(path.method, proxy, path.input_view),
+        proxy=proxy,
+        view=path.input_view,
+        block=block_of(path.method),
+        sources=names,
+        families=names,
+        heads=(Head(probe, layers),),
+        log_prior=np.full(path.classes, -np.log(path.classes)),
+        prompts=np.empty(0, dtype=np.uint64),
+        folds=np.empty(0, dtype=np.int16),
+        width=widths[proxy],
+    )
+
+
+def _member(name: str, path: AuditPath, widths: Mapping[str, int], traces: Sequence[Trace]) -> Member:
+    reads, _, part = name.rpartition("@")
+    classes = path.classes
+    if reads in GRAMS:
+        return Member(reads, (), _blank_grams(reads, classes, traces))
+    width = len(path.blocks[reads]) * FINGERPRINT_MODES * widths[reads]
+    mean, weight, bias = _zeros(width), _zeros(width, classes), _zeros(classes)
+    model: LinearReadout | FamilyReadout | NetworkReadout
+    if part == NETWORK:
+        units = NetworkSettings().hidden
+        model = NetworkReadout(mean, _ones(width), _zeros(units, width), _zeros(units), _zeros(classes, units), bias)
+    elif part == EXPERTS:
+        model = FamilyReadout(mean, weight, bias, weight, bias, np.arange(classes, dtype=np.intp))
+    else:
+        model = LinearReadout(mean, weight, bias)
+    return Member(reads, path.blocks[reads], model)
+
+
+def _bank(width: int, classes: int) -> DiscriminantBank:
+    rank = min(classes - 1, width)
+    return DiscriminantBank(
+        mean=_zeros(width),
+        scale=_ones(width),
+        codes=np.zeros((LIVE_MEMBERS, width, rank), dtype=np.int8),
+        steps=_ones(LIVE_MEMBERS, rank),
+        weight=np.zeros((LIVE_MEMBERS, rank, classes), dtype=np.float16),
+        bias=_zeros(LIVE_MEMBERS, classes),
+        shares=np.zeros((CELLS, LIVE_MEMBERS)),
+    )
+
+
+def _words(classes: int, traces: Sequence[Trace]) -> CodedGrams:
+    columns = in_use(counts_of([whole(trace.response) for trace in traces]), WORD_SETTINGS.features)
+    scale, codes = _ones(len(columns)), np.zeros((len(columns), classes), dtype=np.int8)
+    return CodedGrams(columns.astype(np.int32), scale, codes, scale, _zeros(classes))
+
+
+def _blank_probe(width: int, classes: int) -> LinearProbe:
+    return LinearProbe(_zeros(width), _ones(width), _zeros(width, classes), _zeros(classes))
+
+
+def _blank_grams(kind: str, classes: int, traces: Sequence[Trace]) -> GramReadout:
+    """A classifier of n-grams with weights of zero for those of the traces that are most frequent."""
+    grams = GRAMS[kind]
+    columns = in_use(grams.counts([whole(trace.response) for trace in traces]), grams.settings.features)
+    return GramReadout(columns, _ones(len(columns)), _zeros(len(columns), classes), _zeros(classes))
+
+
+def _zeros(*shape: int) -> Floats:
+    return np.zeros(shape, dtype=np.float32)
+
+
+def _ones(*shape: int) -> Floats:
+    return np.ones(shape, dtype=np.float32)
+
+
+def in_use(counts: Counts, most: int) -> npt.NDArray[np.intp]:
+    """The ``most`` buckets that most counts (n, buckets) fall into, ascending."""
+    seen = np.bincount(counts.indices, minlength=counts.shape[1])
+    return np.sort(np.argsort(-seen, kind="stable")[:most])
+
+
+def _trained_numbers(path: AuditPath, head: int, width: int) -> int:
+    """Numbers that fitting adjusts: ``head`` of them, or fewer where the head was made from them.
+
+    width : Dimension d of the proxy.
+    """
+    if path.method in MIXTURES:
+        maps = MIXTURES[path.method]
+        return linear_parameters(maps * width, path.classes) + maps * MODES
+    if path.method.startswith(("pca-", "centroid-svd")):
+        return linear_parameters(DIMENSIONS, path.classes)
+    return linear_parameters(width, path.classes) if path.method.startswith("positions-") else head

@@ -15,10 +15,18 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from backend.evaluations import readout_bank, readouts
+from backend.evaluations import readouts
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readout_bank import SETTINGS, BankMembers
-from backend.evaluations.readouts import MODELS, TRAINED, Fused, Load, models_of, scores_shape
+from backend.evaluations.readouts import (
+    MODELS,
+    TRAINED,
+    WORD_SETTINGS,
+    BankMembers,
+    Fused,
+    Load,
+    models_of,
+    scores_shape,
+)
 from backend.methods.discriminant import DiscriminantBank, Moments, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.ngrams import CodedGrams, GramReadout
@@ -39,8 +47,8 @@ STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer trac
 class Tuning:
     """What inner folds may choose of a fit; as rosters are fitted by default."""
 
-    shrinkage: float = readout_bank.SHRINKAGE  # of the discriminants
-    epochs: int = SETTINGS.epochs  # passes of the n-grams over their rows
+    shrinkage: float = readouts.SHRINKAGE  # of the discriminants
+    epochs: int = WORD_SETTINGS.epochs  # passes of the n-grams over their rows
 
 
 AS_ROSTERS = (Tuning(),) * FOLDS
@@ -79,7 +87,7 @@ class Fits:
     def moments(self) -> dict[str, list[Moments]]:
         """Moments that discriminants are fitted to."""
         loads, width = self._loads()
-        return readout_bank.member_moments(loads, width, *self._labels)
+        return readouts.member_moments(loads, width, *self._labels)
 
     def fitted(self, method: str) -> dict[int, Any]:
         """Readout of every outer fold of a method that reads one block."""
@@ -109,22 +117,20 @@ class Fits:
 
         def fit() -> BankMembers:
             loads, width = self._loads()
-            return readout_bank.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
+            return readouts.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
 
         return self._once("banks", shrinkage, fit)
 
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""
-        counts, settings = self.corpus.counts(), replace(SETTINGS, epochs=epochs)
-        return self._once(
-            "words", epochs, lambda: dict(readout_bank.fit_words(counts, *self._labels, settings=settings))
-        )
+        counts, settings = self.corpus.counts(), replace(WORD_SETTINGS, epochs=epochs)
+        return self._once("words", epochs, lambda: dict(readouts.fit_words(counts, *self._labels, settings=settings)))
 
     def word_scores(self, epochs: int) -> dict[str, Half]:
         """Their scores (SLOTS, n, C) under every condition."""
         counts, (_, folds, classes) = self.corpus.counts(), self._labels
         return self._once(
-            "word scores", epochs, lambda: readout_bank.score_words(counts, folds, classes, self.words(epochs))
+            "word scores", epochs, lambda: readouts.score_words(counts, folds, classes, self.words(epochs))
         )
 
     def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
@@ -135,7 +141,7 @@ class Fits:
                 if part == LDA_LIVE:
                     scores.update(self.banks(tuning.shrinkage).scores[condition])
                 elif part == WORDS:
-                    scores[readout_bank.WORDS] = self.word_scores(tuning.epochs)[condition]
+                    scores[readouts.WORDS] = self.word_scores(tuning.epochs)[condition]
                 else:
                     scores[part] = self.fitted_scores(part)[condition]
         return out
@@ -155,7 +161,7 @@ class Fits:
         """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
         with_words, (loads, width) = method == FUSED_LIVE, self._loads()
         served = {
-            tuning: readout_bank.serve_banks(
+            tuning: readouts.serve_banks(
                 loads, width, *self._labels, self.cells,
                 words=self.word_scores(tuning.epochs) if with_words else None,
                 bank_members=self.banks(tuning.shrinkage),
@@ -300,8 +306,8 @@ def passes_of(corpus: Corpus) -> tuple[int, ...]:
     """Candidates for the passes of n-grams: as for rosters, and as many as make :data:`STEPS` steps."""
     copies = sum(length in corpus.texts for length in TRAINED)
     rows = copies * len(corpus.labels) * (FOLDS - 1) / FOLDS
-    enough = round(STEPS * SETTINGS.batch / max(rows, SETTINGS.batch))
-    return (SETTINGS.epochs, enough) if enough > SETTINGS.epochs else (SETTINGS.epochs,)
+    enough = round(STEPS * WORD_SETTINGS.batch / max(rows, WORD_SETTINGS.batch))
+    return (WORD_SETTINGS.epochs, enough) if enough > WORD_SETTINGS.epochs else (WORD_SETTINGS.epochs,)
 
 
 def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:

@@ -1,9 +1,20 @@
-"""What stages keep for each other: log-posteriors and fold probes in the cache, attribution rows in the store."""
+"""Artifacts of stages: log-posteriors and fold models in the cache, attribution rows in the store.
+
+Any method can be stressed that saves float32 arrays of these names in its :func:`artifact_folder`; one that lacks some
+has no result under that condition:
+
+* ``log_posteriors.npy`` and ``log_posteriors.t128.npy``, ``.t64``, ``.t32`` of shape (S * P, S): every Agent500
+  response, whole and shortened, by the fold model that excluded its prompt;
+* ``math100.npy`` of shape (5, S * P100, S): every Math100 response by every fold model, in the order of the folds.
+
+Rows are source * prompts + prompt, prompts ascending; sources and columns are in roster order.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +26,13 @@ import pandas as pd
 
 from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
-from backend.evaluations.attribution import AttributionFrames, summaries
-from backend.evaluations.endpoints import accuracy_intervals, cluster_hits
-from backend.evaluations.stress import LENGTHS, TRANSFER_FILE, length_file
+from backend.evaluations.attribution import AttributionFrames, accuracy_intervals, cluster_hits, summaries
 from backend.fingerprints import cache_folder
 from backend.methods.discriminant import blocks_at
 from backend.methods.ensemble import KINDS, model_of
 from backend.methods.fine_tuning import TUNED
 from backend.methods.probe import LinearProbe
-from backend.methods.readout import Model
+from backend.methods.readout import Doubles, Floats, Ints, Model
 from backend.methods.registry import EMBEDDED, ENCODER, FUSED_TUNED, METHODS, TEXT_TUNED, reads_text
 from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.stack import Stack
@@ -31,10 +40,16 @@ from backend.protocol import CLEAN, FOLDS, READER_PAPER
 from backend.proxies.registry import describe
 from backend.store.writers import StageRows, replace_rows
 
-Floats = npt.NDArray[np.float32]
 STACKS = "stacks.npz"  # What the members of a stacked reader count, fold by fold
+CUTS = ("t128", "t64", "t32")  # Response lengths in proxy tokens, as the feature store names them
+CLEAN_FILE, TRANSFER_FILE = "log_posteriors.npy", "math100.npy"
 PROBE_PARTS: Mapping[str, float] = {"mean": 1e-6, "scale": 1e-6, "weight": 1e-3, "bias": 1e-3}
 """Parts of a probe, and by which share of its length each may differ when the same probe is fitted again."""
+
+
+def posterior_file(condition: str) -> str:
+    """File of the log-posteriors of responses, whole or of one of :data:`CUTS`."""
+    return CLEAN_FILE if condition == CLEAN else f"log_posteriors.{condition}.npy"
 
 
 def artifact_folder(method: str, proxy: str | None, view: str | None, roster: str, prompts: int) -> Path:
@@ -101,42 +116,47 @@ def weights_of(rows: Slice) -> str | None:
     return identity.proxy_hash if identity else None
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file that stands in place of ``path`` once it is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.stem}.partial{path.suffix}")
+    yield scratch
+    scratch.replace(path)
+
+
 def keep(path: Path, array: npt.NDArray[np.floating]) -> None:
     """Write an array in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".partial.npy")
-    np.save(scratch, array)
-    scratch.replace(path)
+    with replacing(path) as scratch:
+        np.save(scratch, array)
 
 
 def keep_arrays(path: Path, **arrays: Any) -> None:
     """Write named arrays into one file, in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.stem}.partial.npz")
-    np.savez(scratch, **arrays)
-    scratch.replace(path)
+    with replacing(path) as scratch:
+        np.savez(scratch, **arrays)
 
 
 def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
-    """Keep the probe of every outer fold, standardiser included.
+    """Write the probe of every outer fold, standardiser included.
 
-    Scores that other probes gave shortened responses and Math100 are deleted before they are replaced.
-    Returns whether there were other probes, so that what is stored of them under other conditions is out of date.
+    Scores of shortened responses and Math100 by other probes are deleted first. Returns whether there were any, so
+    that what is stored of them under other conditions is out of date.
     """
     others = (folder / "probe.0.npz").exists() and not _same_probes(folder, probes)
     if others:
-        for name in (*map(length_file, LENGTHS), TRANSFER_FILE):
+        for name in (*map(posterior_file, CUTS), TRANSFER_FILE):
             (folder / name).unlink(missing_ok=True)
     for fold, probe in probes.items():
-        keep_arrays(folder / f"probe.{fold}.npz", **{part: getattr(probe, part) for part in PROBE_PARTS})
+        keep_arrays(folder / f"probe.{fold}.npz", **probe.to_arrays())
     return others
 
 
 def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
-    """Whether these probes are the kept ones: standardisers of the same rows, weights but for the order of sums."""
+    """Whether these probes are the saved ones: standardisers of the same rows, weights but for the order of sums."""
 
-    def close(left: Floats, right: Floats, share: float) -> bool:
-        return left.shape == right.shape and bool(np.linalg.norm(left - right) <= share * np.linalg.norm(right))
+    def close(old: Floats, new: Floats, share: float) -> bool:
+        return old.shape == new.shape and bool(np.linalg.norm(old - new) <= share * np.linalg.norm(new))
 
     try:
         known = load_probes(folder, "")
@@ -175,7 +195,7 @@ def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
 
     Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
     """
-    path = folder / "log_posteriors.npy"
+    path = folder / CLEAN_FILE
     if not path.exists():
         raise AtlasError(f"There are no log-posteriors in {folder}", f"Run: {rerun_command}")
     array: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -183,20 +203,14 @@ def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
 
 
 def write_log_posteriors(
-    build: StageRows,
-    log_posteriors: Floats,
-    frames: AttributionFrames,
-    prompt_folds: npt.NDArray[np.intp],
-    condition: str = CLEAN,
+    build: StageRows, log_posteriors: Floats, frames: AttributionFrames, prompt_folds: Ints, condition: str = CLEAN
 ) -> None:
     """Write the attribution of responses grouped inside their folds, whole or cut, with the accuracies' intervals."""
     key = {**build.key, "benchmark": "agent500", "condition": condition}
     write_attribution(build.connection, key, with_intervals(frames, log_posteriors, prompt_folds), build.build_id)
 
 
-def with_intervals(
-    frames: AttributionFrames, log_posteriors: Floats, prompt_folds: npt.NDArray[np.intp]
-) -> AttributionFrames:
+def with_intervals(frames: AttributionFrames, log_posteriors: Floats, prompt_folds: Ints) -> AttributionFrames:
     """The same results with the intervals of their accuracies, of groups inside the folds."""
     intervals = accuracy_intervals(cluster_hits(log_posteriors, prompt_folds))
     return replace(frames, metrics=pd.concat([frames.metrics, intervals], ignore_index=True))
@@ -212,7 +226,7 @@ def write_attribution(
 
 
 def model_file(fold: int) -> str:
-    """Name of the kept model of an outer fold."""
+    """File of the model of an outer fold."""
     return f"model.{fold}.npz"
 
 
@@ -234,7 +248,7 @@ def holds_models(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class KeptMember:
+class StackMember:
     """A member of a stacked reader: what it reads, at which blocks, and where its models lie."""
 
     reads: str
@@ -242,14 +256,14 @@ class KeptMember:
     folder: Path
 
 
-def keep_stacks(folder: Path, members: Sequence[KeptMember], stacks: Mapping[int, Stack]) -> None:
-    """Keep the weights of a stacked reader, and where the models of its members lie."""
+def keep_stacks(folder: Path, members: Sequence[StackMember], stacks: Mapping[int, Stack]) -> None:
+    """Write the weights of a stacked reader, and where the models of its members lie."""
     paths = [{"reads": one.reads, "layers": list(one.layers), "folder": str(one.folder)} for one in members]
     weights = {f"fold{fold}": stack.weights for fold, stack in stacks.items()}
     keep_arrays(folder / STACKS, members=np.array(json.dumps(paths)), **weights)
 
 
-def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dict[int, npt.NDArray[np.float64]]]:
+def load_stacks(folder: Path, rerun_command: str) -> tuple[list[StackMember], dict[int, Doubles]]:
     """Members of a stacked reader, and their weights (cells, M), fold by fold.
 
     Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
@@ -258,7 +272,7 @@ def load_stacks(folder: Path, rerun_command: str) -> tuple[list[KeptMember], dic
         raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")
     with np.load(folder / STACKS, allow_pickle=False) as arrays:
         paths = json.loads(str(arrays["members"]))
-        members = [KeptMember(one["reads"], tuple(one["layers"]), Path(one["folder"])) for one in paths]
+        members = [StackMember(one["reads"], tuple(one["layers"]), Path(one["folder"])) for one in paths]
         return members, {fold: arrays[f"fold{fold}"] for fold in range(FOLDS)}
 
 

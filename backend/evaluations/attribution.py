@@ -1,10 +1,14 @@
-"""Dynamic attribution: nested layer selection, out-of-fold evidence, and its worth at every budget.
+"""Dynamic attribution: layer selection, out-of-fold evidence, accuracy at every budget, paired comparisons.
 
-Paper, Proxy Readers and Layer Selection, and Dynamic 100-Way Attribution.
+Paper, Proxy Readers and Layer Selection, Dynamic 100-Way Attribution, and the statistical protocol.
 
 Two reductions are reported. *pooled* pools the folds, computes a metric and averages over the grouping seeds (the
 budget curves); *fold* averages over the seeds within a fold and gives mean and population standard deviation over
 the folds (the end-point tables). Accuracy agrees between them, macro-F1 does not.
+
+Readers that are evaluated with the same folds, seeds and random streams decide on the same groups, so their right
+answers are paired. Answers of one outer fold and source form a cluster: the bootstrap draws clusters, the test flips
+their signs, and Holm's correction runs over all pairs and budgets of a table.
 """
 
 from __future__ import annotations
@@ -20,23 +24,24 @@ import torch
 
 from backend.evidence import accumulate, posterior
 from backend.methods.probe import STD_FLOOR, LinearProbe, ProbeSettings, descend, fit_probe
+from backend.methods.readout import Doubles, Floats, Ints, Labels, Rows
 from backend.metrics import accuracy, confusion_counts, expected_calibration_error, macro_f1, negative_log_likelihood
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows, held_out_pairs
+from backend.statistics import FLIPS, REPLICATES, SEED, cluster_bootstrap, holm, sign_flip_p_values
 
-Half = npt.NDArray[np.float16]
-Ints = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float32]
-Scored = tuple[npt.NDArray[np.float64], Ints]  # Scores of groups (G, C), and their sources (G,)
+Counts = npt.NDArray[np.int64]
+Scored = tuple[Doubles, Ints]  # Scores of groups (G, C), and their sources (G,)
+METHOD = "cluster bootstrap and sign flips"
 
 
 def inner_accuracies(
-    fingerprints: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.integer],
-    folds: npt.NDArray[np.integer],
+    fingerprints: Rows,
+    labels: Labels,
+    folds: Labels,
     classes: int,
     settings: ProbeSettings | None = None,
     dtype: torch.dtype = torch.float32,
-) -> npt.NDArray[np.float64]:
+) -> Doubles:
     """Inner-validation accuracies of one block (paper, Proxy Readers and Layer Selection).
 
     In every outer fold the four other folds are the inner ones. A probe trained without folds i and j serves outer i
@@ -76,10 +81,10 @@ def inner_accuracies(
 
 
 def scan_layers(
-    load: Callable[[int], npt.NDArray[np.floating]],
+    load: Callable[[int], Rows],
     layers: Sequence[int],
-    labels: npt.NDArray[np.integer],
-    folds: npt.NDArray[np.integer],
+    labels: Labels,
+    folds: Labels,
     classes: int,
     *,
     settings: ProbeSettings | None = None,
@@ -137,10 +142,10 @@ class AttributionFrames:
 
 
 def out_of_fold(
-    load: Callable[[int], npt.NDArray[np.floating]],
+    load: Callable[[int], Rows],
     layer_of_fold: Mapping[int, int],
-    labels: npt.NDArray[np.integer],
-    folds: npt.NDArray[np.integer],
+    labels: Labels,
+    folds: Labels,
     classes: int,
     settings: ProbeSettings | None = None,
 ) -> tuple[Floats, dict[int, LinearProbe]]:
@@ -171,17 +176,26 @@ def attribution_frames(
     log_posteriors : (S * P, S), row = source * P + prompt, column = source, both in roster order.
     sources, families : length S; prompt_folds : (P,).
     """
-    classes, prompts = len(sources), len(prompt_folds)
-    smallest = min(int((prompt_folds == f).sum()) for f in range(FOLDS))
 
     def grouped(k: int, seed: int) -> tuple[Scored, dict[int, Scored]]:
-        folds = {}
-        for fold in range(FOLDS):
-            groups, truth = budget_groups(grid_rows(classes, prompts, prompt_folds == fold), k, seed, fold)
-            folds[fold] = accumulate(log_posteriors, groups), truth
+        folds = dict(fold_scores(log_posteriors, prompt_folds, k, seed))
         return together(folds), folds
 
-    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= smallest], seeds)
+    return grouped_frames(grouped, sources, families, fold_budgets(prompt_folds, budgets), seeds)
+
+
+def fold_budgets(prompt_folds: Ints, budgets: Sequence[int] = BUDGETS) -> list[int]:
+    """Budgets that fit into every fold."""
+    smallest = min(int((prompt_folds == fold).sum()) for fold in range(FOLDS))
+    return [k for k in budgets if k <= smallest]
+
+
+def fold_scores(log_posteriors: Floats, prompt_folds: Ints, k: int, seed: int) -> Iterator[tuple[int, Scored]]:
+    """Folds and their scored groups. log_posteriors : (S * P, S); prompt_folds : (P,)."""
+    for fold in range(FOLDS):
+        rows = grid_rows(log_posteriors.shape[1], len(prompt_folds), prompt_folds == fold)
+        groups, truth = budget_groups(rows, k, seed, fold)
+        yield fold, (accumulate(log_posteriors, groups), truth)
 
 
 def together(parts: Mapping[int, Scored]) -> Scored:
@@ -206,7 +220,7 @@ def grouped_frames(
     metrics: list[dict[str, object]] = []
     accuracies, cells = [], []
 
-    def counted(k: int, total: npt.NDArray[np.int64]) -> Iterator[tuple[int, Scored, Mapping[int, Scored]]]:
+    def counted(k: int, total: Counts) -> Iterator[tuple[int, Scored, Mapping[int, Scored]]]:
         for seed in seeds:
             (scores, truth), parts = grouped(k, seed)
             total += confusion_counts(truth, scores.argmax(1), classes)
@@ -224,11 +238,12 @@ def grouped_frames(
 def reduced_metrics(
     k: int,
     scored: Iterable[tuple[int, Scored, Mapping[int, Scored]]],
-    measured: Callable[[npt.NDArray[np.float64], Ints], dict[str, float]],
+    measured: Callable[[Doubles, Ints], dict[str, float]],
 ) -> list[dict[str, object]]:
-    """Rows of what is measured of scored groups, one seed in memory at a time.
+    """Rows of what is measured of scored groups: for every seed, every fold and both summaries.
 
-    scored : Seeds, each with all groups and with those of every fold; the result is that of :func:`reduce_metrics`.
+    scored : Seeds, each with all groups and with those of every fold, one in memory at a time. Without groups of folds
+        there are no rows of the reduction 'fold'.
     """
     pooled, folded, sizes = {}, {}, {}
     for seed, (scores, truth), parts in scored:
@@ -236,10 +251,26 @@ def reduced_metrics(
         for fold, (own_scores, own_truth) in parts.items():
             folded[seed, fold] = measured(own_scores, own_truth)
             sizes[fold] = len(own_truth)
-    return reduce_metrics(k, pooled, folded, len(truth), sizes)
+    n, seeds, rows = len(truth), sorted(pooled), list[dict[str, object]]()
+
+    def row(reduction: str, metric: str, value: float, count: int, **where: object) -> None:
+        empty = {"seed": None, "fold": None, "std": None}
+        rows.append({"k": k, "reduction": reduction, "metric": metric, "value": value, "n": count, **empty, **where})
+
+    for metric in pooled[seeds[0]]:
+        by_seed = [pooled[s][metric] for s in seeds]
+        for seed, value in zip(seeds, by_seed, strict=True):
+            row("pooled", metric, value, n, seed=seed)
+        row("pooled", metric, float(np.mean(by_seed)), n, std=float(np.std(by_seed)))
+        by_fold = {fold: float(np.mean([folded[s, fold][metric] for s in seeds])) for fold in sorted(sizes)}
+        for fold, value in by_fold.items():
+            row("fold", metric, value, sizes[fold], fold=fold)
+        if by_fold:
+            row("fold", metric, float(np.mean([*by_fold.values()])), n, std=float(np.std([*by_fold.values()])))
+    return rows
 
 
-def measure(scores: npt.NDArray[np.float64], truth: Ints, k: int, family: Ints) -> dict[str, float]:
+def measure(scores: Doubles, truth: Ints, k: int, family: Ints) -> dict[str, float]:
     """Every metric of scored groups.
 
     scores : (G, C), from :func:`backend.evidence.accumulate`; truth : (G,); k : Traces a group.
@@ -267,40 +298,7 @@ def summaries(metrics: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
     return found if metric is None else found[found["metric"] == metric]
 
 
-def reduce_metrics(
-    k: int,
-    pooled: Mapping[int, Mapping[str, float]],
-    folded: Mapping[tuple[int, int], Mapping[str, float]],
-    n: int,
-    sizes: Mapping[int, int],
-) -> list[dict[str, object]]:
-    """Rows for every seed, every fold and both summaries.
-
-    folded : (seed, fold) to metrics, empty where groups are not tied to folds; there are no rows of the reduction
-        'fold' then.
-    n : Groups of a seed; sizes : Groups of a seed in every fold.
-    """
-    rows: list[dict[str, object]] = []
-    seeds, folds = sorted(pooled), sorted({fold for _, fold in folded})
-
-    def row(reduction: str, metric: str, value: float, count: int, **where: object) -> None:
-        empty = {"seed": None, "fold": None, "std": None}
-        rows.append({"k": k, "reduction": reduction, "metric": metric, "value": value, "n": count, **empty, **where})
-
-    for metric in pooled[seeds[0]]:
-        by_seed = [pooled[s][metric] for s in seeds]
-        for seed, value in zip(seeds, by_seed, strict=True):
-            row("pooled", metric, value, n, seed=seed)
-        row("pooled", metric, float(np.mean(by_seed)), n, std=float(np.std(by_seed)))
-        by_fold = [float(np.mean([folded[s, f][metric] for s in seeds])) for f in folds]
-        for fold, value in zip(folds, by_fold, strict=True):
-            row("fold", metric, value, sizes[fold], fold=fold)
-        if folds:
-            row("fold", metric, float(np.mean(by_fold)), n, std=float(np.std(by_fold)))
-    return rows
-
-
-def source_accuracy(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.object_], seeds: int) -> pd.DataFrame:
+def source_accuracy(k: int, total: Counts, names: npt.NDArray[np.object_], seeds: int) -> pd.DataFrame:
     """Accuracy and most frequent wrong answer of every source, from counts (C, C) summed over the seeds."""
     wrong = total.copy()
     np.fill_diagonal(wrong, 0)
@@ -318,9 +316,83 @@ def source_accuracy(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.
     )
 
 
-def confusion_cells(k: int, total: npt.NDArray[np.int64], names: npt.NDArray[np.object_]) -> pd.DataFrame:
+def confusion_cells(k: int, total: Counts, names: npt.NDArray[np.object_]) -> pd.DataFrame:
     """Counts (C, C) as rows, cells without a count left out."""
     truth, predicted = np.nonzero(total)
     return pd.DataFrame(
         {"k": k, "truth": names[truth], "predicted": names[predicted], "count": total[truth, predicted]}
+    )
+
+
+def cluster_hits(
+    log_posteriors: Floats, prompt_folds: Ints, budgets: Sequence[int] = BUDGETS, seeds: Sequence[int] = GROUPING_SEEDS
+) -> dict[int, tuple[Counts, Counts]]:
+    """Right answers and groups of every cluster, summed over the grouping seeds.
+
+    log_posteriors : (S * P, S), out of fold, row = source * P + prompt; prompt_folds : (P,).
+    Returns (hits, groups), each (FOLDS * S,), by budget that fits into every fold; cluster = fold * S + source.
+    """
+    classes, out = log_posteriors.shape[1], {}
+    for k in fold_budgets(prompt_folds, budgets):
+        hits, sizes = np.zeros((2, FOLDS, classes), dtype=np.int64)
+        for seed in seeds:
+            for fold, (scores, truth) in fold_scores(log_posteriors, prompt_folds, k, seed):
+                hits[fold] += np.bincount(truth[scores.argmax(1) == truth], minlength=classes)
+                sizes[fold] += np.bincount(truth, minlength=classes)
+        out[k] = (hits.ravel(), sizes.ravel())
+    return out
+
+
+def accuracy_intervals(
+    hits: Mapping[int, tuple[Counts, Counts]], replicates: int = REPLICATES, seed: int = SEED
+) -> pd.DataFrame:
+    """Intervals of a reader's accuracies when clusters are drawn.
+
+    Returns columns k, reduction ('pooled'), metric ('accuracy_low' or 'accuracy_high', 95 %), value, n (clusters).
+    """
+    right, sizes = (np.column_stack([counts[part] for counts in hits.values()]) for part in (0, 1))
+    bounds = cluster_bootstrap(right, sizes, replicates, seed)
+    rows = [
+        {"k": k, "reduction": "pooled", "metric": metric, "value": float(bound[column]), "n": len(right)}
+        for metric, bound in zip(("accuracy_low", "accuracy_high"), bounds, strict=True)
+        for column, k in enumerate(hits)
+    ]
+    return pd.DataFrame(rows)
+
+
+def compare_endpoints(
+    hits: Mapping[str, Mapping[int, tuple[Counts, Counts]]],
+    pairs: Sequence[tuple[str, str]],
+    replicates: int = REPLICATES,
+    flips: int = FLIPS,
+    seed: int = SEED,
+) -> pd.DataFrame:
+    """Compare pairs of readers at every budget.
+
+    hits : Of readers with the same sources, prompts and budgets; pairs : (subject, reference).
+    replicates, flips, seed : Bootstrap replicates, sign flips, and the seed of both.
+    Returns columns subject, reference, measure ('accuracy@K'), difference (subject minus reference), low and high (95
+    %), p_value, p_holm (over all rows), n (clusters), method.
+    """
+    cells = [(subject, reference, k) for subject, reference in pairs for k in hits[reference]]
+    if not cells:
+        names = "subject reference measure difference low high p_value p_holm n method"
+        return pd.DataFrame({name: [] for name in names.split()})
+    differences = np.column_stack([hits[a][k][0] - hits[b][k][0] for a, b, k in cells])
+    sizes = np.column_stack([hits[b][k][1] for _, b, k in cells])
+    low, high = cluster_bootstrap(differences, sizes, replicates, seed)
+    p_values = sign_flip_p_values(differences, flips, seed)
+    return pd.DataFrame(
+        {
+            "subject": [a for a, _, _ in cells],
+            "reference": [b for _, b, _ in cells],
+            "measure": [f"accuracy@{k}" for _, _, k in cells],
+            "difference": differences.sum(0) / sizes.sum(0),
+            "low": low,
+            "high": high,
+            "p_value": p_values,
+            "p_holm": holm(p_values),
+            "n": len(differences),
+            "method": METHOD,
+        }
     )

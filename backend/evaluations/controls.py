@@ -1,7 +1,7 @@
 """Controls: other representations of the same rows under the same probe, and the variance of fingerprints.
 
 Paper, Appendix "Representation Ablations and Diagnostics" and "Development-Stage Aggregation Alternatives". A
-representation is fitted on the rows that train the probe and on nothing else, so it cannot have seen a held-out prompt;
+representation is fitted on the rows that train the probe and on nothing else, so it cannot have seen a test prompt;
 most have nothing to fit.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -19,21 +18,19 @@ from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe, ProbeSettings, descend, fit_probe, standardiser
+from backend.methods.readout import Doubles, Floats, Half, Ints, Labels, Rows
 from backend.methods.registry import form_of, of_part
 from backend.methods.representations import FORMS, MIXTURES, MODES, Form, descend_mixture, spread
 from backend.protocol import FOLDS
 from backend.spectral import FINGERPRINT_MODES, POSITION_POOLS, POSITIONS
 
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.floating]
 Encode = Callable[[Rows], Floats]  # Rows of shape (n, D) to features of shape (n, E)
-Represent = Callable[[Rows, npt.NDArray[np.integer]], Encode]
+Represent = Callable[[Rows, Labels], Encode]
 """Training rows of shape (n, D) and labels of shape (n,) to the encoding that they imply."""
 BLOCKS: Mapping[str, tuple[int, ...]] = {"dc": (0,), "ac": (1,), "dc-ac": (0, 1)}  # Modes of every spectral block
 COMPONENTS: Mapping[str, str] = {method: form_of(method) for method in of_part("components")}  # to spectral block
 DIMENSIONS = 64
 UNSCALED = ("pca-64-unscaled", "centroid-svd-unscaled")  # Compressions whose coordinates the probe takes as they are
-Doubles = npt.NDArray[np.float64]
 FISHER_SHARE: Mapping[str, float] = {"positions-fisher": 1.0, "positions-fisher25": 0.25}
 """Share of the Fisher weights; the rest is uniform."""
 
@@ -46,8 +43,8 @@ def fixed(encode: Encode) -> Represent:
 def matched_evidence(
     load: Callable[[int], Rows],
     layer_of_fold: Mapping[int, int],
-    labels: npt.NDArray[np.integer],
-    folds: npt.NDArray[np.integer],
+    labels: Labels,
+    folds: Labels,
     classes: int,
     representations: Mapping[str, Represent],
     *,
@@ -78,7 +75,7 @@ def matched_evidence(
 
 def matched_probe(
     rows: Rows,
-    labels: npt.NDArray[np.integer],
+    labels: Labels,
     classes: int,
     represent: Represent,
     *,
@@ -96,9 +93,7 @@ def matched_probe(
     return encode, fit(encode(rows), labels, classes, settings)
 
 
-def _fit_unscaled(
-    features: Rows, labels: npt.NDArray[np.integer], classes: int, settings: ProbeSettings | None
-) -> LinearProbe:
+def _fit_unscaled(features: Rows, labels: Labels, classes: int, settings: ProbeSettings | None) -> LinearProbe:
     x, y = torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
     weight, bias = descend(x, y, classes, settings or ProbeSettings())
     nothing, one = np.zeros(x.shape[1], dtype=np.float32), np.ones(x.shape[1], dtype=np.float32)
@@ -120,11 +115,7 @@ def components() -> dict[str, Represent]:
     """DC alone and first AC alone, by method id; both together are ``reader-paper``."""
 
     def take(block: str) -> Encode:
-        def encode(rows: Rows) -> Floats:
-            out: Floats = rows[:, block_columns(block, rows.shape[1])].astype(np.float32)
-            return out
-
-        return encode
+        return lambda rows: rows[:, block_columns(block, rows.shape[1])].astype(np.float32)
 
     return {method: fixed(take(block)) for method, block in COMPONENTS.items()}
 
@@ -156,7 +147,7 @@ def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
     return Projection(mean, scale, np.ascontiguousarray(vectors[:, ::-1][:, :dimensions], dtype=np.float32))
 
 
-def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int = DIMENSIONS) -> Projection:
+def centroid_axes(rows: Rows, labels: Labels, dimensions: int = DIMENSIONS) -> Projection:
     """The leading right singular vectors of the centred class centroids.
 
     rows : (n, D), training rows, not standardised; labels : (n,).
@@ -168,8 +159,8 @@ def centroid_axes(rows: Rows, labels: npt.NDArray[np.integer], dimensions: int =
     centroids = (centroids - mean) / scale
     centroids -= centroids.mean(0)
     _, _, vectors = np.linalg.svd(centroids, full_matrices=False)
-    kept = min(dimensions, len(present) - 1)
-    return Projection(mean, scale, np.ascontiguousarray(vectors[:kept].T, dtype=np.float32))
+    axes = vectors[: min(dimensions, len(present) - 1)]
+    return Projection(mean, scale, np.ascontiguousarray(axes.T, dtype=np.float32))
 
 
 def collapsed(projection: Projection, probe: LinearProbe) -> LinearProbe:
@@ -192,16 +183,18 @@ def compressions() -> dict[str, Represent]:
     coordinates too: ``-unscaled`` leaves strong directions strong, which suits 40 steps of Adam better.
     """
 
-    def pca(rows: Rows, _labels: npt.NDArray[np.integer]) -> Encode:
+    def pca(rows: Rows, _labels: Labels) -> Encode:
         return principal_axes(rows)
 
-    def svd(rows: Rows, labels: npt.NDArray[np.integer]) -> Encode:
-        return centroid_axes(rows, labels)
+    return {
+        "pca-64": pca,
+        "centroid-svd": centroid_axes,
+        "pca-64-unscaled": pca,
+        "centroid-svd-unscaled": centroid_axes,
+    }
 
-    return {"pca-64": pca, "centroid-svd": svd, "pca-64-unscaled": pca, "centroid-svd-unscaled": svd}
 
-
-def fisher_weights(rows: Rows, labels: npt.NDArray[np.integer]) -> Doubles:
+def fisher_weights(rows: Rows, labels: Labels) -> Doubles:
     """Weights of 16 relative positions by how well they separate the sources.
 
     rows : (n, 20 * d), training rows as the reader stores them: 16 states, then means.
@@ -225,7 +218,7 @@ def fisher_weights(rows: Rows, labels: npt.NDArray[np.integer]) -> Doubles:
     return weights
 
 
-def weighted_mean(rows: Rows, weights: npt.NDArray[np.floating]) -> Floats:
+def weighted_mean(rows: Rows, weights: Rows) -> Floats:
     """Weighted mean of the 16 stored states, (n, 20 * d) to (n, d)."""
     d = rows.shape[1] // (POSITIONS + len(POSITION_POOLS))
     out = np.zeros((len(rows), d), dtype=np.float32)
@@ -244,18 +237,11 @@ def poolings() -> dict[str, Represent]:
     uniform = np.full(POSITIONS, 1 / POSITIONS)
 
     def stored_mean(number: int) -> Encode:
-        def encode(rows: Rows) -> Floats:
-            vectors = rows.reshape(len(rows), POSITIONS + len(POSITION_POOLS), -1)
-            out: Floats = vectors[:, POSITIONS + number].astype(np.float32)
-            return out
-
-        return encode
+        width = POSITIONS + len(POSITION_POOLS)
+        return lambda rows: rows.reshape(len(rows), width, -1)[:, POSITIONS + number].astype(np.float32)
 
     def fisher(share: float) -> Represent:
-        def represent(rows: Rows, labels: npt.NDArray[np.integer]) -> Encode:
-            return mean_with(share * fisher_weights(rows, labels) + (1 - share) * uniform)
-
-        return represent
+        return lambda rows, labels: mean_with(share * fisher_weights(rows, labels) + (1 - share) * uniform)
 
     def mean_with(weights: Doubles) -> Encode:
         return lambda rows: weighted_mean(rows, weights)
@@ -291,9 +277,7 @@ def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) ->
     return tuple(heads)
 
 
-def fit_control(
-    method: str, form: Form, rows: npt.NDArray[np.float16], labels: npt.NDArray[np.intp], classes: int
-) -> LinearProbe:
+def fit_control(method: str, form: Form, rows: Half, labels: Ints, classes: int) -> LinearProbe:
     """The linear map of a control, fitted on stored rows (n, V d) of one of :data:`backend.methods.registry.STATES`."""
     if method in MIXTURES:
         part = form.columns(rows).astype(np.float32)
@@ -317,7 +301,7 @@ def fit_control(
     return collapsed(encode, probe) if isinstance(encode, Projection) else probe
 
 
-def effects(grid: npt.NDArray[np.floating]) -> tuple[Doubles, Doubles, Doubles]:
+def effects(grid: Rows) -> tuple[Doubles, Doubles, Doubles]:
     """Source, prompt and residual variance of every coordinate.
 
     grid : (S, P, D), one fingerprint a source and prompt.
@@ -331,10 +315,8 @@ def effects(grid: npt.NDArray[np.floating]) -> tuple[Doubles, Doubles, Doubles]:
     return (source**2).mean(0), (prompt**2).mean(0), (centred**2).mean((0, 1))
 
 
-def variance_ratios(
-    fingerprints: npt.NDArray[np.floating], sources: int, prompt_folds: npt.NDArray[np.integer]
-) -> pd.DataFrame:
-    """Source-to-prompt variance of every spectral block in every held-out fold (paper, Source-to-Prompt Variance).
+def variance_ratios(fingerprints: Rows, sources: int, prompt_folds: Labels) -> pd.DataFrame:
+    """Source-to-prompt variance of every spectral block in every test fold (paper, Source-to-Prompt Variance).
 
     With one response in every cell the grid is balanced: effects are differences of means, and their mean squares add
     up to the variance. A block's variances are averages over its coordinates; a ratio of averages is that of the sums.

@@ -1,4 +1,4 @@
-"""Relationships: was one model derived from the other? Pair features, linear readouts, and how far those transfer.
+"""Relationships of models: pair features, linear readouts under three protocols, paired comparisons.
 
 Sections "Static Relationship Auditing" and "Complete Static Relationship Results" of the paper. All models answer the
 same prompts, so two models are compared prompt by prompt. A linear SVM reads one or two such scores of a pair. Splits
@@ -8,8 +8,8 @@ hold out pairs, endpoints (*model*) or whole parent families (*family*).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import duckdb
@@ -23,14 +23,21 @@ from sklearn.svm import SVC
 from tqdm import tqdm
 
 from backend.corpus.release import SPLIT_PAIRS, PairSet, Records, Release, SplitSet
-from backend.corpus.roster_rows import release_records
+from backend.corpus.roster_rows import describe_proxy, release_records
 from backend.errors import AtlasError
 from backend.extraction import BENCH_A, bench_shards
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
+from backend.methods.baselines import COMPONENTS, MATCHERS, distances, dna_vectors, match_rates
+from backend.methods.baselines import SEED as DNA_SEED
+from backend.methods.readout import Doubles, Floats, Half, Ints, Rows
+from backend.methods.registry import DNA, names
 from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, SentenceEncoder
+from backend.protocol import READER_PAPER
 from backend.proxies.registry import proxy_hash
-from backend.statistics import cluster_bootstrap, holm, sign_flip_p_values
-from backend.store.writers import stage_rows
+from backend.statistics import FLIPS, REPLICATES, cluster_bootstrap, holm, sign_flip_p_values
+from backend.statistics import SEED as TEST_SEED
+from backend.store.page_queries import measured_splits
+from backend.store.writers import stage_rows, write_reader
 from backend.traces import View, view_text
 
 Protocol = Literal["pair", "model", "family"]
@@ -55,9 +62,10 @@ READER_READOUTS: Mapping[str, tuple[str, ...]] = {
 }
 """Features that each readout of READER sees; the paper's own is ``dc-ac``, its GRP-128 row is ``grp128``."""
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
+Loaded = tuple[Rows, str]  # What a reader is made of, and the hash of the model that read it
+DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
+"""Feature that holds the decision value of a reader's default readout."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,7 @@ class Reading:
     decision: Doubles
 
 
-def aligned_cosines(
-    fingerprints: npt.NDArray[np.floating], components: int = PROJECTED, seed: int = PROJECTION_SEED
-) -> dict[str, Doubles]:
+def aligned_cosines(fingerprints: Rows, components: int = PROJECTED, seed: int = PROJECTION_SEED) -> dict[str, Doubles]:
     """Mean prompt-aligned cosine of every two models in each spectral block.
 
     fingerprints : (M, P, 2 * d), DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array
@@ -116,9 +122,7 @@ def _cosines(rows: Doubles) -> Doubles:
     return np.divide(dots, products, out=np.zeros_like(dots), where=products > TINY_NORM)
 
 
-def read_pairs(
-    features: npt.NDArray[np.floating], related: npt.NDArray[np.bool_], splits: Sequence[PairSplit]
-) -> Reading:
+def read_pairs(features: Rows, related: npt.NDArray[np.bool_], splits: Sequence[PairSplit]) -> Reading:
     """Fit the linear readout in every split and measure it on the split's test pairs.
 
     features : (n, f), one or more scores a pair, standardised with each split's training pairs; related : (n,), bool.
@@ -216,7 +220,7 @@ class Task:
 
     records: Records
     pairs: dict[PairSet, pd.DataFrame]  # As :meth:`Release.pairs` gives them
-    places: dict[PairSet, npt.NDArray[np.intp]]  # pair set to (n, 2); numbers of the two models of every pair
+    places: dict[PairSet, Ints]  # pair set to (n, 2); numbers of the two models of every pair
     splits: dict[Protocol, list[PairSplit]]
     prompts: int  # Leading prompts that are read
     release: Release
@@ -248,7 +252,7 @@ def task_of(release: Release, limit: int | None = None) -> Task:
     return Task(records, pairs, places, splits, min(limit or prompts, prompts), release)
 
 
-def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt.NDArray[np.float16], str]:
+def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[Half, str]:
     """Fingerprints of shape (M, P, 2 * d) and the hash of the proxy that read them.
 
     Raises AtlasError if they are missing, or were read from other records; names the command that makes them.
@@ -270,8 +274,8 @@ def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[npt
     return array[:, : task.prompts], identity.proxy_hash
 
 
-def embeddings_of(task: Task, encoder: str, view: View) -> tuple[npt.NDArray[np.float32], str]:
-    """Embeddings of shape (M, P, d) by the encoder's own recipe, and the hash of its weights; computed or kept.
+def embeddings_of(task: Task, encoder: str, view: View) -> tuple[Floats, str]:
+    """Embeddings of shape (M, P, d) by the encoder's own recipe, and the hash of its weights; computed or cached.
 
     Raises AtlasError if the encoder is unknown or not here.
     """
@@ -295,3 +299,137 @@ def write_task(connection: duckdb.DuckDBPyConnection, release: Release, task: Ta
         for pair_set, pairs in task.pairs.items():
             columns = pairs[["pair_id", "model_a", "model_b", "related"]]
             build.replace("relationship_pairs", columns, pair_set=pair_set)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One reader to measure."""
+
+    method: str
+    name: str
+    readouts: Mapping[str, tuple[str, ...]]  # features that each readout sees
+    default: str  # readout whose decision values are saved
+    proxy: str | None = None
+    view: View | None = None
+    layer: int | None = None
+    layer_from: str | None = None  # where the block comes from
+    details: Mapping[str, object] = field(default_factory=dict)  # settings of the features
+
+
+def text_subjects(methods: Sequence[str]) -> Iterator[Subject]:
+    """Readers of texts among some methods."""
+    for method in methods:
+        if method in MATCHERS:
+            yield Subject(method, names()[method], {"match": ("match",)}, "match")
+
+
+def reader_subject(proxy: str, view: View, layer: int, origin: str) -> Subject:
+    """The paper's readout of a proxy at a block."""
+    details = {"projection_seed": PROJECTION_SEED, "projected": PROJECTED}
+    name = f"READER · {proxy} · {view}"
+    return Subject(READER_PAPER, name, READER_READOUTS, "dc-ac", proxy, view, layer, origin, details)
+
+
+def dna_subject(encoder: str, view: View) -> Subject:
+    """Static LLM-DNA by an encoder."""
+    details = {"projection_seed": DNA_SEED, "projected": COMPONENTS}
+    readouts = {"distance": ("distance",)}
+    return Subject(DNA, f"LLM-DNA · {encoder} · {view}", readouts, "distance", encoder, view, details=details)
+
+
+def read_of(task: Task, subject: Subject, encoder: str) -> Loaded | None:
+    """What a reader is fitted to; None for one of texts."""
+    if not subject.proxy or not subject.view:
+        return None
+    if subject.method == READER_PAPER:
+        assert subject.layer is not None, "a reader of states has a block"
+        return fingerprints_of(task, subject.proxy, subject.view, subject.layer)
+    return embeddings_of(task, encoder, subject.view)
+
+
+def measure(
+    connection: duckdb.DuckDBPyConnection, release: Release, task: Task, subject: Subject, loaded: Loaded | None = None
+) -> None:
+    """Compute a reader's features, read them in every split, and write the rows."""
+    read, weights = loaded if loaded else (None, None)
+    about = {"prompts": task.prompts, "layer": subject.layer, "layer_from": subject.layer_from, **subject.details}
+    details = {name: value for name, value in about.items() if value is not None}
+    with stage_rows(connection, "relate", details, release.manifest_hash, weights, TEST_SEED) as build:
+        scores = _scores(task, subject, read)
+        features = {
+            pair_set: {name: matrix[tuple(places.T)] for name, matrix in scores.items()}
+            for pair_set, places in task.places.items()
+        }
+        metrics = []
+        for protocol in PROTOCOLS:
+            pair_set = SPLIT_PAIRS[SPLITS[protocol]]
+            scored, related = features[pair_set], task.pairs[pair_set]["related"].to_numpy(bool)
+            for readout, seen in subject.readouts.items():
+                reading = read_pairs(np.column_stack([scored[name] for name in seen]), related, task.splits[protocol])
+                metrics.append(reading.metrics.assign(protocol=protocol, readout=readout))
+                if readout == subject.default:
+                    scored[DECISIONS[protocol]] = reading.decision
+        if subject.proxy:
+            describe_proxy(connection, subject.proxy)
+        reader = write_reader(
+            connection, method=subject.method, name=subject.name, proxy=subject.proxy, view=subject.view
+        )
+        rows = pd.concat(metrics, ignore_index=True)
+        build.replace("relationship_metrics", rows, reader=reader)
+        build.replace("relationship_features", _long(task, features), reader=reader)
+    _report(reader, rows)
+
+
+def _scores(task: Task, subject: Subject, rows: Rows | None) -> dict[str, Doubles]:
+    """Features of every two models, each of shape (M, M)."""
+    if rows is None:
+        grid = np.arange(len(task.records.traces)).reshape(task.models, -1)[:, : task.prompts]
+        responses = [task.records.traces[row].response for row in grid.ravel()]
+        return {"match": match_rates(responses, task.models, MATCHERS[subject.method])}
+    if subject.method == READER_PAPER:
+        return aligned_cosines(rows)
+    return {"distance": distances(dna_vectors(rows))}
+
+
+def _long(task: Task, features: Mapping[PairSet, Mapping[str, Doubles]]) -> pd.DataFrame:
+    """One row a pair and feature; pairs that no split tested have no decision."""
+    parts = [
+        pd.DataFrame(
+            {"pair_set": pair_set, "pair_id": task.pairs[pair_set]["pair_id"], "feature": name, "value": value}
+        )
+        for pair_set, scored in features.items()
+        for name, value in scored.items()
+    ]
+    return pd.concat(parts, ignore_index=True).dropna(subset="value")
+
+
+def write_comparisons(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
+    """Compare all measured readers: the joint readout against its blocks, and against PhyloLM."""
+    read = measured_splits(connection)
+    sets = {"components": component_contrasts(read), "baselines": baseline_contrasts(read)}
+    details = {"replicates": REPLICATES, "flips": FLIPS}
+    with stage_rows(connection, "relate", details, release.manifest_hash, seed=TEST_SEED) as build:
+        for name, contrasts in sets.items():
+            if not contrasts:
+                continue
+            for protocol, frame in compare(read, contrasts).groupby("protocol", sort=False):
+                table = f"relationships/{name}/{protocol}"
+                build.replace("comparisons", frame.drop(columns="protocol"), hypotheses=table)
+                for row in frame[frame["measure"] == "accuracy"].itertuples():
+                    print(
+                        f"{row.subject} - {row.reference}, {protocol}: {row.difference:+.3f} "
+                        f"[{row.low:+.3f}, {row.high:+.3f}], Holm p = {row.p_holm:.4f}"
+                    )
+
+
+def _report(reader: str, rows: pd.DataFrame) -> None:
+    summary = rows[rows["split"].isna()]
+    for (protocol, readout), part in summary.groupby(["protocol", "readout"], sort=False):
+        of = part.set_index("metric")
+        accuracy = of.loc["accuracy"]
+        others = " ".join(f"{value:.3f}" for value in of["value"].loc[["precision", "recall", "f1", "auc"]])
+        print(
+            f"{reader:<34} {protocol:<8} {readout:<13} {accuracy['value']:.3f}±{accuracy['std']:.3f} "
+            f"[{accuracy['low']:.3f}, {accuracy['high']:.3f}] {others}",
+            flush=True,
+        )

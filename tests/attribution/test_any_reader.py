@@ -21,7 +21,7 @@ from backend.enrolment.files import load_enrolment
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, evaluation
 from backend.evaluations.stages import readout_members, readouts
-from backend.evaluations.stages.readout_fits import tuned_settings
+from backend.evaluations.stages.readout_members import tuned_settings
 from backend.fingerprints import cache_folder
 from backend.methods.network import NetworkSettings
 from backend.methods.registry import ENCODED, ENCODER, ENROLLABLE, FUSED_TUNED, TEXT_TUNED, reads_text, why_not

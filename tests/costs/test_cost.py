@@ -17,18 +17,15 @@ import transformers
 
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import write_release_sources
-from backend.costs import fits as cost_fits
 from backend.costs import paths as audit_paths
 from backend.costs import stage as cost
-from backend.costs.paths import AuditPath, measure
+from backend.costs.paths import AuditPath, audit_parameters, cost_frame, linear_parameters, measure, timed
 from backend.errors import AtlasError
-from backend.evaluations import cost as cost_module
 from backend.evaluations.artifacts import artifact_folder, keep
-from backend.evaluations.cost import audit_parameters, cost_frame, linear_parameters, timed
-from backend.evaluations.readout_bank import SETTINGS as LIVE_WORDS
+from backend.evaluations.readouts import WORD_SETTINGS as LIVE_WORDS
 from backend.evaluations.stages import EvaluateOptions, attribution
-from backend.evaluations.stages.readers import KeptReader
 from backend.evaluations.stages.readout_members import Plan, fit_seconds, member_folder
+from backend.evaluations.stages.roster_run import MeasuredReader
 from backend.methods.network import NetworkSettings
 from backend.methods.ngrams import GRAMS
 from backend.store.database import open_work
@@ -72,7 +69,7 @@ def test_audit_parameters_grow_block_by_block():
 
 def test_timing_leaves_the_warming_run_out(monkeypatch):
     clock = iter([0.0, 3.0, 10.0, 11.0, 20.0, 22.0])
-    monkeypatch.setattr(cost_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(audit_paths, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     calls = []
     timing = timed(lambda: calls.append(1))
     assert timing.seconds == (3.0, 1.0, 2.0)
@@ -85,7 +82,7 @@ def test_the_peak_of_memory_is_seen_though_it_is_given_back():
     told = """
 import time
 import numpy as np
-from backend.evaluations.cost import timed
+from backend.costs.paths import timed
 print(timed(lambda: None).peak_bytes, timed(lambda: (np.ones(25_000_000), time.sleep(0.05))).peak_bytes)
 """
     run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
@@ -249,7 +246,7 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
         assert held[ours, "selection_seconds"] > 0
         # The invented proxy has no weights to run, which is said and leaves the rest standing.
         assert (ours, "latency_ms") not in held
-        assert "latency is left out" in capsys.readouterr().out
+        assert "latency is skipped" in capsys.readouterr().out
         assert held["ngram-word", "fit_seconds"] == 3
         assert held["ngram-word", "trainable_parameters"] == 70
         assert held["ngram-word", "audit_parameters"] == 71
@@ -300,7 +297,7 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
             "SELECT reader, measure, value, details FROM costs JOIN builds USING (build_id) WHERE reader LIKE '%/ur'"
         ).fetchall()
         fits = {reader: json.loads(details).get("fit") for reader, name, _, details in told if name == "fit_seconds"}
-        assert fits[ours] == fits["temporal-max/invented/ur"] == cost_fits.RANDOM
+        assert fits[ours] == fits["temporal-max/invented/ur"] == cost.RANDOM
         latencies = {reader: value for reader, name, value, _ in told if name == "latency_ms"}
         assert (latencies[ours], latencies["temporal-max/invented/ur"]) == (1.0, 2.0)
         before = measured()
@@ -309,10 +306,10 @@ def test_stage_measures_the_readout_and_takes_over_what_a_baseline_noted(tmp_pat
 
 
 def test_random_rows_are_as_many_and_as_wide_as_fingerprints(monkeypatch):
-    monkeypatch.setattr(cost_fits, "DRAWN", 3)
-    rows = cost_fits.random_rows(7, 5)
+    monkeypatch.setattr(cost, "DRAWN", 3)
+    rows = cost.random_rows(7, 5)
     assert rows.shape == (7, 5) and rows.dtype == np.float16 and len(np.unique(rows, axis=0)) == 7
-    assert abs(float(cost_fits.random_rows(2000, 5).std()) - 1) < 0.05
+    assert abs(float(cost.random_rows(2000, 5).std()) - 1) < 0.05
 
 
 def test_the_fit_of_a_stack_is_that_of_its_members_of_one_fold(tmp_path):
@@ -330,7 +327,7 @@ def test_the_fit_of_a_stack_is_that_of_its_members_of_one_fold(tmp_path):
 
 def test_paths_of_stacks_are_those_of_the_asked_members(tmp_path):
     def path_of(method, proxy="big", view="ur", limit=None):
-        reader = KeptReader(method, method, proxy, view, tmp_path)
+        reader = MeasuredReader(method, method, proxy, view, tmp_path)
         asked = EvaluateOptions("big", ["ur"], ["100-way"], limit=limit, members="big:1+2+9,small:3,network,word")
         with open_work(tmp_path / "work.duckdb") as connection:
             return cost.path_of(connection, reader, "100-way", 5, asked)

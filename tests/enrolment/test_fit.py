@@ -23,7 +23,6 @@ from backend.evaluations.stages import (
     EvaluateOptions,
     attribution,
     audit,
-    baseline_methods,
     baselines,
     controls,
     readout_members,
@@ -190,9 +189,8 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
 def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (baselines, baseline_methods):
-        monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer, raising=False)
-        monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
+    monkeypatch.setattr(baselines, "truncation_tokenizer", lambda: tokenizer)
+    monkeypatch.setattr(baselines, "proxy_hash", lambda name: "weights")
     command = "Run: python -m jobs evaluate --roster 165-way --stage baselines --method ngram-word[.]$"
     with pytest.raises(AtlasError, match=command):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")

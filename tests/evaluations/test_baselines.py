@@ -13,8 +13,8 @@ import transformers
 
 from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.attribution import attribution_frames
-from backend.evaluations.stages import baseline_methods, baselines
-from backend.evaluations.stages.baseline_methods import assemble, score_fold
+from backend.evaluations.stages import baselines
+from backend.evaluations.stages.baselines import assemble, score_fold
 from backend.methods.baselines import random_guess
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from jobs.__main__ import main
@@ -105,8 +105,7 @@ def save_tokenizer(folder: Path) -> None:
 def world(tmp_path, monkeypatch):
     """An invented release, an empty cache and tiny models."""
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    for module in (baselines, baseline_methods):
-        monkeypatch.setattr(module, "truncation_tokenizer", tiny_tokenizer)
+    monkeypatch.setattr(baselines, "truncation_tokenizer", tiny_tokenizer)
     release = fake_release(tmp_path / "release", sources=SOURCES, prompts=PROMPTS, math_prompts=MATH)
     return release, tmp_path
 
@@ -242,23 +241,21 @@ def test_unknown_baseline_lists_the_known_ones(world, capsys):
 
 
 def test_the_published_classifier_goes_by_its_method_alone():
-    names = [method.reader for method in baseline_methods.method_of("deberta", ["ur", "r"], None)]
+    names = [method.reader for method in baselines.method_of("deberta", ["ur", "r"], None)]
     assert names == ["deberta", "deberta/microsoft--deberta-v3-large/r"]
 
 
 def test_what_an_encoder_pools_and_cuts_is_among_the_settings_of_what_reads_with_it(tmp_path):
     """Without its weights, where its card says so: a finished evaluation is not fitted again for want of them."""
     for name in ("dna", "llmmap", "encoder"):
-        (packaged,) = baseline_methods.method_of(name, ["ur"], None)
+        (packaged,) = baselines.method_of(name, ["ur"], None)
         assert "Recipe(pooling='mean', normalise=True, max_tokens=256)" in packaged.settings
     folder = tmp_path / "tiny-bert"
     tiny_encoder().save_pretrained(folder)
     save_tokenizer(folder)
 
     def settings() -> list[str]:
-        return [
-            baseline_methods.method_of(name, ["ur"], str(folder))[0].settings for name in ("dna", "llmmap", "encoder")
-        ]
+        return [baselines.method_of(name, ["ur"], str(folder))[0].settings for name in ("dna", "llmmap", "encoder")]
 
     plain = settings()
     modules = [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from backend.errors import AtlasError
-from backend.evaluations.stages.controls import GROUPS, NAMES, STEPS, wanted_groups
+from backend.evaluations.stages.controls import GROUPS, NAMES, STEPS, needed_groups
 from backend.fingerprints import FingerprintStore, StoreKey, cache_folder
 from backend.store.queries import selected_layers
 from jobs.__main__ import main
@@ -21,15 +21,15 @@ def test_every_control_has_a_name_and_a_group_and_every_group_a_step():
 
 
 def test_methods_are_groups_or_single_controls():
-    assert wanted_groups(()) == dict(GROUPS)
-    assert wanted_groups(("variance",)) == {"variance": ()}
-    assert wanted_groups(("dct-q4", "reader-dc", "mixture-1")) == {
+    assert needed_groups(()) == dict(GROUPS)
+    assert needed_groups(("variance",)) == {"variance": ()}
+    assert needed_groups(("dct-q4", "reader-dc", "mixture-1")) == {
         "components": ("reader-dc",),
         "temporal": ("dct-q4", "mixture-1"),
     }
-    assert wanted_groups(("positions", "positions-16")) == {"positions": GROUPS["positions"]}
+    assert needed_groups(("positions", "positions-16")) == {"positions": GROUPS["positions"]}
     with pytest.raises(AtlasError, match=r"no control 'dct-q5'.*positions-fisher25"):
-        wanted_groups(("dct-q4", "dct-q5"))
+        needed_groups(("dct-q4", "dct-q5"))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def measured(tmp_path_factory):
 
 def test_every_control_is_measured_at_a_named_block(measured, capsys):
     assert measured("--layers", "3") == 0
-    assert "left out" not in capsys.readouterr().out
+    assert "skipped" not in capsys.readouterr().out
     assert FingerprintStore(StoreKey("agent500", "tiny", "ur")).load(3, "positions").shape == (150, 20 * 32)
     with duckdb.connect(cache_folder() / "atlas-work.duckdb") as work:
         metrics = work.execute(
@@ -117,6 +117,6 @@ def test_a_form_brings_what_it_is_compared_with_at_its_block(measured, capsys):
 def test_without_a_method_what_cannot_be_measured_is_left_out_and_said(measured, capsys):
     assert measured("--layers", "2") == 0
     said = capsys.readouterr().out
-    assert "temporal of tiny/ur on 165-way are left out" in said
+    assert "temporal of tiny/ur on 165-way are skipped" in said
     assert "--positions 2" in said
     assert "Source-to-prompt variance of tiny/ur on 165-way, block 2" in said

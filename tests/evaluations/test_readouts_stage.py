@@ -15,7 +15,6 @@ import pytest
 
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import describe_proxy, write_release_sources
-from backend.costs import fits as cost_fits
 from backend.costs import stage as cost
 from backend.enrolment.head_fits import Fits, heads_of
 from backend.errors import AtlasError
@@ -26,6 +25,7 @@ from backend.evaluations.stages import EvaluateOptions, attribution, baselines, 
 from backend.evaluations.stages.readout_live import evaluate_live, live_blocks, load_banks, load_ngram_banks
 from backend.evaluations.stages.readout_members import Plan, scorer_of
 from backend.evaluations.stages.readouts import plan_of, stacks_of
+from backend.evaluations.stages.roster_run import RosterRun
 from backend.fingerprints import cache_folder
 from backend.methods.ensemble import HEAD_KINDS
 from backend.methods.fine_tuning import FinetuneSettings
@@ -135,8 +135,9 @@ def test_stage_measures_members_and_stacks_under_every_condition(world, capsys, 
 def test_a_corpus_is_fitted_as_a_roster_is(world, method):
     connection, release = world
     blocks, place = (1, 2), dict.fromkeys(range(FOLDS), 1)
-    evaluate_live(connection, release, "invented", blocks, "ur", "165-way", method=method)
-    scorer = scorer_of(release, Plan({"invented": blocks}, ()), "165-way", None)
+    run = RosterRun(connection, release, "165-way")
+    evaluate_live(run, "invented", blocks, "ur", method)
+    scorer = scorer_of(run, Plan({"invented": blocks}, ()))
     rows = scorer.rows["invented"]
     corpus = Corpus(
         lambda block, condition: rows.load(block, "full" if condition == "clean" else condition),
@@ -181,7 +182,7 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
     took = pd.DataFrame([{"measure": "fit_seconds", "value": 9.0, "unit": "s", "hardware": ""}])
     replace_rows(connection, "costs", took, {"reader": tuned, "roster": "165-way"}, "build")
     shutil.rmtree(cache_folder() / "fingerprints")
-    monkeypatch.setattr(cost_fits, "describe", lambda name: SimpleNamespace(hidden_size=3))
+    monkeypatch.setattr(cost, "describe", lambda name: SimpleNamespace(hidden_size=3))
     monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: {"latency_ms": 1.0})
     widths = []
 
@@ -197,14 +198,14 @@ def test_fits_that_nobody_noted_are_timed_on_random_numbers_where_fingerprints_a
     }.union({"ngram-word-lengths"})
     assert widths == 3 * [3 * [(150, 2 * 6)]]  # once for both stacks: three models on two blocks at three lengths
     for reader, details in told.items():
-        assert details.get("fit") == (None if reader == "ngram-word-lengths" else cost_fits.RANDOM)
+        assert details.get("fit") == (None if reader == "ngram-word-lengths" else cost.RANDOM)
     assert told["fused/invented/ur"]["fits"] == {
         name: told[reader]["fits"][name]
         for reader in ("lda/invented/ur", "network/invented/ur", "ngram-word-lengths")
         for name in told[reader]["fits"]
     }
     said = capsys.readouterr().out
-    assert "experts/invented/ur: the fit is left out. How long invented@experts" in said
+    assert "experts/invented/ur: the fit is skipped. How long invented@experts" in said
     assert f"{tuned} on 165-way: stays as it was measured" in said
     assert ("encoder-lengths/minilm-l6/r", 9.0) in connection.execute(
         "SELECT reader, value FROM costs WHERE measure = 'fit_seconds'"
@@ -256,14 +257,15 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
 
 
 def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
-    _, release = world
+    connection, release = world
+    run = RosterRun(connection, release, "165-way")
     network = NetworkSettings(hidden=4, epochs=1, batch=64, rate=0.02)
     write_store(release, "agent500", {"full": 0.9, "t128": 0.8, "t64": 0.7, "t32": 0.5}, view="r", seed=5)
     write_store(release, "math100", {"full": 0.7}, view="r", seed=5)
     members = [f"invented@{part}" for part in ("clean", "t64", "t32", "network")]
 
     def said(view):
-        scorer = scorer_of(release, Plan({"invented": (1, 2)}, (), view=view, network=network), "165-way", None)
+        scorer = scorer_of(run, Plan({"invented": (1, 2)}, (), view=view, network=network))
         scorer.complete(members)
         held = {(c, m): np.array(scorer.scores(c, m)) for c in ("clean", "math100", "math100-aligned") for m in members}
         return scorer, held
@@ -272,7 +274,7 @@ def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
     other, second = said("r")
     assert not any(np.array_equal(first[key], second[key]) for key in first)
     assert not {scorer.models(name) for name in members} & {other.models(name) for name in members}
-    assert scorer.kept(members[0]).folder == scorer.models(members[0])
+    assert scorer.stack_member(members[0]).folder == scorer.models(members[0])
     assert all(np.array_equal(first[key], held) for key, held in said("ur")[1].items()), "the other view left it alone"
 
     # Fingerprints of Math100 that were read anew are scored anew; what was said of Agent500 stays.
@@ -288,13 +290,14 @@ def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
 
 
 def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch):
-    _, release = world
+    connection, release = world
+    run = RosterRun(connection, release, "165-way")
     settings = FinetuneSettings(epochs=7)
     monkeypatch.setattr(readout_members, "tuned_settings", lambda: settings)
     for view in ("ur", "r"):
         if view == "r":
             write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6}, view="r")
-        scorer = scorer_of(release, Plan({"invented": (1,)}, ("word",), view=view, tuned="minilm-l6"), "165-way", None)
+        scorer = scorer_of(run, Plan({"invented": (1,)}, ("word",), view=view, tuned="minilm-l6"))
         members = cache_folder() / "evaluations" / "fused" / "165-way.25" / "members"
         for bank, own in (
             ("word", [repr(GRAMS["word"]), "weights"]),
@@ -356,7 +359,7 @@ def test_each_readout_is_compared_with_the_paper_s_of_its_proxy_and_no_plan_eras
     both = {"a": (1,), "b": (1,)}
 
     def run(blocks):
-        readouts.compare(connection, release, Plan(blocks, ("word",)), "165-way")
+        readouts.compare(RosterRun(connection, release, "165-way"), Plan(blocks, ("word",)))
         return compared(connection)
 
     assert run({"a": (1,)}) == OF_A
@@ -389,12 +392,12 @@ def test_what_has_a_tuned_encoder_is_a_set_of_its_own(world):
     encoder, whole = "encoder-lengths/minilm-l6/r", "fused-tuned/a/ur"
     measure(connection, *READERS, encoder, whole, "fused-text-tuned")
     plan = Plan({"a": (1,)}, ("word",), tuned="minilm-l6")
-    readouts.compare(connection, release, plan, "165-way")
+    readouts.compare(RosterRun(connection, release, "165-way"), plan)
     tuned = {*((reader, A) for reader in (encoder, whole, "fused-text-tuned"))}
     tuned |= {(reader, "fused/a/ur") for reader in (encoder, whole, "fused-text-tuned")}
     assert compared(connection, "readouts-tuned/165-way") == tuned
     assert compared(connection) == set()
-    readouts.compare(connection, release, dataclasses.replace(plan, tuned=None), "165-way")
+    readouts.compare(RosterRun(connection, release, "165-way"), dataclasses.replace(plan, tuned=None))
     assert compared(connection) == OF_A
     assert compared(connection, "readouts-tuned/165-way") == tuned
 
@@ -403,12 +406,12 @@ def test_without_the_paper_s_readout_of_its_proxy_a_readout_has_that_of_the_firs
     connection, release = world
     measure(connection, A, "lda/a/ur", "lda/b/ur", "lda-live/b/ur")
     plan = Plan({"a": (1,), "b": (1,)}, ())
-    readouts.compare(connection, release, plan, "165-way")
+    readouts.compare(RosterRun(connection, release, "165-way"), plan)
     assert compared(connection) == {("lda/a/ur", A), ("lda/b/ur", A), ("lda/a/ur", "lda/b/ur")}
     assert compared(connection, "readouts-alone/165-way") == {("lda-live/b/ur", A)}
     (artifact_folder("reader-paper", "a", "ur", "165-way", 25) / "log_posteriors.npy").unlink()
     connection.execute("DELETE FROM attribution_metrics WHERE reader = ?", [A])
-    readouts.compare(connection, release, plan, "165-way")
+    readouts.compare(RosterRun(connection, release, "165-way"), plan)
     said = capsys.readouterr().out
     assert compared(connection) == {("lda/a/ur", "lda/b/ur")}
     assert "to compare lda-live/b/ur with" in said

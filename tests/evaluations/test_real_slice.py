@@ -25,10 +25,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from backend.corpus.release import Release, read_jsonl_gz
-from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers
+from backend.evaluations.attribution import (
+    accuracy_intervals,
+    attribution_frames,
+    cluster_hits,
+    compare_endpoints,
+    out_of_fold,
+    scan_layers,
+    select_layers,
+)
 from backend.evaluations.controls import UNSCALED, components, compressions, matched_evidence, poolings, variance_ratios
-from backend.evaluations.endpoints import accuracy_intervals, cluster_hits, compare_endpoints
-from backend.evaluations.readout_bank import serve_banks
 from backend.evaluations.readouts import (
     aligned_load,
     fit_discriminants,
@@ -39,10 +45,11 @@ from backend.evaluations.readouts import (
     score_grams,
     score_transfer,
     scores_shape,
+    serve_banks,
     transfer,
 )
-from backend.evaluations.stages.baseline_methods import assemble, score_fold
-from backend.evaluations.stress import (
+from backend.evaluations.stages.baselines import assemble, score_fold
+from backend.evaluations.stages.stress import (
     excluded_posteriors,
     global_frames,
     retained_shares,

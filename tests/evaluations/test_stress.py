@@ -16,8 +16,8 @@ from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder, keep
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.stages import EvaluateOptions, attribution, controls, stress
-from backend.evaluations.stages.readers import measured_readers
-from backend.evaluations.stress import (
+from backend.evaluations.stages.roster_run import RosterRun
+from backend.evaluations.stages.stress import (
     excluded_posteriors,
     global_frames,
     retained_shares,
@@ -238,8 +238,9 @@ def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(w
         "INSERT INTO attribution_metrics SELECT * REPLACE ('word-count' AS reader) FROM attribution_metrics "
         "WHERE condition = 'clean' AND benchmark = 'agent500'"
     )
-    assert [r.reader for r in measured_readers(connection, "165-way", 25)] == [reader, "word-count"]
-    assert measured_readers(connection, "165-way", 25)[1].folder == folder
+    run = RosterRun(connection, release, "165-way", 25)
+    assert [r.reader for r in run.measured_readers()] == [reader, "word-count"]
+    assert run.measured_readers()[1].folder == folder
     stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("word-count",)))
     got = metric_curve(connection, "word-count", "165-way", "agent500", "t64", reduction="fold")
     np.testing.assert_array_equal(got["value"], curve("agent500", "t64")["value"])
@@ -260,7 +261,7 @@ def test_controls_of_fingerprints_are_stressed_by_probes_that_are_fitted_again(w
     stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=wanted))
     rows, other = (slice_of(release, name, "invented", "ur", "165-way") for name in ("agent500", "math100"))
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    layers = stress.fold_layers(connection, "reader-dc/invented/ur", "165-way", "again")
+    layers = RosterRun(connection, release, "165-way").fold_layers("reader-dc/invented/ur", "again")
     folder = artifact_folder("reader-dc", "invented", "ur", "165-way", 25)
     short, elsewhere = np.load(folder / "log_posteriors.t64.npy"), np.load(folder / "math100.npy")
     for fold, layer in layers.items():
@@ -277,7 +278,7 @@ def test_controls_of_fingerprints_are_stressed_by_probes_that_are_fitted_again(w
 
     (folder / "log_posteriors.npy").unlink()
     stress.run(connection, release, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("reader-dc",)))
-    assert "its evaluation is kept elsewhere" in capsys.readouterr().out
+    assert "its evaluation is not on this machine" in capsys.readouterr().out
     store = FingerprintStore(StoreKey("agent500", "invented", "ur")).path / "shards.jsonl"
     store.write_text("".join(line for line in store.open() if '"full"' in line))
     (FingerprintStore(StoreKey("math100", "invented", "ur")).path / "shards.jsonl").unlink()

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from backend.evaluations.readout_bank import bank_posteriors, serve_banks
-from backend.methods.discriminant import fit_discriminant, make_bank, moments_of
-from backend.methods.probe import LinearReadout
+from backend.evaluations.readouts import bank_posteriors, serve_banks
+from backend.methods.discriminant import LinearReadout, fit_discriminant, make_bank, moments_of
 from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 

@@ -10,10 +10,11 @@ import pytest
 
 from backend.enrolment.fit import stacked_heads
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import KeptMember, keep_stacks, load_models, model_file
+from backend.evaluations.artifacts import StackMember, keep_stacks, load_models, model_file
 from backend.evaluations.readouts import validation
-from backend.evaluations.stages import readout_fits
-from backend.evaluations.stages.readout_fits import TUNED, complete_tuned
+from backend.evaluations.stages import readout_members
+from backend.evaluations.stages.readout_members import TUNED_SETTINGS as TUNED
+from backend.evaluations.stages.readout_members import complete_tuned
 from backend.methods.fine_tuning import Texts, TunedEncoder
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS, Stack
@@ -80,14 +81,14 @@ def test_every_row_is_scored_by_models_that_have_not_seen_its_prompt(
     assert np.array_equal(models[3].bias, others[3].bias) and not np.array_equal(models[1].bias, others[1].bias)
 
     # What is kept is not trained again, and checkpoints go when their model has spoken.
-    monkeypatch.setattr(readout_fits, "fine_tune", None)
+    monkeypatch.setattr(readout_members, "fine_tune", None)
     again = tuned(encoder, tmp_path / "a")
     assert all(np.array_equal(out[name], again[name]) for name in out)
     assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".npz"}
 
     # Scores of before models were kept serve a stack, and an enrolment says what makes the models.
     keep_stacks(
-        tmp_path, [KeptMember("bert:tuned", (), tmp_path / "a")], dict.fromkeys(range(5), Stack(np.ones((CELLS, 1))))
+        tmp_path, [StackMember("bert:tuned", (), tmp_path / "a")], dict.fromkeys(range(5), Stack(np.ones((CELLS, 1))))
     )
     assert len(stacked_heads(tmp_path, "tiny", "evaluate")) == FOLDS
     (tmp_path / "a" / model_file(2)).unlink()

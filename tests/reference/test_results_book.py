@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 
-from backend.evaluations.cost import cost_frame
+from backend.costs.paths import cost_frame
 from backend.reference.paper import printed
 from backend.reference.results_book import Number, as_printed, like, plain
 from backend.reference.results_findings import Claim, holds, pooled

@@ -1,7 +1,7 @@
 """Clean attribution by the paper's readout: nested layer selection, out-of-fold evidence, every budget.
 
-Everything that is expensive is kept in the cache: the scan of a block is not repeated, and the out-of-fold
-log-posteriors stay, so that any budget can be regrouped.
+Everything that is expensive goes to the cache: the scan of a block is not repeated, and the out-of-fold log-posteriors
+stay, so that any budget can be regrouped.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, describe_proxy, slice_of
+from backend.corpus.roster_rows import Slice, describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, extraction, keep, keep_probes, write_log_posteriors
+from backend.evaluations.artifacts import CLEAN_FILE, extraction, keep, keep_probes, write_log_posteriors
 from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers, summaries
 from backend.evaluations.stages import EvaluateOptions
-from backend.protocol import READER_PAPER, SPLIT_SEED
+from backend.evaluations.stages.roster_run import RosterRun
+from backend.methods.readout import Ints
+from backend.protocol import READER_PAPER
 from backend.proxies.reader import best_dtype
 from backend.store.database import storage
-from backend.store.writers import stage_rows, write_reader
+from backend.store.writers import write_reader
 from backend.traces import View
 
 
@@ -37,48 +38,38 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
     """Evaluate every view and roster, and write the results to the work database."""
     for view in options.views:
         for roster in options.rosters:
-            evaluate(connection, release, options.proxy, view, roster, options.layers, options.limit)
+            evaluate(RosterRun(connection, release, roster, options.limit), options.proxy, view, options.layers)
 
 
-def evaluate(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    proxy: str,
-    view: View,
-    roster: str,
-    layers: str = "all",
-    limit: int | None = None,
-) -> None:
-    """Select blocks, fit the fold probes, evaluate every budget and write the rows of one reader and roster."""
-    rows = slice_of(release, "agent500", proxy, view, roster, limit)
-    identity = rows.store.identity()
-    available = rows.layers()
+def evaluate(run: RosterRun, proxy: str, view: View, layers: str) -> None:
+    """Select blocks, fit the fold probes, evaluate every budget and write the rows of one reader."""
+    rows, connection = run.rows(proxy, view), run.connection
+    identity, available = rows.store.identity(), rows.layers()
     needed = available if layers == "all" else [int(part) for part in layers.split(",")]
     if identity is None or not needed or not set(needed) <= set(available):
         raise AtlasError(
-            f"The fingerprints of agent500 by {proxy} in view {view} are not complete for {roster}",
-            f"Run: {extraction('agent500', roster, proxy, view, limit=limit)}",
+            f"The fingerprints of agent500 by {proxy} in view {view} are not complete for {run.roster}",
+            f"Run: {extraction('agent500', run.roster, proxy, view, limit=run.limit)}",
         )
     rows.check()
-    labels, prompt_folds = rows.labels, rows.prompt_folds
+    prompt_folds = rows.prompt_folds
     folds = np.tile(prompt_folds, len(rows.sources))
-    folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
+    folder = run.folder(READER_PAPER, proxy, view)
     details = {"layers": needed, "prompts": len(rows.prompt_ids), "sources": len(rows.sources), "folder": folder.name}
-    key = {"reader": f"{READER_PAPER}/{proxy}/{view}", "roster": roster}
-    weights, seed = identity.proxy_hash, SPLIT_SEED
-    with stage_rows(connection, "evaluate", details, release.manifest_hash, weights, seed, key=key) as build:
+    key = {"reader": f"{READER_PAPER}/{proxy}/{view}", "roster": run.roster}
+    with run.build("evaluate", details, identity.proxy_hash, reader=key["reader"], roster=run.roster) as build:
         started = time.perf_counter()
-        scores = _scan(rows, needed, labels, folds, folder, identity.as_text())
+        scores = _scan(rows, needed, folds, folder, identity.as_text())
         details["scan_minutes"] = round((time.perf_counter() - started) / 60, 2)
         chosen = select_layers(scores)
         outer = chosen.dropna(subset="outer_fold").astype(int)
         of_fold = dict(zip(outer["outer_fold"].tolist(), outer["layer"].tolist(), strict=True))
         started = time.perf_counter()
         log_posteriors, probes = out_of_fold(
-            lambda layer: rows.load(layer).astype(np.float32), of_fold, labels, folds, len(rows.sources)
+            lambda layer: rows.load(layer).astype(np.float32), of_fold, rows.labels, folds, len(rows.sources)
         )
         details["refit_seconds"] = round(time.perf_counter() - started, 2)
-        keep(folder / "log_posteriors.npy", log_posteriors)
+        keep(folder / CLEAN_FILE, log_posteriors)
         if keep_probes(folder, probes):
             _forget(connection, key)
         frames = attribution_frames(log_posteriors, rows.sources, rows.families, prompt_folds)
@@ -99,15 +90,8 @@ def _forget(connection: duckdb.DuckDBPyConnection, key: Mapping[str, str]) -> No
         )
 
 
-def _scan(
-    rows: Slice,
-    layers: list[int],
-    labels: npt.NDArray[np.intp],
-    folds: npt.NDArray[np.intp],
-    folder: Path,
-    identity: str,
-) -> pd.DataFrame:
-    """Inner accuracies of every block; those of an earlier, interrupted run on the same fingerprints are kept."""
+def _scan(rows: Slice, layers: list[int], folds: Ints, folder: Path, identity: str) -> pd.DataFrame:
+    """Inner accuracies of every block; those of an earlier, interrupted run on the same fingerprints stay."""
     path = folder / "scan.jsonl"
     known: dict[int, list[dict[Hashable, Any]]] = {}
     if path.exists():
@@ -120,7 +104,7 @@ def _scan(
     dtype = best_dtype(torch.device("cpu"))
     todo = [layer for layer in layers if layer not in known]
     for layer in tqdm(todo, desc="Layer scan", unit="block", disable=not todo):
-        frame = scan_layers(rows.load, [layer], labels, folds, len(rows.sources), dtype=dtype)
+        frame = scan_layers(rows.load, [layer], rows.labels, folds, len(rows.sources), dtype=dtype)
         known[layer] = frame.to_dict("records")
         with path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"identity": identity, "layer": layer, "scores": known[layer]}) + "\n")

@@ -1,9 +1,9 @@
-"""What the evidence of an audit is worth: calibration, unknown sources, sequential stop and drift, cross-validated.
+"""Cross-validated evidence of an audit: calibration, unknown sources, sequential stop and drift.
 
-Needs the kept out-of-fold log-posteriors of a readout that can be enrolled; sources left out by refitting (of probes on
-spectral blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
+Needs the saved out-of-fold log-posteriors of a readout that can be enrolled; sources excluded by refitting (of probes
+on spectral blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
 ``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` next to the log-posteriors. Parts and
-readouts can be asked for by name (``--method lda-live,calibration,refit``); the rows of the others stay.
+readouts can be named (``--method lda-live,calibration,refit``); the rows of the others stay.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import log_softmax
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, slice_of
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, enrolled_folder, evaluation, load_log_posteriors, weights_of
+from backend.evaluations.artifacts import (
+    CLEAN_FILE,
+    CUTS,
+    enrolled_folder,
+    load_log_posteriors,
+    posterior_file,
+    replacing,
+    weights_of,
+)
 from backend.evaluations.controls import block_columns
 from backend.evaluations.readouts import Load, chunks, loader
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.readout_live import load_banks
 from backend.evaluations.stages.readout_members import Plan
-from backend.evaluations.stress import LENGTHS, length_file
+from backend.evaluations.stages.roster_run import RosterRun
+from backend.geometry.maps import modal_block
 from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, fit_scale, held_out_groups, normalised
 from backend.inference.drift import drift_frame
 from backend.inference.unknown_source import LeftOut, Statistic, unknown_frame, without_columns
@@ -40,18 +47,16 @@ from backend.inference.validation import (
     stop_frame,
     validation_arrays,
 )
-from backend.methods.discriminant import Moments, fit_discriminant, merged, moments_of
-from backend.methods.probe import LinearReadout, fit_probe, standardiser
+from backend.methods.discriminant import LinearReadout, Moments, fit_discriminant, merged, moments_of
+from backend.methods.probe import fit_probe, standardiser
+from backend.methods.readout import Floats, Ints, Rows
 from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, of_part, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
 from backend.store.page_queries import validation
-from backend.store.queries import selected_layers
-from backend.store.writers import StageRows, stage_rows
+from backend.store.writers import StageRows
 from backend.traces import View
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.intp]
-HELD_OUT = (0, 1)
+TESTED = (0, 1)
 """Folds that a readout refitted without some sources does not see: one for the reference, one for the test, in turn."""
 PARTS = ("calibration", "unknown", "refit", "stop", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
@@ -63,7 +68,7 @@ Write = Callable[[pd.DataFrame, str, str], None]  # Receives rows, their part an
 
 @dataclass(frozen=True)
 class Rediscriminated:
-    """Discriminants of whole responses without some sources, whose rows are taken out of the moments again."""
+    """Discriminants of whole responses without some sources, whose rows are subtracted from the moments."""
 
     load: Load  # Rows to coordinates, (m, D)
     width: int
@@ -73,10 +78,10 @@ class Rediscriminated:
     scale: float  # What a nat of theirs is worth, from the training folds alone: the last scored by the others
 
     @classmethod
-    def of(cls, arrays: Sequence[npt.NDArray[np.floating]], folds: Ints) -> Rediscriminated:
+    def of(cls, arrays: Sequence[Rows], folds: Ints) -> Rediscriminated:
         """From fingerprints (C * P, 2 d) block by block; row = source * P + prompt."""
         load, width = loader(arrays)
-        sources, training = len(arrays[0]) // len(folds), [f for f in np.unique(folds) if f not in HELD_OUT]
+        sources, training = len(arrays[0]) // len(folds), [f for f in np.unique(folds) if f not in TESTED]
         label, fold = np.repeat(np.arange(sources), len(folds)), np.tile(folds, sources)
         parts = [_moments(load, np.flatnonzero(fold == f), label, sources, width) for f in training]
         last = np.flatnonzero(fold == training[-1])
@@ -85,14 +90,13 @@ class Rediscriminated:
         return cls(load, width, folds, sources, merged(parts), scale)
 
     def __call__(self, out: Ints) -> LeftOut:
-        """Log-posteriors of the held-out folds by discriminants that never met the sources ``out``."""
-        label, fold = np.repeat(np.arange(self.sources), len(self.folds)), np.tile(self.folds, self.sources)
-        tested = np.isin(fold, HELD_OUT)
+        """Log-posteriors of the test folds by discriminants that never met the sources ``out``."""
+        label, prompt = _grid(self.sources, len(self.folds))
+        tested = np.isin(self.folds[prompt], TESTED)
         gone = np.flatnonzero(~tested & np.isin(label, out))
-        left = merged([self.moments, _moments(self.load, gone, label, self.sources, self.width)], [1.0, -1.0])
+        rest = merged([self.moments, _moments(self.load, gone, label, self.sources, self.width)], [1.0, -1.0])
         remaining, rows = np.setdiff1d(np.arange(self.sources), out), np.flatnonzero(tested)
-        scores = self.scale * _scored(self.load, rows, fit_discriminant(left, Plan.shrinkage))[:, remaining]
-        prompt = np.tile(np.arange(len(self.folds)), self.sources)
+        scores = self.scale * _scored(self.load, rows, fit_discriminant(rest, Plan.shrinkage))[:, remaining]
         return LeftOut(log_softmax(scores, axis=1).astype(np.float32), label[rows], prompt[rows], remaining)
 
 
@@ -113,37 +117,26 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
     parts = tuple(part for part in PARTS if part in options.methods) or PARTS
     for view in options.views:
         for roster in options.rosters:
-            for method in _methods(release, options, view, roster):
-                evaluate(connection, release, options.proxy, view, roster, options.limit, parts, method)
+            run = RosterRun(connection, release, roster, options.limit)
+            for method in _methods(run, options, view):
+                evaluate(run, options.proxy, view, parts, method)
 
 
-def _methods(release: Release, options: EvaluateOptions, view: View, roster: str) -> list[str]:
-    """The readouts that the options name; else the paper's, and those of live attribution that are kept."""
+def _methods(run: RosterRun, options: EvaluateOptions, view: View) -> list[str]:
+    """The readouts that the options name; else the paper's, and those of live attribution that are here."""
     named = [method for method in ENROLLABLE if method in options.methods]
-    prompts = len(slice_of(release, "agent500", options.proxy, view, roster, options.limit).prompt_ids)
-    folders = {
-        method: artifact_folder(method, options.proxy, view, roster, prompts) for method in (LDA_LIVE, FUSED_LIVE)
-    }
-    live = [method for method, folder in folders.items() if (folder / "log_posteriors.npy").exists()]
+    live = [m for m in (LDA_LIVE, FUSED_LIVE) if (run.folder(m, options.proxy, view) / CLEAN_FILE).exists()]
     return named or [READER_PAPER, *live]
 
 
-def evaluate(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    proxy: str,
-    view: View,
-    roster: str,
-    limit: int | None = None,
-    parts: tuple[str, ...] = PARTS,
-    method: str = READER_PAPER,
-) -> None:
+def evaluate(run: RosterRun, proxy: str, view: View, parts: tuple[str, ...], method: str) -> None:
     """Measure and write parts of one reader and roster."""
-    rows = slice_of(release, "agent500", proxy, view, roster, limit)
-    reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
-    rerun_command = evaluation(method, proxy, view, roster, limit)
+    rows, roster, connection = run.rows(proxy, view), run.roster, run.connection
+    reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, run.prompts)
+    rerun_command = run.command(method, proxy, view)
     log_posteriors = load_conditions(folder, rerun_command)
-    fingerprints = _fingerprints(connection, rows, f"{READER_PAPER}/{proxy}/{view}", roster)
+    modal = modal_block(connection, f"{READER_PAPER}/{proxy}/{view}", roster)
+    fingerprints = None if modal is None or modal not in rows.layers() else rows.load(modal).astype(np.float32)
     refit: Callable[[Ints], LeftOut] | None = None
     if fingerprints is not None and "refit" in parts:
         if method == LDA_LIVE:
@@ -156,17 +149,13 @@ def evaluate(
             print(f"{reader} on {roster}: it is not refitted without some of its sources")
             parts = tuple(part for part in parts if part != "refit")
     if fingerprints is None and {"refit", "drift"} & set(parts):
-        print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are left out")
+        print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are skipped")
     details = {"parts": list(parts), "prompts": len(rows.prompt_ids), "sources": len(rows.sources)}
-    key = {"reader": reader, "roster": roster}
-    with stage_rows(
-        connection, "audit", details, release.manifest_hash, weights_of(rows), SPLIT_SEED, key=key
-    ) as build:
+    with run.build("audit", details, weights_of(rows), reader=reader, roster=roster) as build:
         validate(writer(build), log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
     arrays = validation_arrays(validation(connection, reader, roster))  # all rows, for its enrolment
-    scratch = folder / f"{VALIDATION}.partial.npz"
-    np.savez_compressed(scratch, **arrays)  # type: ignore[arg-type]
-    scratch.replace(folder / VALIDATION)
+    with replacing(folder / VALIDATION) as scratch:
+        np.savez_compressed(scratch, **arrays)  # type: ignore[arg-type]
 
 
 def validate(
@@ -183,7 +172,7 @@ def validate(
     log_posteriors : condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and cuts.
     folds : (P,); families : length C.
     fingerprints : (C * P, 2 d), without them there is no 'refit', and no drift between fingerprints.
-    refit : Sources that are left out, to the scores of a readout fitted without them; by default the paper's probe.
+    refit : Sources that are excluded, to the scores of a readout fitted without them; by default the paper's probe.
     """
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
     budgets = budgets_of(folds)
@@ -256,21 +245,12 @@ def writer(build: StageRows) -> Write:
 
 
 def load_conditions(folder: Path, rerun_command: str) -> dict[str, Floats]:
-    """Kept log-posteriors of whole responses, and of the cuts that were scored."""
+    """Saved log-posteriors of whole responses, and of the cuts that were scored."""
     scores = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
-    for length in LENGTHS:
-        if (path := folder / length_file(length)).exists():
+    for length in CUTS:
+        if (path := folder / posterior_file(length)).exists():
             scores[length] = np.load(path, allow_pickle=False)
     return scores
-
-
-def _fingerprints(connection: duckdb.DuckDBPyConnection, rows: Slice, reader: str, roster: str) -> Floats | None:
-    """Fingerprints at the modal block, None where they are not on disk."""
-    chosen = selected_layers(connection, reader, roster)
-    modal = chosen.loc[chosen["outer_fold"].isna(), "layer"]
-    if modal.empty or int(modal.iloc[0]) not in rows.layers():
-        return None
-    return rows.load(int(modal.iloc[0])).astype(np.float32)
 
 
 def _windows(folds: Ints) -> list[int]:
@@ -278,7 +258,7 @@ def _windows(folds: Ints) -> list[int]:
 
 
 def _unknown(family: Ints, run_of: Callable[[Ints], LeftOut], folds: Ints, budgets: list[int]) -> pd.DataFrame:
-    """Every statistic in every scenario; one run is in memory at a time, unless ``run_of`` keeps it."""
+    """Every statistic in every scenario; one run is in memory at a time, unless ``run_of`` caches it."""
     frames = [
         unknown_frame((run_of(out) for out in excluded), folds, scenario, statistic, budgets)
         for scenario, excluded in _excluded_sets(family)
@@ -300,21 +280,25 @@ def _excluded_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
         yield "sibling", [np.array(sources) for sources in one_each]
 
 
+def _grid(sources: int, prompts: int) -> tuple[Ints, Ints]:
+    """Source and prompt of every row."""
+    return np.repeat(np.arange(sources), prompts), np.tile(np.arange(prompts), sources)
+
+
 def _columns_removed(log_posteriors: Floats, prompts: int, out: Ints) -> LeftOut:
-    sources = log_posteriors.shape[1]
-    remaining = np.setdiff1d(np.arange(sources), out)
-    source, prompt = np.repeat(np.arange(sources), prompts), np.tile(np.arange(prompts), sources)
+    source, prompt = _grid(log_posteriors.shape[1], prompts)
+    remaining = np.setdiff1d(np.arange(log_posteriors.shape[1]), out)
     return LeftOut(without_columns(log_posteriors, remaining), source, prompt, remaining)
 
 
 def _refitted(fingerprints: Floats, folds: Ints, out: Ints) -> LeftOut:
-    """Log-posteriors of the held-out folds by a probe that never met some sources, nor those folds."""
+    """Log-posteriors of the test folds by a probe that never met some sources, nor those folds."""
     sources = len(fingerprints) // len(folds)
-    source, prompt = np.repeat(np.arange(sources), len(folds)), np.tile(np.arange(len(folds)), sources)
+    source, prompt = _grid(sources, len(folds))
     remaining = np.setdiff1d(np.arange(sources), out)
     column = np.full(sources, -1, dtype=np.intp)
     column[remaining] = np.arange(len(remaining))
-    tested = np.isin(folds[prompt], HELD_OUT)
+    tested = np.isin(folds[prompt], TESTED)
     train = ~tested & (column[source] >= 0)
     probe = fit_probe(fingerprints[train], column[source[train]], len(remaining))
     return LeftOut(probe.log_posterior(fingerprints[tested]), source[tested], prompt[tested], remaining)

@@ -13,21 +13,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, describe_proxy, slice_of
+from backend.corpus.roster_rows import Slice, describe_proxy
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
-    artifact_folder,
-    evaluation,
+    CLEAN_FILE,
     extraction,
     keep,
     report_accuracy,
@@ -47,16 +46,16 @@ from backend.evaluations.controls import (
     variance_ratios,
 )
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.readers import fold_layers
+from backend.evaluations.stages.roster_run import RosterRun
+from backend.methods.readout import Floats, Ints
 from backend.methods.registry import CONTROLS, title_of
 from backend.methods.representations import MIXTURES, REPRESENTATIONS, temporal_evidence
-from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
+from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import blocks_of
 from backend.store.queries import selected_layers
-from backend.store.writers import StageRows, stage_rows, write_reader
+from backend.store.writers import StageRows, write_reader
 from backend.traces import View
 
-Floats = npt.NDArray[np.float32]
 NAMES: Mapping[str, str] = {method: title_of(method) for method in CONTROLS}
 """Controls for people."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -75,38 +74,33 @@ TWO_MODES = "dct-q2"  # The paper's representation at one block: what temporal f
 class Bench:
     """What every control of one proxy, view and roster shares."""
 
-    release: Release
+    run: RosterRun
     rows: Slice
     proxy: str
     view: View
-    roster: str
     of_fold: dict[int, int]  # Selected block of every outer fold
     block: int  # Where controls with one block stand
     blocks: list[int]  # Blocks of the variance decomposition
-    limit: int | None
 
     @classmethod
-    def of(
-        cls, connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions, view: View, roster: str
-    ) -> Bench:
+    def of(cls, run: RosterRun, options: EvaluateOptions, view: View) -> Bench:
         """Look up the selected blocks of the paper's readout. Raises AtlasError if it was not evaluated yet."""
         reader = f"{READER_PAPER}/{options.proxy}/{view}"
-        rerun_command = evaluation(READER_PAPER, options.proxy, view, roster, options.limit)
-        of_fold = fold_layers(connection, reader, roster, rerun_command)
-        modal = int(selected_layers(connection, reader, roster)["layer"].iloc[-1])
-        rows = slice_of(release, "agent500", options.proxy, view, roster, options.limit)
+        of_fold = run.fold_layers(reader, run.command(READER_PAPER, options.proxy, view))
+        modal = int(selected_layers(run.connection, reader, run.roster)["layer"].iloc[-1])
+        rows = run.rows(options.proxy, view)
         deepest = max(rows.layers(), default=modal)
         blocks = [modal] if options.layers == "all" else blocks_of(options.layers, deepest) or [modal]
         block = modal if modal in blocks else blocks[0]
-        return cls(release, rows, options.proxy, view, roster, of_fold, block, blocks, options.limit)
+        return cls(run, rows, options.proxy, view, of_fold, block, blocks)
 
     @property
     def where(self) -> str:
         """Proxy, view and roster for people."""
-        return f"{self.proxy}/{self.view} on {self.roster}"
+        return f"{self.proxy}/{self.view} on {self.run.roster}"
 
     @property
-    def folds(self) -> npt.NDArray[np.intp]:
+    def folds(self) -> Ints:
         """Outer fold of every row."""
         return np.tile(self.rows.prompt_folds, len(self.rows.sources))
 
@@ -119,9 +113,9 @@ class Bench:
         """Reader id of a control."""
         return f"{method}/{self.proxy}/{self.view}"
 
-    def folder(self, method: str) -> Path:
-        """Where a control keeps its log-posteriors."""
-        return artifact_folder(method, self.proxy, self.view, self.roster, len(self.rows.prompt_ids))
+    def posteriors(self, method: str) -> Path:
+        """File of a control's log-posteriors."""
+        return self.run.folder(method, self.proxy, self.view) / CLEAN_FILE
 
     def lacking(self, variant: str, needed: set[int]) -> AtlasError | None:
         """What to say when arrays of that kind are not on disk at some blocks, None when they are."""
@@ -132,19 +126,19 @@ class Bench:
         blocks = ",".join(map(str, missing))
         problem = f"The '{variant}' arrays of block {blocks} by {self.proxy} in view {self.view} are not on disk"
         lengths = " --lengths full" + ("" if variant == "full" else f" --{variant} {blocks}")
-        command = extraction("agent500", self.roster, self.proxy, self.view, missing, lengths, self.limit)
+        command = extraction("agent500", self.run.roster, self.proxy, self.view, missing, lengths, self.run.limit)
         named = ", ".join(map(str, sorted(available)))
         other = f", or name a block that has them with --layers ({named})" if available else ""
         return AtlasError(problem, f"Run: {command}{other}")
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Evaluate controls; without ``--method`` a group whose arrays are missing is named and left out."""
-    needed = wanted_groups(options.methods)
+    """Evaluate controls; without ``--method`` a group whose arrays are missing is named and skipped."""
+    groups = needed_groups(options.methods)
     for view in options.views:
         for roster in options.rosters:
-            bench = Bench.of(connection, release, options, view, roster)
-            for group, methods in needed.items():
+            bench = Bench.of(RosterRun(connection, release, roster, options.limit), options, view)
+            for group, methods in groups.items():
                 variant = group if group in ("temporal", "positions") else "full"
                 at = {bench.block} if group in ("temporal", "positions") else {*bench.of_fold.values(), *bench.blocks}
                 step = STEPS[group]
@@ -152,16 +146,16 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
                     variant, step = "full", _two_modes
                 lacking = bench.lacking(variant, at)
                 if lacking is None:
-                    step(connection, bench, methods)
-                    _reference(connection, bench, methods)
+                    step(bench, methods)
+                    _reference(bench, methods)
                 elif options.methods:
                     raise lacking
                 else:
-                    print(f"{group} of {bench.where} are left out. {lacking}")
+                    print(f"{group} of {bench.where} are skipped. {lacking}")
 
 
-def wanted_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Asked groups with the controls of each; all of them where nothing is named.
+def needed_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Named groups with the controls of each; all of them where nothing is named.
 
     Raises AtlasError if a name is neither a group nor a control.
     """
@@ -179,25 +173,24 @@ def wanted_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 @contextmanager
-def _built(connection: duckdb.DuckDBPyConnection, bench: Bench, details: dict[str, Any]) -> Iterator[StageRows]:
-    """A build of this stage; what the block adds to ``details`` is kept with it."""
+def _built(bench: Bench, details: dict[str, Any]) -> Iterator[StageRows]:
+    """A build of this stage, with what the block adds to ``details``."""
     details |= {"prompts": len(bench.rows.prompt_ids), "sources": len(bench.rows.sources)}
-    data, weights = bench.release.manifest_hash, weights_of(bench.rows)
-    with stage_rows(connection, "controls", details, data, weights, SPLIT_SEED, key={"roster": bench.roster}) as build:
+    with bench.run.build("controls", details, weights_of(bench.rows), roster=bench.run.roster) as build:
         started = time.perf_counter()
         yield build
         details["seconds"] = round(time.perf_counter() - started, 1)
 
 
 def _write(build: StageRows, bench: Bench, evidence: Mapping[str, Floats], of_fold: Mapping[int, int]) -> None:
-    """Keep log-posteriors, and write metrics, accuracy a source and the blocks behind them."""
+    """Save log-posteriors, and write metrics, accuracy a source and the blocks behind them."""
     describe_proxy(build.connection, bench.proxy)
     blocks = pd.DataFrame({"outer_fold": pd.array(list(of_fold), dtype="Int64"), "layer": list(of_fold.values())})
     if len(set(of_fold.values())) == 1:
         modal = pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [*set(of_fold.values())]})
         blocks = pd.concat([blocks, modal], ignore_index=True)
     for method, log_posteriors in evidence.items():
-        keep(bench.folder(method) / "log_posteriors.npy", log_posteriors)
+        keep(bench.posteriors(method), log_posteriors)
         frames = attribution_frames(log_posteriors, bench.rows.sources, bench.rows.families, bench.rows.prompt_folds)
         # Only the paper's readout needs its confusions; of two dozen controls they would fill the store.
         frames = replace(frames, confusion=frames.confusion.iloc[:0])
@@ -210,16 +203,18 @@ def _write(build: StageRows, bench: Bench, evidence: Mapping[str, Floats], of_fo
 
 
 def _represented(
-    connection: duckdb.DuckDBPyConnection,
     bench: Bench,
     methods: tuple[str, ...],
     representations: Mapping[str, Represent],
-    of_fold: Mapping[int, int],
     variant: str = "full",
+    *,
+    at_block: bool = False,
 ) -> None:
+    """Fit representations at the selected blocks, or at the one block."""
     needed = {name: represent for name, represent in representations.items() if name in methods}
+    of_fold = bench.at_block if at_block else bench.of_fold
     details: dict[str, Any] = {"methods": list(needed), "layers": sorted(set(of_fold.values())), "variant": variant}
-    with _built(connection, bench, details) as build, _bar(bench, len(needed) * FOLDS) as bar:
+    with _built(bench, details) as build, _bar(bench, len(needed) * FOLDS) as bar:
         evidence = matched_evidence(
             lambda layer: bench.rows.load(layer, variant),
             of_fold,
@@ -233,40 +228,27 @@ def _represented(
         _write(build, bench, evidence, of_fold)
 
 
-def _components(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
-    _represented(connection, bench, methods, components(), bench.of_fold)
+def _two_modes(bench: Bench, methods: tuple[str, ...] = (TWO_MODES,)) -> None:
+    _represented(bench, methods, {TWO_MODES: fixed(lambda rows: rows.astype(np.float32))}, at_block=True)
 
 
-def _compression(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
-    _represented(connection, bench, methods, compressions(), bench.of_fold)
-
-
-def _positions(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
-    _represented(connection, bench, methods, poolings(), bench.at_block, "positions")
-
-
-def _two_modes(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
-    whole = {TWO_MODES: fixed(lambda rows: rows.astype(np.float32))}
-    _represented(connection, bench, methods, whole, bench.at_block)
-
-
-def _reference(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
+def _reference(bench: Bench, methods: tuple[str, ...]) -> None:
     """Make what temporal forms and poolings are compared with, unless it stands at their block."""
     if not methods or not set(methods) <= AT_ONE_BLOCK - {TWO_MODES}:
         return
-    blocks = selected_layers(connection, bench.reader(TWO_MODES), bench.roster)["layer"]
-    if set(blocks) == {bench.block} and (bench.folder(TWO_MODES) / "log_posteriors.npy").exists():
+    blocks = selected_layers(bench.run.connection, bench.reader(TWO_MODES), bench.run.roster)["layer"]
+    if set(blocks) == {bench.block} and bench.posteriors(TWO_MODES).exists():
         return
     lacking = bench.lacking("full", {bench.block})
     if lacking is None:
-        _two_modes(connection, bench, (TWO_MODES,))
+        _two_modes(bench)
     else:
         print(f"{', '.join(methods)} of {bench.where} stay without a reference at block {bench.block}. {lacking}")
 
 
-def _temporal(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tuple[str, ...]) -> None:
+def _temporal(bench: Bench, methods: tuple[str, ...]) -> None:
     details: dict[str, Any] = {"methods": list(methods), "layers": [bench.block], "variant": "temporal"}
-    with _built(connection, bench, details) as build, _bar(bench, len(methods) * FOLDS) as bar:
+    with _built(bench, details) as build, _bar(bench, len(methods) * FOLDS) as bar:
         found = temporal_evidence(
             bench.rows.load(bench.block, "temporal"),
             bench.rows.labels,
@@ -280,8 +262,8 @@ def _temporal(connection: duckdb.DuckDBPyConnection, bench: Bench, methods: tupl
             build.replace("mixture_weights", weights, reader=bench.reader(method))
 
 
-def _variance(connection: duckdb.DuckDBPyConnection, bench: Bench, _methods: tuple[str, ...]) -> None:
-    with _built(connection, bench, {"layers": bench.blocks, "of": "variance"}) as build:
+def _variance(bench: Bench, _methods: tuple[str, ...]) -> None:
+    with _built(bench, {"layers": bench.blocks, "of": "variance"}) as build:
         for layer in bench.blocks:
             frame = variance_ratios(bench.rows.load(layer), len(bench.rows.sources), bench.rows.prompt_folds)
             build.replace("variance_ratios", frame, reader=bench.reader(READER_PAPER), layer=layer)
@@ -290,12 +272,12 @@ def _variance(connection: duckdb.DuckDBPyConnection, bench: Bench, _methods: tup
             print(f"Source-to-prompt variance of {bench.where}, block {layer}: {values}")
 
 
-STEPS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, Bench, tuple[str, ...]], None]] = {
-    "components": _components,
-    "compression": _compression,
+STEPS: Mapping[str, Callable[[Bench, tuple[str, ...]], None]] = {
+    "components": partial(_represented, representations=components()),
+    "compression": partial(_represented, representations=compressions()),
     "variance": _variance,
     "temporal": _temporal,
-    "positions": _positions,
+    "positions": partial(_represented, representations=poolings(), variant="positions", at_block=True),
 }
 
 

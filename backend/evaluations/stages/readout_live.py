@@ -1,8 +1,8 @@
-"""The readouts of live attribution: discriminants over few blocks, as they are served (stage readouts).
+"""Readouts of live attribution: discriminants over few blocks, as they are served (stage readouts).
 
 They read three blocks of the proxy, the highest at about that of the paper's readout, with one member for whole and one
-for short responses; word n-grams of the response may be added. What is measured, kept and enrolled is the
-same: banks and n-grams in few bits, a fold each.
+for short responses; word n-grams of the response may be added. What is measured, saved and enrolled is the same: banks
+and n-grams in few bits, a fold each.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
-import numpy.typing as npt
 from tqdm import tqdm
 
-from backend.corpus.release import Release
 from backend.corpus.roster_rows import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep_arrays, load_folds, weights_of
-from backend.evaluations.readout_bank import (
-    SETTINGS,
+from backend.evaluations.artifacts import keep_arrays, load_folds, weights_of
+from backend.evaluations.readouts import (
+    LENGTHS,
+    MODELS,
+    WORD_SETTINGS,
     ServedBanks,
     add_ngrams,
     bank_posteriors,
@@ -31,17 +30,17 @@ from backend.evaluations.readout_bank import (
     score_words,
     serve_banks,
 )
-from backend.evaluations.readouts import LENGTHS, MODELS, loader
 from backend.evaluations.stages.baselines import MATH
-from backend.evaluations.stages.readout_members import ELSEWHERE, Plan, Scorer, scorer_of
+from backend.evaluations.stages.readout_members import TRANSFER, Plan, Scorer, scorer_of
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
+from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.discriminant import DiscriminantBank, NgramBank
-from backend.methods.ensemble import BANK_PARTS, WORD_PARTS
 from backend.methods.ngrams import CodedGrams, counts_of
-from backend.methods.registry import FUSED_LIVE, LDA_LIVE, title_of
-from backend.protocol import CLEAN, FOLDS, SPLIT_SEED
+from backend.methods.readout import Floats, Half
+from backend.methods.registry import FUSED_LIVE, title_of
+from backend.protocol import CLEAN, FOLDS
 from backend.proxies.registry import describe, registered
-from backend.store.writers import stage_rows, write_reader
+from backend.store.writers import write_reader
 from backend.traces import View
 
 DEPTHS = (0.3, 0.5, 0.7)  # Where in a proxy the blocks lie: 9, 15 and 21 of 30
@@ -52,46 +51,45 @@ class Words:
     """Word n-grams and their scores."""
 
     models: dict[int, CodedGrams]  # By the fold that each has not seen
-    scores: Mapping[str, npt.NDArray[np.float16]]  # condition to (SLOTS, n, C), float16
-    elsewhere: npt.NDArray[np.float16]  # (FOLDS, m, C), float16, of Math100
+    scores: Mapping[str, Half]  # condition to (SLOTS, n, C), float16
+    transfer: Half  # (FOLDS, m, C), float16, of Math100
 
 
 def words_of(scorer: Scorer, folder: Path) -> Words:
-    """Fit whatever model is not kept in the folder, and score every condition."""
+    """Fit whatever model is not saved in the folder, and score every condition."""
     counts = {condition: counts_of(scorer.texts(condition)) for condition in (*LENGTHS, MATH)}
-    elsewhere = np.empty((FOLDS, scorer.size(MATH), scorer.classes), np.float16)
-    identity = json.dumps([scorer.identity, SETTINGS.as_text()])
-    kept = {model: _kept(folder / f"words.{model}.npz", identity) for model in range(len(MODELS))}
-    missing = [model for model, readout in kept.items() if readout is None]
+    identity = json.dumps([scorer.identity, WORD_SETTINGS.as_text()])
+    saved = {model: _saved_words(folder / f"words.{model}.npz", identity) for model in range(len(MODELS))}
+    models = {model: readout for model, readout in saved.items() if readout is not None}
+    missing = [model for model in saved if model not in models]
     read = {condition: counts[condition] for condition in LENGTHS}
     fits = fit_words(read, scorer.labels, scorer.folds, scorer.classes, missing)
     for model, fitted in tqdm(fits, desc="Fits · words", total=len(missing), unit="fit", disable=not missing):
-        kept[model] = fitted
-        parts = {name: getattr(fitted, name) for name in WORD_PARTS}
-        keep_arrays(folder / f"words.{model}.npz", identity=np.array(identity), **parts)
-    models = {model: readout for model, readout in kept.items() if readout is not None}
-    scores = score_words(read, scorer.folds, scorer.classes, models)
+        models[model] = fitted
+        keep_arrays(folder / f"words.{model}.npz", identity=np.array(identity), **fitted.to_arrays())
+    scores = score_words(read, scorer.folds, scorer.classes, dict(sorted(models.items())))
+    transfer = np.empty((FOLDS, scorer.size(MATH), scorer.classes), np.float16)
     for fold in range(FOLDS):
-        elsewhere[fold] = models[fold].log_posterior(counts[MATH])
-    return Words({fold: models[fold] for fold in range(FOLDS)}, scores, elsewhere)
+        transfer[fold] = models[fold].log_posterior(counts[MATH])
+    return Words({fold: models[fold] for fold in range(FOLDS)}, scores, transfer)
 
 
 def load_words(folder: Path, rerun_command: str) -> dict[int, CodedGrams]:
     """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
-    found = {fold: _kept(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
+    found = {fold: _saved_words(folder / f"words.{fold}.npz") for fold in range(FOLDS)}
     models = {fold: readout for fold, readout in found.items() if readout is not None}
     if len(models) < FOLDS:
         raise AtlasError(f"The n-grams of a fold are missing in {folder}", f"Run: {rerun_command}")
     return models
 
 
-def _kept(path: Path, identity: str | None = None) -> CodedGrams | None:
+def _saved_words(path: Path, identity: str | None = None) -> CodedGrams | None:
     if not path.exists():
         return None
     with np.load(path, allow_pickle=False) as arrays:
         if identity is not None and arrays["identity"].item() != identity:
             return None
-        return CodedGrams(**{name: arrays[name] for name in WORD_PARTS})
+        return CodedGrams(**{name: arrays[name] for name in CodedGrams.SHAPES})
 
 
 def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = None) -> tuple[int, ...]:
@@ -108,30 +106,17 @@ def live_blocks(proxy: str, among: tuple[int, ...] = (), depth: int | None = Non
     return tuple(sorted(needed & set(among) or among or needed))
 
 
-def evaluate_live(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    proxy: str,
-    blocks: tuple[int, ...],
-    view: View,
-    roster: str,
-    limit: int | None = None,
-    method: str = LDA_LIVE,
-) -> None:
-    """Fit, keep, measure and write the banks of one roster, with n-grams or without."""
-    scorer = scorer_of(release, Plan({proxy: blocks}, (), view=view), roster, limit)
+def evaluate_live(run: RosterRun, proxy: str, blocks: tuple[int, ...], view: View, method: str) -> None:
+    """Fit, save, measure and write the banks of one roster, with n-grams or without."""
+    scorer = scorer_of(run, Plan({proxy: blocks}, (), view=view))
     rows, others = scorer.rows[proxy], scorer.others[proxy]
-    describe_proxy(connection, proxy)
-    reader = write_reader(connection, method=method, name=f"{title_of(method)} · {proxy}", proxy=proxy, view=view)
-    folder = artifact_folder(method, proxy, view, roster, len(rows.prompt_ids))
-    cells = {condition: scorer.cells(condition) for condition in LENGTHS}
-    tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
-    loads = {c: loader([rows.load(block, "full" if c == CLEAN else c) for block in blocks]) for c in LENGTHS}
+    describe_proxy(run.connection, proxy)
+    reader = write_reader(run.connection, method=method, name=f"{title_of(method)} · {proxy}", proxy=proxy, view=view)
+    folder = run.folder(method, proxy, view)
+    loads = {condition: scorer.load(proxy, condition) for condition in LENGTHS}
     details: dict[str, Any] = {"blocks": list(blocks)}
-    key = {"reader": reader, "roster": roster}
-    data, weights = release.manifest_hash, weights_of(rows)
-    with stage_rows(connection, "readouts", details, data, weights, SPLIT_SEED, key=key) as build:
-        calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
+    with run.build("readouts", details, weights_of(rows), reader=reader, roster=run.roster) as build:
+        calibrator = Calibrator(rows.prompt_folds, scorer.classes, {c: scorer.tokens(c) for c in LENGTHS})
         words = words_of(scorer, folder) if method == FUSED_LIVE else None
         found = serve_banks(
             {condition: load for condition, (load, _) in loads.items()},
@@ -139,46 +124,40 @@ def evaluate_live(
             scorer.labels,
             scorer.folds,
             scorer.classes,
-            cells,
+            {condition: scorer.cells(condition) for condition in LENGTHS},
             validated=calibrator.fit,
             words=None if words is None else words.scores,
         )
-        keep_banks(folder, found, blocks)
-        right = {
+        for fold, bank in found.banks.items():
+            shares = {"word_shares": found.shares[fold]} if fold in found.shares else {}
+            keep_arrays(folder / f"bank.{fold}.npz", blocks=np.array(blocks), **bank.to_arrays(), **shares)
+        accuracies = {
             kind: round(float((posteriors[CLEAN].argmax(1) == scorer.labels).mean()), 4)
             for kind, posteriors in (("exact", found.exact), ("served", found.served))
         }
-        details |= {"accuracy_of_one": right, "shares": np.mean([b.shares for b in found.banks.values()], 0).tolist()}
+        shares_of_banks = np.mean([bank.shares for bank in found.banks.values()], 0).tolist()
+        details |= {"accuracy_of_one": accuracies, "shares": shares_of_banks}
         if words is not None:
             details["shares_of_words"] = np.mean(list(found.shares.values()), 0).tolist()
         clean = write_lengths(build, scorer, folder, found.served, calibrator)
         if set(blocks) <= set(others.layers()):
-            plain, aligned = (_elsewhere(scorer, proxy, condition, found, words) for condition in ELSEWHERE)
+            plain, aligned = (_transferred(scorer, proxy, condition, found, words) for condition in TRANSFER)
             write_transfer(build, scorer, folder, plain, aligned, clean)
         else:
             details["math100"] = "not all blocks are read"
 
 
-def _elsewhere(
-    scorer: Scorer, proxy: str, condition: str, found: ServedBanks, words: Words | None
-) -> npt.NDArray[np.float32]:
-    load, cells = scorer.elsewhere(proxy, condition), scorer.cells(condition)
+def _transferred(scorer: Scorer, proxy: str, condition: str, found: ServedBanks, words: Words | None) -> Floats:
+    """Log-posteriors (FOLDS, m, C) of Math100 by the bank of every fold."""
+    load, cells = scorer.transfer_load(proxy, condition), scorer.cells(condition)
     same = np.zeros(scorer.size(condition), dtype=np.intp)
     parts = [bank_posteriors(load, {0: found.banks[fold]}, same, cells) for fold in range(FOLDS)]
     if words is not None:
         parts = [
-            add_ngrams(part, words.elsewhere[fold], {0: found.shares[fold]}, same, cells)
+            add_ngrams(part, words.transfer[fold], {0: found.shares[fold]}, same, cells)
             for fold, part in enumerate(parts)
         ]
     return np.stack(parts)
-
-
-def keep_banks(folder: Path, found: ServedBanks, blocks: tuple[int, ...]) -> None:
-    """Keep the bank of every outer fold, and the weights of its n-grams."""
-    for fold, bank in found.banks.items():
-        parts = {name: getattr(bank, name) for name in BANK_PARTS}
-        shares = {"word_shares": found.shares[fold]} if fold in found.shares else {}
-        keep_arrays(folder / f"bank.{fold}.npz", blocks=np.array(blocks), **parts, **shares)
 
 
 def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, DiscriminantBank], tuple[int, ...]]:
@@ -190,7 +169,8 @@ def load_banks(folder: Path, rerun_command: str) -> tuple[dict[int, Discriminant
     blocks = {tuple(int(block) for block in arrays["blocks"]) for arrays in folds.values()}
     if len(blocks) > 1:
         raise AtlasError(f"The discriminants in {folder} were fitted on different blocks", f"Run: {rerun_command}")
-    banks = {fold: DiscriminantBank(**{name: arrays[name] for name in BANK_PARTS}) for fold, arrays in folds.items()}
+    names = DiscriminantBank.SHAPES
+    banks = {fold: DiscriminantBank(**{name: arrays[name] for name in names}) for fold, arrays in folds.items()}
     return banks, blocks.pop()
 
 

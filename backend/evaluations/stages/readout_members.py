@@ -1,29 +1,31 @@
-"""What the members of a fused readout are, and the scores that each keeps in the cache (stage readouts).
+"""Members of a fused readout: what they are, their fits and their scores (stage readouts).
 
-A member is fitted once a response length; its scores of every row under every condition are kept as float16 arrays of
+A member is fitted once a response length; its scores of every row under every condition are saved as float16 arrays of
 shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds with
-them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there.
+them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there;
+members that take minutes to fit are saved model by model.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from tqdm import tqdm
 
-from backend.corpus.release import BENCHMARKS, Release
-from backend.corpus.roster_rows import Slice, slice_of
+from backend.corpus.release import BENCHMARKS
+from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
-    KeptMember,
-    artifact_folder,
+    StackMember,
     extraction,
     holds_models,
     keep,
@@ -32,50 +34,61 @@ from backend.evaluations.artifacts import (
     model_file,
 )
 from backend.evaluations.readouts import (
+    LEAST,
     LENGTHS,
     MODELS,
     TRAINED,
     Fitted,
     Load,
     aligned_load,
+    chunks,
     fit_discriminants,
     fit_gram_models,
     fold_moments,
     loader,
+    models_of,
+    score_alone,
     score_discriminants,
     score_grams,
     score_transfer,
     scores_shape,
     training_folds,
 )
-from backend.evaluations.stages.baseline_methods import truncation_tokenizer
-from backend.evaluations.stages.baselines import MATH, Material
-from backend.evaluations.stages.readout_fits import complete_fits, complete_tuned, tuned_settings
-from backend.methods.fine_tuning import TUNED
+from backend.evaluations.stages.baselines import MATH, Material, step_bar, truncation_tokenizer
+from backend.evaluations.stages.roster_run import RosterRun
+from backend.methods.discriminant import LinearReadout
+from backend.methods.fine_tuning import ENCODER, TUNED, FinetuneSettings, Texts, TunedEncoder, affordable, fine_tune
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
 from backend.methods.ngrams import GRAMS
-from backend.methods.probe import LinearReadout, fit_experts, fit_regression
-from backend.methods.sentence_encoder import reads_of
+from backend.methods.probe import fit_experts, fit_regression
+from backend.methods.readout import Half, Ints
+from backend.methods.sentence_encoder import SentenceEncoder, reads_of
 from backend.methods.stack import cells_of
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS, count_tokens
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.traces import View, whole_text
 
-Floats = npt.NDArray[np.float32]
-Half = npt.NDArray[np.float16]
-Ints = npt.NDArray[np.intp]
 POOLED, NETWORK, FUSED = "pooled", "network", "fused"
 REGRESSION, EXPERTS = "regression", "experts"
 SOLVED = (REGRESSION, EXPERTS)
 """Members that are carried to the minimum of a penalised loss; each stands alone, in no stack of others."""
 ALIGNED = f"{MATH}-aligned"
 """Math100 after its features were moved to where those of Agent500 lie; text has none, and stays as it is."""
-ELSEWHERE = (MATH, ALIGNED)
+TRANSFER = (MATH, ALIGNED)
 PIECES = 20
 TIMING_FILE = "took.json"
-"""Beside a member's models: the seconds of its fits, how many there were, and how many an outer fold needs."""
+"""Next to a member's models: the seconds of its fits, how many there were, and how many an outer fold needs."""
 A_FOLD = 3  # Models that an outer fold needs: its own, and two that validate for it
+TUNED_SETTINGS = replace(
+    ENCODER, epochs=2, batch=32, learning_rate=1e-4, head_rate=2e-3, max_tokens=128, bucket=16, dropout=0.0
+)
+"""An epoch takes every response once, in one of its three lengths. Two short epochs are what two cores do in hours."""
+
+
+def bank_of(member: str) -> str:
+    """What a member reads: a proxy, a kind of n-grams or a tuned encoder."""
+    return member.rpartition("@")[0]
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Scorer:
-    """Members' scores of one roster, computed or kept.
+    """Members' scores of one roster, computed or saved.
 
     rows : Fingerprints of every proxy, Agent500; where all members read text, only the names of the rows.
     """
@@ -146,11 +159,11 @@ class Scorer:
 
     def size(self, condition: str) -> int:
         """Rows of a condition."""
-        return self.classes * len(self.material.prompts(MATH)) if condition in ELSEWHERE else len(self.labels)
+        return self.classes * len(self.material.prompts(MATH)) if condition in TRANSFER else len(self.labels)
 
     def scores(self, condition: str, member: str) -> Half:
-        """Kept scores of a member under a condition, mapped into memory."""
-        text = member.rpartition("@")[0] in self.plan.texts
+        """Saved scores of a member under a condition, mapped into memory."""
+        text = bank_of(member) in self.plan.texts
         path = self._path(MATH if text and condition == ALIGNED else condition, member)
         array: Half = np.load(path, mmap_mode="r")
         return array
@@ -162,11 +175,11 @@ class Scorer:
     def conditions(self, bank: str) -> list[str]:
         """Conditions that a bank can be scored under here."""
         if bank in self.plan.blocks:
-            return [*LENGTHS, *(ELSEWHERE if self.has_transfer(bank) else ())]
+            return [*LENGTHS, *(TRANSFER if self.has_transfer(bank) else ())]
         return [*LENGTHS, MATH]
 
     def complete(self, members: Collection[str]) -> None:
-        """Fit and score whatever of these members is not kept."""
+        """Fit and score whatever of these members is not saved."""
         for proxy in self.plan.blocks:
             self._discriminants(proxy, [length for length in TRAINED if f"{proxy}@{length}" in members])
         for kind in self.plan.grams:
@@ -183,11 +196,11 @@ class Scorer:
         """Folder of a member's fitted models."""
         return self._path(CLEAN, member).parent / "models"
 
-    def kept(self, member: str) -> KeptMember:
+    def stack_member(self, member: str) -> StackMember:
         """What a member reads, and where its models lie."""
-        bank = member.rpartition("@")[0]
+        bank = bank_of(member)
         reads = reads_of(str(self.plan.tuned), TUNED) if bank == f"{TUNED}-{self.plan.tuned}" else bank
-        return KeptMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
+        return StackMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
 
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""
@@ -195,7 +208,7 @@ class Scorer:
 
     def tokens(self, condition: str) -> Ints:
         """Response tokens of every row under a condition."""
-        return np.minimum(self._tokens(MATH if condition in ELSEWHERE else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
+        return np.minimum(self._tokens(MATH if condition in TRANSFER else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
 
     def load(self, proxy: str, length: str) -> tuple[Load, int]:
         """Rows of Agent500 by a proxy at a length, and their width."""
@@ -230,8 +243,8 @@ class Scorer:
             if not some:
                 continue
             out = {name: self._empty(condition) for name in some}
-            if condition in ELSEWHERE:
-                score_transfer(self.elsewhere(proxy, condition), self.size(condition), some, out)
+            if condition in TRANSFER:
+                score_transfer(self.transfer_load(proxy, condition), self.size(condition), some, out)
             else:
                 score_discriminants(self.load(proxy, condition)[0], self.folds, some, out)
             for name in some:
@@ -246,8 +259,8 @@ class Scorer:
         models: int = len(MODELS),
         a_fold: int = A_FOLD,
     ) -> None:
-        """Keep a member's scores of all conditions, unless they are there; ``fill`` returns the seconds of its fits."""
-        bank = member.rpartition("@")[0]
+        """Save a member's scores of all conditions, unless they are there; ``fill`` returns the seconds of its fits."""
+        bank = bank_of(member)
         conditions = self.conditions(bank)
         there = not with_models or holds_models(self.models(member))
         if there and all(self._done(condition, member, bank) for condition in conditions):
@@ -279,21 +292,52 @@ class Scorer:
         self._complete(name, fill)
 
     def _fits(self, proxy: str, part: str) -> None:
-        """A member that is kept model by model: a network, or one of :data:`SOLVED`."""
+        """A member that is saved model by model: a network, or one of :data:`SOLVED`."""
         name = f"{proxy}@{part}"
 
         def fill(out: dict[str, Half]) -> float:
-            return complete_fits(
-                self.fits(proxy, part),
-                {length: self.load(proxy, length)[0] for length in LENGTHS},
-                self.folds,
-                {other: (self.elsewhere(proxy, other), self.size(other)) for other in ELSEWHERE if other in out},
-                out,
-                self.models(name),
-                self._identity(proxy, name, list(out)[-1]),  # a model keeps its scores of Math100 with the rest
-            )
+            fit, loads = self.fits(proxy, part), {length: self.load(proxy, length)[0] for length in LENGTHS}
+            others = {other: self.transfer_load(proxy, other) for other in TRANSFER if other in out}
+            identity = self._identity(proxy, name, list(out)[-1])  # a model saves its scores of Math100 with the rest
+            seconds, folder = 0.0, self.models(name)
+            for model in tqdm(range(len(MODELS)), desc=part.capitalize(), unit="fit"):
+                path, own = folder / f"{model}.npz", folder / model_file(model)
+                transfer = others if model < FOLDS else {}
+                parts = load_scores(path, identity, [*loads, *transfer])
+                if parts is None or (model < FOLDS and not own.exists()):
+                    started = time.perf_counter()
+                    fitted = fit(model)
+                    spent = time.perf_counter() - started
+                    parts = self._score_model(fitted, model, loads, transfer)
+                    parts["seconds"] = np.array(spent)
+                    if model < FOLDS:
+                        keep_model(own, fitted)
+                    keep_arrays(path, identity=np.array(identity), **parts)
+                seconds += float(parts["seconds"])
+                for condition in transfer:
+                    out[condition][model] = parts[f"{condition}/0"]
+                _fill(out, loads, parts, self.folds, model)
+            return seconds
 
         self._complete(name, fill)
+
+    def _score_model(
+        self, fitted: Fitted, model: int, loads: Mapping[str, Load], transfer: Mapping[str, Load]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Scores of a model, named by condition and slot."""
+
+        def half(values: npt.NDArray[np.floating]) -> Half:
+            halved: Half = np.maximum(values, LEAST).astype(np.float16)
+            return halved
+
+        parts: dict[str, npt.NDArray[Any]] = {}
+        for condition, load in loads.items():
+            scored = score_alone(load, self.folds, model, fitted)
+            parts |= {f"{condition}/{slot}": half(values) for slot, values in scored.items()}
+        for condition, load in transfer.items():
+            rows = chunks(np.arange(self.size(condition)))
+            parts[f"{condition}/0"] = half(np.concatenate([fitted.log_posterior(load(some)) for some in rows]))
+        return parts
 
     def _network(self, proxy: str) -> Callable[[int], NetworkReadout]:
         assert self.plan.network
@@ -347,17 +391,17 @@ class Scorer:
         self._complete(name, fill, with_models=False, models=FOLDS, a_fold=2)
 
     def _note_seconds(self, member: str, seconds: float, models: int = len(MODELS), a_fold: int = A_FOLD) -> None:
-        """Note how long a member's fits took, for the costs."""
+        """Note the seconds of a member's fits, for the costs."""
         self.costs[member] = round(seconds, 1)
         self.models(member).mkdir(parents=True, exist_ok=True)
         note = {"seconds": seconds, "models": models, "a_fold": a_fold}
         (self.models(member) / TIMING_FILE).write_text(json.dumps(note), "utf-8")
 
-    def _load(self, rows: Slice, proxy: str, length: str) -> tuple[Callable[[Ints], Floats], int]:
+    def _load(self, rows: Slice, proxy: str, length: str) -> tuple[Load, int]:
         variant = "full" if length == CLEAN else length
         return loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
 
-    def elsewhere(self, proxy: str, condition: str) -> Callable[[Ints], Floats]:
+    def transfer_load(self, proxy: str, condition: str) -> Load:
         """Rows of Math100 by a proxy, as they are or aligned."""
         if condition == MATH:
             return self._load(self.others[proxy], proxy, CLEAN)[0]
@@ -393,7 +437,7 @@ class Scorer:
 
     def _empty(self, condition: str) -> Half:
         rows, classes = self.size(condition), self.classes
-        shape = (FOLDS, rows, classes) if condition in ELSEWHERE else scores_shape(rows, classes)
+        shape = (FOLDS, rows, classes) if condition in TRANSFER else scores_shape(rows, classes)
         return np.empty(shape, dtype=np.float16)
 
     def _path(self, condition: str, member: str) -> Path:
@@ -411,7 +455,7 @@ class Scorer:
             if part in SOLVED:
                 families = self.any_rows.families if part == EXPERTS else ()
                 settings = [self.plan.shrinkage, self.plan.penalty, list(families)]
-            read = [self.rows[bank], *([self.others[bank]] if condition in ELSEWHERE else [])]
+            read = [self.rows[bank], *([self.others[bank]] if condition in TRANSFER else [])]
             stores = [identity.as_text() if (identity := rows.store.identity()) else "None" for rows in read]
             own = [self.plan.view, *stores, list(self.plan.blocks[bank]), settings]
         elif bank in GRAMS:
@@ -430,13 +474,13 @@ class Scorer:
         path.with_suffix(".json").write_text(self._identity(bank, member, condition), "utf-8")
 
 
-def members_folder(roster: str, prompts: int) -> Path:
-    """Where the members of all stacks of a roster are kept."""
-    return artifact_folder(FUSED, None, None, roster, prompts) / "members"
+def members_folder(run: RosterRun) -> Path:
+    """Folder of the members of all stacks of a roster."""
+    return run.folder(FUSED, None, None) / "members"
 
 
 def member_folder(members: Path, plan: Plan, member: str) -> Path:
-    """Where one member is kept: by what it reads, at which blocks and in which view, and how it was fitted."""
+    """Folder of one member: by what it reads, at which blocks and in which view, and how it was fitted."""
     bank, _, part = member.rpartition("@")
     blocks = plan.blocks.get(bank)
     read = [plan.view, "+".join(map(str, blocks))] if blocks else []
@@ -455,33 +499,133 @@ def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None
     return total
 
 
-def scorer_of(release: Release, plan: Plan, roster: str, limit: int | None) -> Scorer:
-    """Where the members' scores of a roster come from.
+def scorer_of(run: RosterRun, plan: Plan) -> Scorer:
+    """The members' scores of a roster.
 
     Raises AtlasError if a block has not been read for all records at all lengths.
     """
-    rows, others = (
-        {
-            proxy: slice_of(release, benchmark, proxy, plan.view, roster, limit)
-            for proxy in plan.blocks or (DEFAULT_PROXY,)
-        }
-        for benchmark in BENCHMARKS
-    )
+    proxies = [*plan.blocks] or [DEFAULT_PROXY]
+    rows, others = ({proxy: run.rows(proxy, plan.view, name) for proxy in proxies} for name in BENCHMARKS)
     for proxy, layers in plan.blocks.items():
         for length in LENGTHS:
             missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))
             if missing:
                 raise AtlasError(
-                    f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {roster}",
-                    f"Run: {extraction('agent500', roster, proxy, plan.view, layers)}",
+                    f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {run.roster}",
+                    f"Run: {extraction('agent500', run.roster, proxy, plan.view, layers)}",
                 )
         rows[proxy].check()
-    any_rows = next(iter(rows.values()))
-    folder = members_folder(roster, len(any_rows.prompt_ids))
-    material = Material(release, len(any_rows.sources), limit)
-    return Scorer(rows, others, material, plan, folder, json.dumps([release.manifest_hash, roster, limit]))
+    material = Material(run.release, len(rows[proxies[0]].sources), run.limit)
+    identity = json.dumps([run.release.manifest_hash, run.roster, run.limit])
+    return Scorer(rows, others, material, plan, members_folder(run), identity)
 
 
 def _half(load: Load, folds: Ints) -> Half:
     """All rows in half precision, read in pieces."""
     return np.concatenate([load(some).astype(np.float16) for some in np.array_split(np.arange(len(folds)), PIECES)])
+
+
+def _fill(
+    out: Mapping[str, npt.NDArray[Any]],
+    conditions: Iterable[str],
+    parts: Mapping[str, npt.NDArray[Any]],
+    folds: Ints,
+    model: int,
+) -> None:
+    """Put the scores of a model's folds into the arrays of each condition."""
+    for condition in conditions:
+        for fold in MODELS[model]:
+            slot = models_of(fold).index(model)
+            out[condition][slot, folds == fold] = parts[f"{condition}/{slot}"]
+
+
+def load_scores(path: Path, identity: str, conditions: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
+    """A model's scores of all conditions, None where something is not there."""
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        if str(arrays["identity"]) != identity or not set(conditions) <= {
+            name.partition("/")[0] for name in arrays.files
+        }:
+            return None
+        return {name: arrays[name] for name in arrays.files if name != "identity"}
+
+
+def tuned_settings() -> FinetuneSettings:
+    """How an encoder is tuned on this machine."""
+    return affordable(TUNED_SETTINGS)
+
+
+def complete_tuned(
+    encoder: str,
+    texts: Mapping[str, Sequence[str]],
+    trained: Sequence[str],
+    labels: Ints,
+    folds: Ints,
+    classes: int,
+    others: Sequence[str],
+    out: Mapping[str, npt.NDArray[Any]],
+    settings: FinetuneSettings,
+    folder: Path,
+    identity: str,
+) -> float:
+    """Tune the inner models and fill in their scores; a model whose scores are saved is not tuned again.
+
+    Training takes hours, so there are no outer models: an inner one misses two neighbouring folds, serves one of them
+    and validates for it on the other. It is saved in half precision and only then scored, so that what is measured is
+    what an enrolment serves. It goes on from its checkpoint. Scores that are there without their models
+    serve stacks all the same.
+
+    encoder : Registered name, hub id or folder.
+    texts : condition to sequence of str, length n; rows of Agent500 as they look under every condition.
+    trained : Conditions that are training rows, the whole responses first; labels, folds : (n,).
+    others : Texts of another domain.
+    out : (3, n, C) of every condition of ``texts``, and (5, n, C) of one more: the other domain.
+    folder : Of models, with their checkpoints and their scores; an outer fold's model is the inner one that serves it.
+    identity : Of the rows and the settings. Returns seconds of training, of saved models too.
+    """
+    (other,) = set(out) - set(texts)
+    seconds = 0.0
+    for model in tqdm(range(FOLDS, 2 * FOLDS), desc=f"Tuning · {encoder}", unit="model"):
+        path = folder / f"{model}.npz"
+        parts = load_scores(path, identity, [*texts, other])
+        if parts is None:
+            started = time.perf_counter()
+            rows = np.flatnonzero(np.isin(folds, training_folds(model)))
+            whole, *copies = ([texts[condition][row] for row in rows.tolist()] for condition in trained)
+            with step_bar(f"model {model}") as progress:
+                classifier = fine_tune(
+                    encoder,
+                    whole,
+                    labels[rows],
+                    classes,
+                    settings=settings,
+                    seed=model,
+                    copies=copies,
+                    checkpoint=folder / f"{model}.safetensors",
+                    device="cuda" if torch.cuda.is_available() else "cpu",
+                    progress=progress,
+                )
+            tuned = TunedEncoder.of(classifier)
+            parts = {"seconds": np.array(time.perf_counter() - started)}
+            base = SentenceEncoder(encoder)
+            parts[f"{other}/0"] = tuned.log_posterior(Texts(base, others)).astype(np.float16)
+            for fold in MODELS[model]:
+                inside = np.flatnonzero(folds == fold)
+                # All conditions at once: a short response is the same under several, and is read once.
+                scores = tuned.log_posterior(
+                    Texts(base, [part[row] for part in texts.values() for row in inside.tolist()])
+                )
+                for condition, values in zip(texts, np.split(scores, len(texts)), strict=True):
+                    parts[f"{condition}/{models_of(fold).index(model)}"] = values.astype(np.float16)
+            keep_model(folder / model_file(model - FOLDS), tuned)
+            keep_arrays(path, identity=np.array(identity), **parts)
+            (folder / f"{model}.safetensors").unlink(missing_ok=True)
+        seconds += float(parts["seconds"])
+        out[other][model - FOLDS] = parts[f"{other}/0"]
+        _fill(out, texts, parts, folds, model)
+        own = folds == model - FOLDS  # there is no outer model; the one that serves the fold is this
+        for condition in texts:
+            slot = models_of(model - FOLDS).index(model)
+            out[condition][0, own] = parts[f"{condition}/{slot}"]
+    return seconds

@@ -7,26 +7,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from backend.evaluations.artifacts import keep, report_accuracy, write_attribution, write_log_posteriors
-from backend.evaluations.attribution import Scored, attribution_frames, reduced_metrics, summaries, together
+from backend.evaluations.artifacts import (
+    TRANSFER_FILE,
+    keep,
+    posterior_file,
+    report_accuracy,
+    write_attribution,
+    write_log_posteriors,
+)
+from backend.evaluations.attribution import (
+    Scored,
+    attribution_frames,
+    fold_budgets,
+    reduced_metrics,
+    summaries,
+    together,
+)
 from backend.evaluations.readouts import validation
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import Scorer
-from backend.evaluations.stress import TRANSFER_FILE, global_frames, length_file, transfer_frames, with_retained
+from backend.evaluations.stages.stress import global_frames, transfer_frames, with_retained
 from backend.evidence import accumulate
 from backend.inference.calibration import normalised
 from backend.methods.domain_adaptation import balanced
+from backend.methods.readout import Doubles, Floats, Ints
 from backend.methods.stack import Confidence, fit_confidence
 from backend.metrics import expected_calibration_error, negative_log_likelihood
-from backend.protocol import BUDGETS, CLEAN, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
+from backend.protocol import CLEAN, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows
 from backend.store.writers import StageRows
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 LENGTH_EDGES = (48, 96, 192)  # First median tokens of every length class but the shortest
 FEW = 20  # From this budget on a seed has so few groups that all seeds are used to fit
 FEWEST_GROUPS = 100  # A class of length with fewer groups takes what all lengths together have
@@ -50,15 +61,14 @@ class Calibrator:
     @property
     def budgets(self) -> list[int]:
         """Budgets that fit into every fold."""
-        smallest = min(int((self.prompt_folds == fold).sum()) for fold in range(FOLDS))
-        return [k for k in BUDGETS if k <= smallest]
+        return fold_budgets(self.prompt_folds)
 
-    def fit(self, outer: int, held_out: Mapping[str, Floats]) -> None:
+    def fit(self, outer: int, scores_of: Mapping[str, Floats]) -> None:
         """Fit the confidence of an outer fold on its validation rows, (n, C) under every condition."""
         for k in self.budgets:
             parts = [
                 self._scored(log_posteriors, condition, k, seed, fold)
-                for condition, log_posteriors in held_out.items()
+                for condition, log_posteriors in scores_of.items()
                 for _, fold in validation(outer)
                 for seed in (GROUPING_SEEDS if k >= FEW else GROUPING_SEEDS[:1])
             ]
@@ -112,13 +122,13 @@ def _measures(calibrated: Doubles, truth: Ints) -> dict[str, float]:
 def write_lengths(
     build: StageRows, scorer: Scorer, folder: Path, posteriors: Mapping[str, Floats], calibrator: Calibrator
 ) -> pd.DataFrame:
-    """Keep and measure out-of-fold log-posteriors under every condition, whole responses first.
+    """Save and measure out-of-fold log-posteriors under every condition, whole responses first.
 
     Returns accuracies of whole responses; columns k, reduction, value.
     """
     rows = scorer.any_rows
     for length, log_posteriors in posteriors.items():
-        keep(folder / ("log_posteriors.npy" if length == CLEAN else length_file(length)), log_posteriors)
+        keep(folder / posterior_file(length), log_posteriors)
         frames = attribution_frames(log_posteriors, rows.sources, rows.families, rows.prompt_folds)
         about = {"benchmark": "agent500", "condition": length}
         if length == CLEAN:
@@ -143,7 +153,7 @@ def write_lengths(
 def write_transfer(
     build: StageRows, scorer: Scorer, folder: Path, plain: Floats, aligned: Floats | None, clean: pd.DataFrame
 ) -> None:
-    """Keep and measure Math100, (FOLDS, n, C), without any data of it, and with an unlabelled pool.
+    """Save and measure Math100, (FOLDS, n, C), without any data of it, and with an unlabelled pool.
 
     ``aligned`` are the scores of fingerprints that the pool moved, None where no member reads any.
     """

@@ -16,44 +16,46 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import describe_proxy, slice_of
+from backend.corpus.roster_rows import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import artifact_folder, keep_stacks, load_log_posteriors
-from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.evaluations.artifacts import CLEAN_FILE, keep_stacks, load_log_posteriors
+from backend.evaluations.attribution import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import LENGTHS, TRAINED, fuse, transfer
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.readers import comparable, with_stored
 from backend.evaluations.stages.readout_live import evaluate_live, live_blocks
 from backend.evaluations.stages.readout_members import (
-    ELSEWHERE,
     EXPERTS,
     FUSED,
     NETWORK,
     REGRESSION,
     SOLVED,
+    TRANSFER,
     Plan,
     Scorer,
+    bank_of,
     scorer_of,
 )
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
+from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.discriminant import blocks_at
 from backend.methods.fine_tuning import TUNED
 from backend.methods.network import NetworkSettings
 from backend.methods.ngrams import GRAMS
+from backend.methods.readout import Ints
 from backend.methods.registry import ENCODER, FUSED_LIVE, FUSED_TUNED, LDA_LIVE, LINEAR, READOUTS, TEXT_TUNED
 from backend.methods.stack import CELLS
-from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
+from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
-from backend.store.writers import stage_rows, write_reader
+from backend.store.writers import StageRows, write_reader
 from backend.traces import View
 
-Floats = npt.NDArray[np.float32]
+Pairs = list[tuple[str, str]]  # Subject and reference
 READ: View = "r"  # Input view of what reads text alone and has a proxy
-ALONE = (LDA_LIVE, FUSED_LIVE, *SOLVED)  # Readers of this stage that are a member of no other
+LIVE = (LDA_LIVE, FUSED_LIVE)
+ALONE = (*LIVE, *SOLVED)  # Readers of this stage that are a member of no other
 _MEMBER = re.compile(rf"([^:,]+)(?::(\d+(?:\+\d+)*|{TUNED}))?")
 
 
@@ -62,15 +64,15 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
     plan = plan_of(options)
     rosters = sorted(options.rosters, key=lambda name: len(release.roster(name)))
     for roster in rosters:
-        if not options.methods or set(options.methods) - {LDA_LIVE, FUSED_LIVE}:
-            evaluate(connection, release, plan, roster, options)
-        for method in (LDA_LIVE, FUSED_LIVE):
-            for proxy, blocks in plan.blocks.items() if not options.methods or method in options.methods else ():
-                among = live_blocks(proxy, blocks)
-                evaluate_live(connection, release, proxy, among, plan.view, roster, options.limit, method)
+        run = RosterRun(connection, release, roster, options.limit)
+        if not options.methods or set(options.methods) - {*LIVE}:
+            evaluate(run, plan, options.methods)
+        for method in (method for method in LIVE if method in (options.methods or LIVE)):
+            for proxy, blocks in plan.blocks.items():
+                evaluate_live(run, proxy, live_blocks(proxy, blocks), plan.view, method)
         if plan.blocks and plan.tuned:
-            compare(connection, release, replace(plan, tuned=None), roster, options.limit)
-        compare(connection, release, plan, roster, options.limit)
+            compare(run, replace(plan, tuned=None))
+        compare(run, plan)
 
 
 def plan_of(options: EvaluateOptions) -> Plan:
@@ -116,13 +118,13 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     def members(banks: Iterable[str]) -> list[str]:
         return [member for bank in banks for member in plan.members(bank)]
 
+    solved = {REGRESSION: "Regression", EXPERTS: "Experts within families"}
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
         out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
-        if REGRESSION in plan.solved:
-            out[REGRESSION, proxy] = (f"Regression, whole responses · {proxy}", [f"{proxy}@{REGRESSION}"])
-        if EXPERTS in plan.solved:
-            out[EXPERTS, proxy] = (f"Experts within families, whole responses · {proxy}", [f"{proxy}@{EXPERTS}"])
+        for part, name in solved.items():
+            if part in plan.solved:
+                out[part, proxy] = (f"{name}, whole responses · {proxy}", [f"{proxy}@{part}"])
         if plan.network:
             out[NETWORK, proxy] = (f"Network · {proxy}", [f"{proxy}@{NETWORK}"])
             out["states", proxy] = (f"Discriminants and network · {proxy}", plan.members(proxy))
@@ -151,22 +153,22 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     return out
 
 
-def evaluate(
-    connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, options: EvaluateOptions
-) -> None:
-    """Make the members' scores, and evaluate every stack of them on one roster."""
-    scorer = scorer_of(release, plan, roster, options.limit)
-    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (options.methods or READOUTS)}
+def evaluate(run: RosterRun, plan: Plan, methods: tuple[str, ...]) -> None:
+    """Make the members' scores, and evaluate every stack of them on one roster; of ``methods`` where some are named."""
+    scorer = scorer_of(run, plan)
+    stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (methods or READOUTS)}
     scorer.complete({member for _, members in stacks.values() for member in members})
-    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *ELSEWHERE)}
+    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *TRANSFER)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
     for (method, proxy), (name, members) in stacks.items():
         if proxy:
-            describe_proxy(connection, proxy)
+            describe_proxy(run.connection, proxy)
         view = view_of(plan, method, proxy)
-        reader = write_reader(connection, method=method, name=name, proxy=proxy, view=view)
-        folder = artifact_folder(method, proxy, view, roster, len(scorer.any_rows.prompt_ids))
-        _stack(connection, release, scorer, reader, members, folder, roster, cells, tokens)
+        reader = write_reader(run.connection, method=method, name=name, proxy=proxy, view=view)
+        details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
+        with run.build("readouts", details, reader=reader, roster=run.roster) as build:
+            calibrator = Calibrator(scorer.any_rows.prompt_folds, scorer.classes, tokens)
+            details |= _stack(build, scorer, members, run.folder(method, proxy, view), cells, calibrator)
 
 
 def view_of(plan: Plan, method: str, proxy: str | None) -> View | None:
@@ -175,74 +177,61 @@ def view_of(plan: Plan, method: str, proxy: str | None) -> View | None:
 
 
 def _stack(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
+    build: StageRows,
     scorer: Scorer,
-    reader: str,
     members: list[str],
     folder: Path,
-    roster: str,
-    cells: Mapping[str, npt.NDArray[np.intp]],
-    tokens: Mapping[str, npt.NDArray[np.intp]],
-) -> None:
-    """Fuse, keep, measure and write one reader."""
-    rows = scorer.any_rows
-    details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
-    key = {"reader": reader, "roster": roster}
-    with stage_rows(connection, "readouts", details, release.manifest_hash, seed=SPLIT_SEED, key=key) as build:
-        calibrator = Calibrator(rows.prompt_folds, len(rows.sources), tokens)
-        scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
-        fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
-        keep_stacks(folder, [scorer.kept(member) for member in members], fused.stacks)
-        details["weights"] = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
-        clean = write_lengths(build, scorer, folder, fused.posteriors, calibrator)
-        if all(scorer.has_transfer(member.rpartition("@")[0]) for member in members):
-            plain, aligned = (
-                transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
-                for condition in ELSEWHERE
-            )
-            states = any(member.rpartition("@")[0] in scorer.plan.blocks for member in members)
-            write_transfer(build, scorer, folder, plain, aligned if states else None, clean)
-        else:
-            details["math100"] = "not all blocks are read"
+    cells: Mapping[str, Ints],
+    calibrator: Calibrator,
+) -> dict[str, object]:
+    """Fuse, save, measure and write one reader. Returns its weights, for the build."""
+    scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
+    fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
+    keep_stacks(folder, [scorer.stack_member(member) for member in members], fused.stacks)
+    weights = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
+    clean = write_lengths(build, scorer, folder, fused.posteriors, calibrator)
+    if not all(scorer.has_transfer(bank_of(member)) for member in members):
+        return {"weights": weights, "math100": "not all blocks are read"}
+    plain, aligned = (
+        transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
+        for condition in TRANSFER
+    )
+    states = any(bank_of(member) in scorer.plan.blocks for member in members)
+    write_transfer(build, scorer, folder, plain, aligned if states else None, clean)
+    return {"weights": weights}
 
 
-def compare(
-    connection: duckdb.DuckDBPyConnection, release: Release, plan: Plan, roster: str, limit: int | None = None
-) -> None:
+def compare(run: RosterRun, plan: Plan) -> None:
     """Write the paired comparisons of the plan's readers that are measured, and of those that were compared before.
 
     Every stack and readout of live attribution is compared with the paper's readout, every stack with the fused one,
     what is carried to a minimum with plain discriminants. They are several sets of hypotheses (:func:`sets_of`).
-    Beside the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy brings.
+    Next to the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy adds.
     """
-    rows = slice_of(release, "agent500", next(iter(plan.blocks), DEFAULT_PROXY), plan.view, roster, limit)
-    prompts = len(rows.prompt_ids)
-    own, folders = plan_pairs(connection, plan, roster, prompts)
+    prompt_folds = run.rows(next(iter(plan.blocks), DEFAULT_PROXY), plan.view).prompt_folds
+    own, folders = plan_pairs(run, plan)
     for kind, among in sets_of(plan, own).items():
-        hypotheses = f"{kind}/{roster}"
-        if not comparable(connection, hypotheses, roster, prompts):
+        hypotheses = f"{kind}/{run.roster}"
+        if not run.comparable(hypotheses):
             continue
-        pairs, others = with_stored(connection, hypotheses, roster, prompts, among)
+        pairs, others = run.with_stored(hypotheses, among)
         compared = {reader: folders[reader] for pair in among for reader in pair} | others
         hits = {
-            reader: cluster_hits(load_log_posteriors(path, "python -m jobs evaluate"), rows.prompt_folds)
+            reader: cluster_hits(load_log_posteriors(path, "python -m jobs evaluate"), prompt_folds)
             for reader, path in compared.items()
         }
-        details = {"readers": sorted(compared)}
-        key = {"hypotheses": hypotheses}
-        with stage_rows(connection, "readouts", details, release.manifest_hash, seed=SEED, key=key) as build:
+        with run.build("readouts", {"readers": sorted(compared)}, seed=SEED, hypotheses=hypotheses) as build:
             build.replace("comparisons", compare_endpoints(hits, pairs))
 
 
-def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+def sets_of(plan: Plan, pairs: Pairs) -> dict[str, Pairs]:
     """Pairs by the set of hypotheses that Holm's correction runs in: what can be measured on one machine together.
 
     Stacks of texts alone are a set of their own, since they are measured on machines that have no fingerprints; so is
     all that has a tuned encoder, since training one takes hours, and what is in no stack, the readouts of live
     attribution and those carried to a minimum, since it needs the fingerprints of no other proxy.
     """
-    out: dict[str, list[tuple[str, str]]] = {}
+    out: dict[str, Pairs] = {}
     kind: str | None
     for pair in pairs:
         methods = {reader.partition("/")[0] for reader in pair}
@@ -257,45 +246,43 @@ def sets_of(plan: Plan, pairs: list[tuple[str, str]]) -> dict[str, list[tuple[st
     return out
 
 
-def plan_pairs(
-    connection: duckdb.DuckDBPyConnection, plan: Plan, roster: str, prompts: int
-) -> tuple[list[tuple[str, str]], dict[str, Path]]:
-    """Pairs (subject, reference) of a plan, and where their readers keep their log-posteriors."""
-    measured = {reader for (reader,) in connection.execute("SELECT reader FROM readers").fetchall()}
-    live = [(method, proxy) for proxy in plan.blocks for method in (LDA_LIVE, FUSED_LIVE)]
+def plan_pairs(run: RosterRun, plan: Plan) -> tuple[Pairs, dict[str, Path]]:
+    """Pairs (subject, reference) of a plan, and the folders of their readers."""
+    measured = {reader for (reader,) in run.connection.execute("SELECT reader FROM readers").fetchall()}
+    live = [(method, proxy) for proxy in plan.blocks for method in LIVE]
     folders: dict[str, Path] = {}
     papers: dict[str, tuple[str, Path]] = {}
     for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
         parts = method, proxy, view_of(plan, method, proxy)
-        reader = "/".join(part for part in parts if part)
-        folder = artifact_folder(*parts, roster, prompts)
-        if reader in measured and (folder / "log_posteriors.npy").exists():
+        reader, folder = "/".join(part for part in parts if part), run.folder(*parts)
+        if reader in measured and (folder / CLEAN_FILE).exists():
             folders.pop(reader, None)  # one of the plan's own stands in its order
             folders[reader] = folder
-            papers |= {reader: paper} if (paper := paper_of(plan, method, proxy, roster, prompts)) else {}
+            papers |= {reader: paper} if (paper := paper_of(run, plan, method, proxy)) else {}
     for reader in [reader for reader in folders if reader not in papers]:
-        print(f"{roster}: no log-posteriors of the paper's readout are kept here to compare {reader} with")
+        print(f"{run.roster}: no log-posteriors of the paper's readout are here to compare {reader} with")
     pairs = [(reader, papers[reader][0]) for reader in folders if reader in papers]
     stacks = [reader for reader in folders if reader.partition("/")[0] not in ALONE]
     fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
     whole = (fused or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
-    for method, rest in ((reader.partition("/")[0], reader.partition("/")[2]) for reader in folders):
+    for reader in folders:
+        method, _, rest = reader.partition("/")
         if method in SOLVED and (plain := f"lda-full/{rest}") in folders:
-            pairs.append((f"{method}/{rest}", plain))
+            pairs.append((reader, plain))
     return pairs, folders | dict(papers.values())
 
 
-def paper_of(plan: Plan, method: str, proxy: str | None, roster: str, prompts: int) -> tuple[str, Path] | None:
-    """The paper's readout that a reader of a plan is compared with, and where it keeps its log-posteriors.
+def paper_of(run: RosterRun, plan: Plan, method: str, proxy: str | None) -> tuple[str, Path] | None:
+    """The paper's readout that a reader of a plan is compared with, and its folder.
 
-    That of the reader's own proxy, where it is kept, else that of the plan's first one; texts alone have the default.
+    That of the reader's own proxy, where it is here, else that of the plan's first one; texts alone have the default.
     """
     known = [(next(iter(plan.blocks), DEFAULT_PROXY), plan.view)]
     if proxy and plan.blocks:
         known.insert(0, (proxy, view_of(plan, method, proxy) or plan.view))
     for one, view in known:
-        folder = artifact_folder(READER_PAPER, one, view, roster, prompts)
-        if (folder / "log_posteriors.npy").exists():
+        folder = run.folder(READER_PAPER, one, view)
+        if (folder / CLEAN_FILE).exists():
             return f"{READER_PAPER}/{one}/{view}", folder
     return None

@@ -1,11 +1,11 @@
-"""Are differences between readers more than chance, and do capable proxies read better? (paper, statistical protocol).
+"""Paired comparisons of readers, and correlations with the capability of proxies (paper, statistical protocol).
 
-End points of all measured readers on a roster that have kept their log-posteriors are compared in four kinds of
-tables: ``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``ngrams/ROSTER`` every
-other readout against word n-grams (its own stage compares it with the paper's). ``temporal/ROSTER/PROXY/VIEW`` holds
-the temporal forms and poolings, which stand at one block, against two DCT modes at that block;
+End points of all measured readers on a roster whose log-posteriors are saved are compared in four kinds of tables:
+``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``ngrams/ROSTER`` every other
+readout against word n-grams (its own stage compares it with the paper's). ``temporal/ROSTER/PROXY/VIEW`` holds the
+temporal forms and poolings, which stand at one block, against two DCT modes at that block;
 ``controls/ROSTER/PROXY/VIEW`` components and compressions against the paper's readout, whose block of every fold they
-share. A control without a reference at its blocks is named and left out. Holm's correction runs within a table. The
+share. A control without a reference at its blocks is named and skipped. Holm's correction runs within a table. The
 correlations use published accuracies.
 """
 
@@ -21,11 +21,12 @@ import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import describe_proxy, slice_of
-from backend.evaluations.endpoints import cluster_hits, compare_endpoints
+from backend.corpus.roster_rows import describe_proxy
+from backend.evaluations.artifacts import CLEAN_FILE
+from backend.evaluations.attribution import cluster_hits, compare_endpoints
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.controls import AT_ONE_BLOCK, NAMES, TWO_MODES
-from backend.evaluations.stages.readers import KeptReader, comparable, measured_readers
+from backend.evaluations.stages.roster_run import MeasuredReader, RosterRun
 from backend.methods.registry import BASELINES
 from backend.protocol import READER_PAPER
 from backend.statistics import FLIPS, REPLICATES, SEED
@@ -90,32 +91,31 @@ def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> p
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
     """Compare all measured readers of every roster, whatever their proxy, and correlate capability."""
     for roster in options.rosters:
-        compare(connection, release, options, roster)
+        compare(RosterRun(connection, release, roster, options.limit), options.proxy)
     correlate(connection, release)
 
 
-def compare(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions, roster: str) -> None:
+def compare(run: RosterRun, proxy: str) -> None:
     """Write the comparison tables of one roster."""
-    rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
-    shape = (len(rows.sources) * len(rows.prompt_ids), len(rows.sources))
-    known = measured_readers(connection, roster, len(rows.prompt_ids))
-    available = [reader for reader in known if (reader.folder / "log_posteriors.npy").exists()]
+    roster, rows = run.roster, run.rows(proxy)
+    known = run.measured_readers()
+    available = [reader for reader in known if reader.scored]
     if len(available) < len(known):
-        absent = ", ".join(reader.reader for reader in known if reader not in available)
-        print(f"{roster}: no log-posteriors are kept here of {absent}; they are left out of the comparisons")
+        absent = ", ".join(reader.reader for reader in known if not reader.scored)
+        print(f"{roster}: no log-posteriors are here of {absent}; they are skipped in the comparisons")
     if not available:
-        print(f"{roster}: no reader has kept its log-posteriors, there is nothing to compare")
+        print(f"{roster}: no log-posteriors of a reader are here, there is nothing to compare")
         return
-    blocks = {reader.reader: blocks_of(connection, reader.reader, roster) for reader in available}
+    blocks = {reader.reader: blocks_of(run.connection, reader.reader, roster) for reader in available}
     tables = comparison_tables(available, roster, blocks)
-    stale = stale_tables(comparison_sets(connection), tables, available, roster)
-    prompts = len(rows.prompt_ids)
-    written = {name for name in (*tables, *stale) if comparable(connection, name, roster, prompts)}
+    stale = stale_tables(comparison_sets(run.connection), tables, available, roster)
+    written = {name for name in (*tables, *stale) if run.comparable(name)}
     for reader in unmatched(available, blocks):
         print(f"{roster}: {missing_reference(reader, roster, blocks[reader.reader])}")
     details = {"replicates": REPLICATES, "flips": FLIPS, "readers": [reader.reader for reader in available]}
-    with stage_rows(connection, "statistics", details, data_hash=release.manifest_hash, seed=SEED) as build:
-        hits = {r.reader: cluster_hits(r.array("log_posteriors.npy", shape), rows.prompt_folds) for r in available}
+    shape = (len(rows.labels), len(rows.sources))
+    with run.build("statistics", details, seed=SEED) as build:
+        hits = {r.reader: cluster_hits(r.array(CLEAN_FILE, shape), rows.prompt_folds) for r in available}
         for hypotheses in written.intersection(stale):
             build.replace("comparisons", compare_endpoints(hits, []), hypotheses=hypotheses)
         for hypotheses, pairs in tables.items():
@@ -123,7 +123,8 @@ def compare(connection: duckdb.DuckDBPyConnection, release: Release, options: Ev
                 continue
             frame = compare_endpoints(hits, pairs)
             build.replace("comparisons", frame, hypotheses=hypotheses)
-            _report(hypotheses, frame)
+            significant = int((frame["p_holm"] < 0.05).sum())
+            print(f"{hypotheses}: {len(frame)} comparisons, {significant} with Holm-corrected p < 0.05")
 
 
 def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -> tuple[int, ...]:
@@ -133,7 +134,7 @@ def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -
 
 
 def comparison_tables(
-    available: list[KeptReader], roster: str, blocks: Mapping[str, tuple[int, ...]]
+    available: list[MeasuredReader], roster: str, blocks: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Pairs]:
     """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it.
 
@@ -157,7 +158,7 @@ def comparison_tables(
     return tables
 
 
-def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
+def matched(reader: MeasuredReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
     """What a control is compared with: the paper's representation of the same states at the same blocks, if available.
 
     Two DCT modes at one block are that representation; so is the paper's readout, where its folds chose that block.
@@ -169,27 +170,29 @@ def matched(reader: KeptReader, known: set[str], blocks: Mapping[str, tuple[int,
     return None
 
 
-def unmatched(available: list[KeptReader], blocks: Mapping[str, tuple[int, ...]]) -> list[KeptReader]:
+def unmatched(available: list[MeasuredReader], blocks: Mapping[str, tuple[int, ...]]) -> list[MeasuredReader]:
     """Controls without a reference at their blocks."""
     known = {reader.reader for reader in available}
     return [r for r in available if r.method in NAMES and r.method != TWO_MODES and matched(r, known, blocks) is None]
 
 
-def missing_reference(reader: KeptReader, roster: str, blocks: tuple[int, ...]) -> str:
-    """What to say of a control without a reference."""
+def missing_reference(reader: MeasuredReader, roster: str, blocks: tuple[int, ...]) -> str:
+    """Message about a control without a reference."""
     command = f"python -m jobs evaluate --stage controls --proxy {reader.proxy} --view {reader.view} --roster {roster}"
     if reader.method in AT_ONE_BLOCK and blocks:
         return (
-            f"{reader.reader} stands at block {blocks[0]}, and two DCT modes there are not held; it is left out of the "
+            f"{reader.reader} stands at block {blocks[0]}, and two DCT modes there are missing; it is skipped in the "
             f"comparisons. Run: {command} --method {TWO_MODES} --layers {blocks[0]}"
         )
     return (
-        f"{reader.reader} was made at other blocks than the paper's readout; it is left out of the comparisons. "
+        f"{reader.reader} was fitted at other blocks than the paper's readout; it is skipped in the comparisons. "
         f"Run: {command} --method {reader.method}"
     )
 
 
-def stale_tables(stored: list[str], tables: Mapping[str, Pairs], available: list[KeptReader], roster: str) -> list[str]:
+def stale_tables(
+    stored: list[str], tables: Mapping[str, Pairs], available: list[MeasuredReader], roster: str
+) -> list[str]:
     """Tables of an earlier run about the readers at hand that this run does not write again."""
     about = {f"{kind}/{roster}/{r.proxy}/{r.view}" for kind in ("temporal", "controls") for r in available}
     return [name for name in stored if name in about and name not in tables]
@@ -223,8 +226,3 @@ def correlate(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
         print(
             f"{row.subject} and {row.reference}: {row.statistic} {row.value:.3f} (p = {row.p_value:.3f}, n = {row.n})"
         )
-
-
-def _report(hypotheses: str, frame: pd.DataFrame) -> None:
-    significant = int((frame["p_holm"] < 0.05).sum())
-    print(f"{hypotheses}: {len(frame)} comparisons, {significant} with Holm-corrected p < 0.05")

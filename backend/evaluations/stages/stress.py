@@ -1,53 +1,47 @@
-"""Shortened responses and Math100 for every reader, without training anything again (paper, Stress Tests).
+"""Stress: fitted on clean Agent500, scored on shortened responses and on Math100 (paper, Shifted Evaluation).
 
-The paper's readout is scored here, from the fingerprints and the kept fold probes, and so are controls that read
-nothing but fingerprints, whose probes are fitted once more; other methods have kept their own log-posteriors (see
-:mod:`backend.evaluations.stress`), and all of them are grouped and measured the same way.
+The paper's readout is scored from the fingerprints and the saved fold probes, controls of fingerprints by probes that
+are fitted once more; other methods save log-posteriors of their own (:mod:`backend.evaluations.artifacts`). A shortened
+response is scored by the fold model that excluded its prompt; groups lie within the folds as in the clean evaluation
+(the paper's tables), or are cut from all folds at once (the release's files). Every Math100 response is scored by all
+five fold models; the table is the mean and spread over the models, the curve the ensemble of their mean log-posterior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, slice_of
+from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import (
-    artifact_folder,
-    evaluation,
+    CUTS,
+    TRANSFER_FILE,
     extraction,
     keep,
     load_log_posteriors,
     load_probes,
+    posterior_file,
     with_intervals,
     write_attribution,
 )
-from backend.evaluations.attribution import AttributionFrames, attribution_frames, summaries
+from backend.evaluations.attribution import AttributionFrames, Scored, attribution_frames, grouped_frames, summaries
 from backend.evaluations.controls import control_heads
 from backend.evaluations.stages import EvaluateOptions
-from backend.evaluations.stages.readers import KeptReader, fold_layers, measured_readers
-from backend.evaluations.stress import (
-    LENGTHS,
-    TRANSFER_FILE,
-    excluded_posteriors,
-    global_frames,
-    length_file,
-    transfer_frames,
-    transferred_posteriors,
-    with_retained,
-)
+from backend.evaluations.stages.roster_run import MeasuredReader, RosterRun
+from backend.evidence import accumulate
 from backend.methods.probe import LinearProbe
+from backend.methods.readout import Floats, Ints, Rows
 from backend.methods.registry import READOUTS, STATES, form_of
 from backend.methods.representations import FORMS, Form
-from backend.protocol import FOLDS, READER_PAPER, SPLIT_SEED
+from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, READER_PAPER, budget_groups, grid_rows
 from backend.store.queries import metric_curve
-from backend.store.writers import stage_rows
 from backend.traces import View
 
 CONTROLS = tuple(
@@ -58,92 +52,85 @@ CHECKED = 64  # Clean rows a fold that are scored again, to see that probes and 
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
-    """Score a proxy's shortened and Math100 responses, then measure every reader that has kept some."""
+    """Score a proxy's shortened and Math100 responses, then measure every reader that has saved some."""
     for roster in options.rosters:
+        run = RosterRun(connection, release, roster, options.limit)
         if READER_PAPER in (options.methods or (READER_PAPER,)):
             for view in options.views:
-                score(connection, release, options.proxy, view, roster, options.limit)
-        rows = slice_of(release, "agent500", options.proxy, "ur", roster, options.limit)
-        for reader in measured_readers(connection, roster, len(rows.prompt_ids)):
+                score(run, options.proxy, view)
+        rows = run.rows(options.proxy)
+        for reader in run.measured_readers():
             if reader.method in READOUTS or (options.methods and reader.method not in options.methods):
                 continue  # the stage readouts measures its own readers, calibration included
             own = reader.proxy == options.proxy and reader.view in options.views
             if own and reader.method in CONTROLS:
-                score_control(connection, release, reader, roster, options.limit)
+                score_control(run, reader)
             if own or reader.method != READER_PAPER:
-                evaluate(connection, release, reader, rows, roster, options.limit)
+                evaluate(run, reader, rows)
 
 
-def score(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    proxy: str,
-    view: View,
-    roster: str,
-    limit: int | None = None,
-) -> None:
-    """Keep the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
+def score(run: RosterRun, proxy: str, view: View) -> None:
+    """Save the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
 
-    What is kept of the others stays: it is of these probes, since ``keep_probes`` deletes that of others.
+    What is saved of the others stays: it is of these probes, since ``keep_probes`` deletes that of others.
 
     Raises AtlasError if the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
-    rerun_command = evaluation(READER_PAPER, proxy, view, roster, limit)
-    rows = slice_of(release, "agent500", proxy, view, roster, limit)
-    other = slice_of(release, "math100", proxy, view, roster, limit)
-    folder = artifact_folder(READER_PAPER, proxy, view, roster, len(rows.prompt_ids))
-    layers = fold_layers(connection, f"{READER_PAPER}/{proxy}/{view}", roster, rerun_command)
-    probes = load_probes(folder, rerun_command)
-    found = _scored(rows, other, FORMS[form_of(READER_PAPER)], layers, probes, folder, rerun_command)
-    if found < len(LENGTHS) + 1:
+    rerun_command = run.command(READER_PAPER, proxy, view)
+    folder = run.folder(READER_PAPER, proxy, view)
+    layers = run.fold_layers(f"{READER_PAPER}/{proxy}/{view}", rerun_command)
+    slices = run.rows(proxy, view), run.rows(proxy, view, "math100")
+    form, probes = FORMS[form_of(READER_PAPER)], load_probes(folder, rerun_command)
+    found = _score_all(slices, form, layers, probes, folder, rerun_command)
+    if found < len(CUTS) + 1:
         blocks = sorted(set(layers.values()))
         extract = [
-            extraction(benchmark, roster, proxy, view, blocks, limit=limit) for benchmark in ("agent500", "math100")
+            extraction(benchmark, run.roster, proxy, view, blocks, limit=run.limit)
+            for benchmark in ("agent500", "math100")
         ]
-        lacking = f"Not all shortened and Math100 responses were read by {proxy} in view {view} for {roster}"
+        lacking = f"Not all shortened and Math100 responses were read by {proxy} in view {view} for {run.roster}"
         if not found:
             raise AtlasError(lacking, f"Run: {extract[0]} and: {extract[1]}")
-        print(f"{lacking}; what is missing is left out. Run: {extract[0]} and: {extract[1]}")
+        print(f"{lacking}; what is missing is skipped. Run: {extract[0]} and: {extract[1]}")
 
 
-def score_control(
-    connection: duckdb.DuckDBPyConnection, release: Release, reader: KeptReader, roster: str, limit: int | None = None
-) -> None:
-    """Keep the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
+def score_control(run: RosterRun, reader: MeasuredReader) -> None:
+    """Save the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
 
-    Raises AtlasError if probes that are fitted again do not say what the control's evaluation kept.
+    Raises AtlasError if probes that are fitted again do not reproduce the control's evaluation.
     """
-    view: View = "r" if reader.view == "r" else "ur"
-    rerun_command = evaluation(reader.method, str(reader.proxy), view, roster, limit)
-    rows, other = (
-        slice_of(release, benchmark, str(reader.proxy), view, roster, limit) for benchmark in ("agent500", "math100")
-    )
-    layers = fold_layers(connection, reader.reader, roster, rerun_command)
+    view, proxy = reader.input_view, str(reader.proxy)
+    rerun_command = run.command(reader.method, proxy, view)
+    rows, other = run.rows(proxy, view), run.rows(proxy, view, "math100")
+    layers = run.fold_layers(reader.reader, rerun_command)
     needed = set(layers.values())
-    altered = [*(rows.layers(length) for length in LENGTHS), other.layers()]
+    altered = [*(rows.layers(length) for length in CUTS), other.layers()]
     if not needed <= set(rows.layers()) or not any(needed <= set(available) for available in altered):
         return
-    if not (reader.folder / "log_posteriors.npy").exists():
-        print(f"{reader.reader} on {roster} is left out: its evaluation is kept elsewhere. Run: {rerun_command}")
+    if not reader.scored:
+        print(
+            f"{reader.reader} on {run.roster} is skipped: its evaluation is not on this machine. Run: {rerun_command}"
+        )
         return
     heads = control_heads(reader.method, rows, layers)
     probes = {fold: head.probe for fold, head in enumerate(heads) if isinstance(head.probe, LinearProbe)}
-    _scored(rows, other, FORMS[form_of(reader.method)], layers, probes, reader.folder, rerun_command)
+    _score_all((rows, other), FORMS[form_of(reader.method)], layers, probes, reader.folder, rerun_command)
 
 
-def _scored(
-    rows: Slice,
-    other: Slice,
+def _score_all(
+    slices: tuple[Slice, Slice],
     form: Form,
     layers: Mapping[int, int],
     probes: Mapping[int, LinearProbe],
     folder: Path,
     rerun_command: str,
 ) -> int:
-    """Score and keep every length and domain that is on disk at the probes' blocks; how many there were.
+    """Score and save every length and domain that is on disk at the probes' blocks; how many there were.
 
-    Raises AtlasError if the probes do not give the kept log-posteriors of clean rows.
+    slices : Of Agent500 and of Math100. Raises AtlasError if the probes do not give the saved log-posteriors of clean
+        rows.
     """
+    rows, other = slices
     folds, clean = np.tile(rows.prompt_folds, len(rows.sources)), load_log_posteriors(folder, rerun_command)
     for fold, probe in probes.items():
         some = np.flatnonzero(folds == fold)[:CHECKED]
@@ -152,68 +139,57 @@ def _scored(
             probe.log_posterior(features), clean[some], atol=0.01
         ):
             raise AtlasError(
-                f"The kept probe of fold {fold} does not give the kept log-posteriors at block {layers[fold]}",
+                f"The saved probe of fold {fold} does not give the saved log-posteriors at block {layers[fold]}",
                 f"Evaluate again: {rerun_command}",
             )
     needed = set(layers.values())
-    lengths = [length for length in LENGTHS if needed <= set(rows.layers(length))]
+    lengths = [length for length in CUTS if needed <= set(rows.layers(length))]
     for length in lengths:
 
-        def shortened(layer: int, variant: str = length) -> npt.NDArray[np.floating]:
+        def shortened(layer: int, variant: str = length) -> Rows:
             return form.columns(rows.load(layer, variant))
 
-        keep(folder / length_file(length), excluded_posteriors(shortened, layers, probes, folds))
+        keep(folder / posterior_file(length), excluded_posteriors(shortened, layers, probes, folds))
     if not needed <= set(other.layers()):
         return len(lengths)
     keep(folder / TRANSFER_FILE, transferred_posteriors(lambda n: form.columns(other.load(n)), layers, probes))
     return len(lengths) + 1
 
 
-def evaluate(
-    connection: duckdb.DuckDBPyConnection,
-    release: Release,
-    reader: KeptReader,
-    rows: Slice,
-    roster: str,
-    limit: int | None = None,
-) -> None:
-    """Measure one reader under every condition that it has kept log-posteriors for; nothing happens without any."""
-    names = [name for name in (*map(length_file, LENGTHS), TRANSFER_FILE) if (reader.folder / name).exists()]
-    if not names:
+def evaluate(run: RosterRun, reader: MeasuredReader, rows: Slice) -> None:
+    """Measure one reader under every condition that it has saved log-posteriors for; nothing happens without any."""
+    if not any((reader.folder / name).exists() for name in (*map(posterior_file, CUTS), TRANSFER_FILE)):
         return
     clean = pd.concat(
-        metric_curve(connection, reader.reader, roster, reduction=reduction).assign(reduction=reduction)
+        metric_curve(run.connection, reader.reader, run.roster, reduction=reduction).assign(reduction=reduction)
         for reduction in ("pooled", "fold")
     )
     conditions: list[str] = []
     details = {"prompts": len(rows.prompt_ids), "sources": len(rows.sources), "conditions": conditions}
-    key = {"reader": reader.reader, "roster": roster}
-    weights = reader.proxy_hash(connection, roster)
-    with stage_rows(connection, "stress", details, release.manifest_hash, weights, SPLIT_SEED, key=key) as build:
-        for benchmark, condition, frames in _conditions(reader, rows, release, limit):
+    weights = run.proxy_hash(reader.reader)
+    with run.build("stress", details, weights, reader=reader.reader, roster=run.roster) as build:
+        for benchmark, condition, frames in _conditions(run, reader, rows):
             frames = with_retained(frames, clean)
             about = {**build.key, "benchmark": benchmark, "condition": condition}
             if reader.method == READER_PAPER and not condition.endswith("-global"):
-                write_attribution(connection, about, frames, build.build_id)
+                write_attribution(run.connection, about, frames, build.build_id)
             else:  # only the paper's readout needs its confusions, which take most of the room
                 build.replace("attribution_metrics", frames.metrics, benchmark=benchmark, condition=condition)
             conditions.append(f"{benchmark}/{condition}")
             _report(frames.metrics, about)
 
 
-def _conditions(
-    reader: KeptReader, rows: Slice, release: Release, limit: int | None
-) -> Iterator[tuple[str, str, AttributionFrames]]:
+def _conditions(run: RosterRun, reader: MeasuredReader, rows: Slice) -> Iterator[tuple[str, str, AttributionFrames]]:
     """Benchmark, condition and results, one condition at a time."""
-    sources, families, prompts = rows.sources, rows.families, len(rows.prompt_ids)
-    for length in LENGTHS:
-        if (reader.folder / length_file(length)).exists():
-            log_posteriors = reader.array(length_file(length), (len(sources) * prompts, len(sources)))
+    sources, families = rows.sources, rows.families
+    for length in CUTS:
+        if (reader.folder / posterior_file(length)).exists():
+            log_posteriors = reader.array(posterior_file(length), (len(rows.labels), len(sources)))
             frames = attribution_frames(log_posteriors, sources, families, rows.prompt_folds)
             yield "agent500", length, with_intervals(frames, log_posteriors, rows.prompt_folds)
             yield "agent500", f"{length}-global", global_frames(log_posteriors, sources, families)
     if (reader.folder / TRANSFER_FILE).exists():
-        others = len(release.prompts("math100")["sample_id"].iloc[:limit])
+        others = len(run.release.prompts("math100")["sample_id"].iloc[: run.limit])
         shape = (FOLDS, len(sources) * others, len(sources))
         yield "math100", "clean", transfer_frames(reader.array(TRANSFER_FILE, shape), sources, families)
 
@@ -232,3 +208,101 @@ def _report(metrics: pd.DataFrame, key: dict[str, object]) -> None:
         f"{key['reader']} on {key['roster']}, {key['benchmark']} {key['condition']}: "
         f"K = {summary['k'].max()} accuracy {', '.join(parts)}"
     )
+
+
+def excluded_posteriors(
+    load: Callable[[int], Rows], layer_of_fold: Mapping[int, int], probes: Mapping[int, LinearProbe], folds: Ints
+) -> Floats:
+    """Log-posteriors of altered Agent500 rows, each by the fold model that excluded its prompt.
+
+    load : Layer number to fingerprints of the altered rows, (n, D); layer_of_fold : Selected block of every outer fold.
+    probes : The clean probe of every outer fold; folds : (n,), outer fold of every row. Returns (n, C), float32.
+    """
+    out = np.empty((len(folds), len(probes[0].bias)), dtype=np.float32)
+    for fold, probe in probes.items():
+        rows = folds == fold
+        out[rows] = probe.log_posterior(load(layer_of_fold[fold])[rows])
+    return out
+
+
+def transferred_posteriors(
+    load: Callable[[int], Rows], layer_of_fold: Mapping[int, int], probes: Mapping[int, LinearProbe]
+) -> Floats:
+    """Log-posteriors of rows of another domain, by every fold model.
+
+    load : Layer number to fingerprints, (n, D); layer_of_fold, probes : See :func:`excluded_posteriors`.
+    Returns (F, n, C), float32, in the order of the folds.
+    """
+    return np.stack([probes[fold].log_posterior(load(layer_of_fold[fold])) for fold in sorted(probes)])
+
+
+def global_frames(
+    log_posteriors: Floats,
+    sources: Sequence[str],
+    families: Sequence[str],
+    budgets: Sequence[int] = BUDGETS,
+    seeds: Sequence[int] = GROUPING_SEEDS,
+) -> AttributionFrames:
+    """Evaluate with groups that are cut from all folds at once, as the release does for shortened responses.
+
+    log_posteriors : (S * P, S), row = source * P + prompt; sources, families : length S.
+    Returns metrics of the reduction 'pooled' only: a group may hold traces of several folds.
+    """
+    return _evaluate(log_posteriors, [], sources, families, budgets, seeds)
+
+
+def transfer_frames(
+    log_posteriors: Floats,
+    sources: Sequence[str],
+    families: Sequence[str],
+    budgets: Sequence[int] = BUDGETS,
+    seeds: Sequence[int] = GROUPING_SEEDS,
+) -> AttributionFrames:
+    """Evaluate fold models on another domain.
+
+    log_posteriors : (F, S * P, S), by every fold model, row = source * P + prompt; sources, families : length S.
+    Returns reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population
+    standard deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
+    """
+    ensemble = log_posteriors.mean(0, dtype=np.float64).astype(np.float32)
+    return _evaluate(ensemble, list(log_posteriors), sources, families, budgets, seeds)
+
+
+def retained_shares(metrics: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
+    """What share of its clean accuracy a reader retains.
+
+    metrics : Metrics under stress, as in :class:`AttributionFrames`.
+    clean : Clean accuracies of the same reader and roster; columns k, reduction, value.
+    Returns rows of the metric 'retained', one a budget and reduction that both have.
+    """
+    both = summaries(metrics, "accuracy").merge(
+        clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean")
+    )
+    both = both[both["value_clean"] > 0]
+    return both.assign(metric="retained", value=both["value"] / both["value_clean"], std=np.nan)[metrics.columns]
+
+
+def with_retained(frames: AttributionFrames, clean: pd.DataFrame) -> AttributionFrames:
+    """The same results with the share of the clean accuracy that is retained."""
+    shares = retained_shares(frames.metrics, clean)
+    return replace(frames, metrics=pd.concat([frames.metrics, shares], ignore_index=True))
+
+
+def _evaluate(
+    pooled_posteriors: Floats,
+    model_posteriors: Sequence[Floats],
+    sources: Sequence[str],
+    families: Sequence[str],
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> AttributionFrames:
+    classes = len(sources)
+    prompts = len(pooled_posteriors) // classes
+    rows = grid_rows(classes, prompts, np.ones(prompts, dtype=np.bool_))
+
+    def grouped(k: int, seed: int) -> tuple[Scored, dict[int, Scored]]:
+        groups, truth = budget_groups(rows, k, seed, None)
+        models = {n: (accumulate(posteriors, groups), truth) for n, posteriors in enumerate(model_posteriors)}
+        return (accumulate(pooled_posteriors, groups), truth), models
+
+    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= prompts], seeds)
