@@ -32,7 +32,7 @@ from backend.evaluations.readouts import WORD_SETTINGS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK, TUNED_SETTINGS, bank_of
 from backend.intake.traces import whole
 from backend.methods.baselines import random_guess
-from backend.methods.discriminant import DiscriminantBank, LinearReadout, NgramBank
+from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import (
     CLASSIFIER,
@@ -46,7 +46,7 @@ from backend.methods.fine_tuning import (
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
 from backend.methods.network import NetworkReadout, NetworkSettings
 from backend.methods.ngrams import GRAMS, SETTINGS, CodedGrams, Counts, GramReadout, NgramModel, count, counts_of
-from backend.methods.probe import FamilyReadout, LinearProbe
+from backend.methods.probe import FamilyReadout, LinearProbe, LinearReadout
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, block_of, form_of, reader_id
 from backend.methods.representations import FORMS, MIXTURES, MODES
 from backend.methods.sentence_encoder import SentenceEncoder

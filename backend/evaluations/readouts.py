@@ -22,19 +22,11 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.special import log_softmax
 
-from backend.methods.discriminant import (
-    DiscriminantBank,
-    LinearReadout,
-    Moments,
-    fit_discriminant,
-    make_bank,
-    merged,
-    moments_of,
-)
+from backend.methods.discriminant import DiscriminantBank, Moments, fit_discriminant, make_bank, merged, moments_of
 from backend.methods.domain_adaptation import fit_alignments
 from backend.methods.network import NetworkReadout
 from backend.methods.ngrams import CodedGrams, GramReadout, SoftmaxSettings, coded, fit_grams
-from backend.methods.probe import FamilyReadout
+from backend.methods.probe import FamilyReadout, LinearReadout
 from backend.methods.readout import Doubles, Floats, Half, Ints, Rows
 from backend.methods.stack import CELLS, Stack, fit_stack
 from backend.protocol import CLEAN, FOLDS, balance_rows

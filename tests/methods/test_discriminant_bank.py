@@ -7,7 +7,8 @@ import pytest
 from scipy.special import log_softmax
 
 from backend.evaluations.readouts import bank_posteriors, serve_banks
-from backend.methods.discriminant import LinearReadout, fit_discriminant, make_bank, moments_of
+from backend.methods.discriminant import fit_discriminant, make_bank, moments_of
+from backend.methods.probe import LinearReadout
 from backend.methods.stack import CELLS, Stack
 from backend.protocol import FOLDS
 

@@ -47,8 +47,8 @@ from backend.inference.validation import (
     stop_frame,
     validation_arrays,
 )
-from backend.methods.discriminant import LinearReadout, Moments, fit_discriminant, merged, moments_of
-from backend.methods.probe import fit_probe, standardiser
+from backend.methods.discriminant import Moments, fit_discriminant, merged, moments_of
+from backend.methods.probe import LinearReadout, fit_probe, standardiser
 from backend.methods.readout import Floats, Ints, Rows
 from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, of_part, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED

@@ -56,11 +56,10 @@ from backend.evaluations.readouts import (
 )
 from backend.evaluations.stages.baselines import MATH, Material, step_bar, truncation_tokenizer
 from backend.evaluations.stages.roster_run import RosterRun
-from backend.methods.discriminant import LinearReadout
 from backend.methods.fine_tuning import ENCODER, TUNED, FinetuneSettings, Texts, TunedEncoder, affordable, fine_tune
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
 from backend.methods.ngrams import GRAMS
-from backend.methods.probe import fit_experts, fit_regression
+from backend.methods.probe import LinearReadout, fit_experts, fit_regression
 from backend.methods.readout import Half, Ints
 from backend.methods.sentence_encoder import SentenceEncoder, reads_of
 from backend.methods.stack import cells_of
