@@ -23,7 +23,6 @@ from backend.attribution.verify import alterations
 from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
-from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.inference.likelihood_ratios import log10_against_others, log_likelihoods, running_scores
 from backend.inference.validation import validation_arrays
@@ -34,8 +33,8 @@ from backend.service import service as service_module
 from backend.service import uploads
 from backend.service.service import LIVE_JOBS, SESSION_JOBS, Service
 from backend.service.uploads import LIFETIME, BusyError, MissingError, TooLargeError
-from tests.attribution.test_run import STYLES, labelled
-from tests.tiny_models import tiny_decoder, tiny_tokenizer
+from tests.attribution.test_run import STYLES
+from tests.served_api import tiny_enrolment, tiny_reader
 
 ANN, BEN = "session-of-ann-0001", "session-of-ben-0002"
 PATIENCE = 300
@@ -48,16 +47,12 @@ def file_of(style: str, count: int = 12) -> bytes:
 
 @pytest.fixture(scope="module")
 def reader() -> Reader:
-    return Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
+    return tiny_reader()
 
 
 @pytest.fixture(scope="module")
 def enrolment(reader: Reader) -> Enrolment:
-    traces, labels = labelled()
-    return enrolment_of_traces(
-        traces, labels, reader, name="tiny", proxy="tiny", weights_hash="f" * 64, view="ur", layer=2,
-        families={"plain": "words", "shout": "words"},
-    )  # fmt: skip
+    return tiny_enrolment(reader)
 
 
 @pytest.fixture
