@@ -15,7 +15,7 @@ import pandas as pd
 
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.sequential_stop import StopRule
-from backend.inference.validation import NUMBERS, SPACE, TEXTS
+from backend.inference.validation import NUMBERS, SPACE, TEXTS, VERDICTS
 from backend.inference.verdict import Passing
 from backend.protocol import CLEAN
 
@@ -29,20 +29,6 @@ SUMMARY = {  # names in a report, and metrics of the part calibration
 }  # fmt: skip
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part of an enrolment; others are in the results only."""
-VERDICTS = {  # the verdict's rule in a share of held-out groups (backend.inference.validation)
-    "verdict_true_claim_supported": "supports the true source as the claim",
-    "verdict_true_claim_refuted": "refutes the true source as the claim",
-    "verdict_nearest_claim_supported": "supports the nearest other source as the claim",
-    "verdict_nearest_claim_refuted": "refutes the nearest other source as the claim",
-    "verdict_true_claim_family_supported": "supports only the family of the true source when that one is claimed",
-    "verdict_true_claim_family_refuted": "refutes the whole family of the true source when that one is claimed",
-    "verdict_nearest_claim_family_supported": "supports only the family of the nearest other source when it is claimed",
-    "verdict_nearest_claim_family_refuted": "refutes the whole family of the nearest other source when it is claimed",
-    "verdict_named_right": "names the true source without a claim",
-    "verdict_named_wrong": "names a wrong source without a claim",
-    "verdict_family_right": "names the true family alone without a claim",
-    "verdict_family_wrong": "names a wrong family alone without a claim",
-}
 TRAFFIC = {
     "same": "held-out prompts of the enrolled kind",
     "math100": "mathematical problems, which were not enrolled",
@@ -237,8 +223,8 @@ def sentence(row: Mapping[str, Any]) -> str | None:
         return f"Stated probabilities are off by {share} on average (calibration error at {traces})."
     if key == ("calibration", "cllr_claim_after"):
         return f"Cost of the likelihood ratios (Cllr): {value:.3f} bits; 1 is a reader that says nothing."
-    if key[0] == "calibration" and row["metric"] in VERDICTS:
-        return f"Of {row['n']:,} groups of {traces} to prompts held out, the rule {VERDICTS[row['metric']]} in {share}."
+    if key[0] == "calibration" and (rule := VERDICTS.get(row["metric"].removeprefix("verdict_"))):
+        return f"Of {row['n']:,} groups of {traces} to prompts held out, the rule {rule} in {share}."
     if row["part"] in ("refit", "unknown") and level is not None and of:
         how = "" if row["part"] == "refit" else " (its columns taken out)"
         if row["metric"] == "false_acceptance":

@@ -1,11 +1,9 @@
 """Calibration of accumulated scores (paper, Evidence Accumulation).
 
-Traces of one source are not independent given the source, and the probe is underfitted: the sum of K log-posteriors is
-too timid at K = 1 and far too bold at K = 100. One factor a budget, ``scale(K)``, repairs that, never above that of a
-single trace; a bias a source, where it helps on folds that did not fit it, repairs what shortened traces shift. Half a
-group counts as gone wrong, so that groups without an error do not make the factor endless. Between the budgets of the
-fit its logarithm is interpolated in log K; beyond the largest one evidence is averaged. Likelihood ratios stay within
-empirical bounds of groups, each with ratios by a fit that has not seen it.
+Traces of one source depend on each other: the sum of K log-posteriors is too timid at K = 1 and far too bold at K =
+100. One factor a budget, ``scale(K)``, repairs that, never above that of a single trace; a bias a source, where it
+helps on folds that did not fit it, repairs what shortened traces shift. Between budgets the logarithm of the factor is
+interpolated in log K; beyond the largest one evidence is averaged.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
 from backend.evidence import accumulate
+from backend.inference import Doubles, Floating, Ints
 from backend.inference.likelihood_ratios import (
     LN10,
     claim_trials,
@@ -31,10 +30,6 @@ from backend.metrics import negative_log_likelihood
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
 WITH_BIAS: bool | None = None  # a bias is used where folds that did not fit it say that it helps
-
-Doubles = npt.NDArray[np.float64]
-Floating = npt.NDArray[np.floating]
-Ints = npt.NDArray[np.intp]
 BIAS_GROUPS = 20  # groups of a source that a bias is fitted on at least
 NEWTON_STEPS = 50
 SCALE_RANGE = (1e-4, 1e3)
@@ -104,10 +99,9 @@ class Calibration:
     def log10_limits(self, budget: int, among: int | None = None) -> tuple[float, float]:
         """Smallest and largest log10 likelihood ratio that was validated.
 
-        A ratio of r is seen wrong about once in r trials, so nothing beyond the number of trials plus one is stated. A
-        true claim is tried once a group, a false one with each other source, so that the upper bound holds for a mean
-        false claim and not for the nearest. Between the budgets of the fit the groups of the next larger one count, and
-        the tighter of the empirical bounds on either side.
+        Nothing beyond the number of trials plus one is stated. A true claim is tried once a group, a false one with
+        each other source. Between the budgets of the fit the groups of the next larger one count, and the tighter of
+        the empirical bounds on either side.
 
         among : number of families where the ratio is a family's; the enrolled sources when absent.
         """
@@ -125,8 +119,7 @@ class Calibration:
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays for :func:`numpy.savez` without pickling."""
-        bounds = {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
-        return {"budgets": self.budgets, "scale": self.scale, "bias": self.bias, "groups": self.groups, **bounds}
+        return {name: array for name, array in vars(self).items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Calibration:
@@ -187,7 +180,7 @@ def held_out_groups(
 
 
 def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
-    """Share of the likelihood that groups (G, C) lend to having gone wrong, and the second place of each, (G,).
+    """Share of the likelihood for groups (G, C) gone wrong, and the second place of each, (G,).
 
     Without it a factor on groups without an error has no optimum. Groupings of further seeds add no group.
     """
@@ -195,7 +188,7 @@ def _gone_wrong(scores: Doubles, seeds: int) -> tuple[float, Ints]:
 
 
 def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
-    """The factor on scores with the least negative log-likelihood, within 1e-4 .. 1e3: Newton steps on its logarithm.
+    """Factor on scores of the least negative log-likelihood, by Newton steps on its logarithm.
 
     scores : (G, C) C is at least 2; truth : (G,); seeds : groupings of the same traces that the G groups hold.
     """
@@ -219,10 +212,10 @@ def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
 
 
 def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[float, Doubles]:
-    """Factor and bias of every source (C,) under a normal prior of the bias, by L-BFGS on the penalised likelihood.
+    """Factor and bias of every source (C,), by L-BFGS; arguments as of :func:`fit_scale`.
 
-    The likelihood and the arguments are those of :func:`fit_scale`. The prior keeps a few groups from fitting noise.
-    Its standard deviation is not tuned: log C takes one of C sources from as likely as the next to as all others.
+    A normal prior keeps the bias of a few groups from fitting noise. Its standard deviation is not tuned: log C takes
+    one of C sources from as likely as the next to as all others.
     """
     n, classes = scores.shape
     spread = np.log(classes)
@@ -265,17 +258,17 @@ class CalibrationFits:
 
 
 def bias_helps(groups: Groups, budget: int = 1, fits: CalibrationFits | None = None) -> bool:
-    """Whether a bias lowers the negative log-likelihood of folds that did not fit it; not where there is one fold."""
-    if len(np.unique(groups.fold)) < 2:
+    """Whether a bias lowers the cost of folds that did not fit it; not with one fold."""
+    folds = np.unique(groups.fold)
+    if len(folds) < 2:
         return False
-    plain, biased, seeds, fits = 0.0, 0.0, groups.seeds, fits or CalibrationFits()
-    for fold in np.unique(groups.fold):
+    costs, seeds, fits = np.zeros(2), groups.seeds, fits or CalibrationFits()
+    for fold in folds:
         train, test = groups.where(groups.fold != fold), groups.where(groups.fold == fold)
-        scale = fit_scale(train.scores, train.truth, seeds)
-        plain += len(test.truth) * negative_log_likelihood(normalised(scale * test.scores), test.truth)
-        scale, bias = fits.scale_and_bias(train, budget, seeds)
-        biased += len(test.truth) * negative_log_likelihood(normalised(scale * test.scores + bias), test.truth)
-    return biased < plain
+        plain, (scale, bias) = fit_scale(train.scores, train.truth, seeds), fits.scale_and_bias(train, budget, seeds)
+        logits = plain * test.scores, scale * test.scores + bias
+        costs += [len(test.truth) * negative_log_likelihood(normalised(part), test.truth) for part in logits]
+    return bool(costs[1] < costs[0])
 
 
 def bias_budget(by_budget: Mapping[int, Groups]) -> int:
@@ -290,10 +283,10 @@ def fit_calibration(
     family: Ints | None = None,
     fits: CalibrationFits | None = None,
 ) -> Calibration:
-    """Fit every budget, and bound its ratios by fits to the other folds; those of a single fold by the fit itself.
+    """Fit every budget, and bound its ratios by fits to the other folds, if any.
 
     The bias is one of single traces, fitted at :func:`bias_budget`, and counts K times in a group of K. No scale is
-    above that of the smallest budget: what traces share makes a further one worth less than the first.
+    above that of the smallest budget.
 
     by_budget : from :func:`held_out_groups`; with_bias : None decides by :func:`bias_helps` on the folds of the groups.
     family : (C,) family numbers 0 .. F - 1 of the sources; without them ratios of families have no empirical bounds.

@@ -26,12 +26,9 @@ import py3langid
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from backend.inference import Doubles, Floating, Ints
 from backend.inference.calibration import interpolated
-from backend.protocol import BUDGETS as TRACE_BUDGETS
 
-Floating = npt.NDArray[np.floating]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked"]
 BUDGETS = (1, 2, 5, 10, 20, 50, 100)
 GRAMS = (2, 5)  # lengths of the character n-grams, inside words
@@ -42,7 +39,7 @@ NEAREST = 5
 CHARACTERS = 2_000  # beginning of a prompt that is looked at
 MOST_PROMPTS = 2_000
 FEWEST = 10  # prompts below which there is no reference
-DRAWS, RESPONSE_DRAWS = 500, 999
+DRAWS = 500
 SEED = 42
 LEVEL = 0.05  # p values up to it say that prompts are of another kind
 COMMON = 0.02  # share of the enrolled prompts from which on a language counts as enrolled
@@ -72,7 +69,6 @@ class PromptScores:
     keys: npt.NDArray[np.uint64]  # (n,) equal prompts have equal keys
 
     def take(self, rows: Ints) -> PromptScores:
-        """Some of them."""
         return PromptScores(self.novelty[rows], tuple(self.languages[i] for i in rows), self.keys[rows])
 
     @classmethod
@@ -106,7 +102,7 @@ class PromptReference:
         return _novelty(_fold(counts, weights), self.vectors.astype(np.float32))
 
     def score(self, prompts: Sequence[str]) -> PromptScores:
-        """Scores of every prompt; equal ones, which many sources answer, are read once."""
+        """Scores of every prompt; equal ones are read once."""
         keys = np.array([hash_of(prompt) for prompt in prompts], dtype=np.uint64)
         first, place = np.unique(keys, return_index=True, return_inverse=True)[1:]
         distinct = [prompts[i] for i in first]
@@ -114,7 +110,7 @@ class PromptReference:
         return PromptScores(self.novelty(distinct)[place], tuple(languages[i] for i in place), keys)
 
     def p_value(self, novelty: float, prompts: int) -> float:
-        """Share of groups at least as new."""
+        """Share of groups of so many prompts that are at least as new."""
         return _share_above(novelty, prompts, self.budgets, self.nulls)
 
     def judge(self, prompts: PromptScores, level: float = LEVEL) -> Traffic:
@@ -133,15 +129,8 @@ class PromptReference:
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays for :func:`numpy.savez` without pickling."""
-        return {
-            "buckets": self.buckets,
-            "weights": self.weights,
-            "unseen": np.array(self.unseen),
-            "vectors": self.vectors,
-            "budgets": self.budgets,
-            "nulls": self.nulls.astype(np.float32),
-            "languages": np.array(self.languages, dtype=np.str_),
-        }
+        texts, unseen = np.array(self.languages, dtype=np.str_), np.array(self.unseen)
+        return vars(self) | {"unseen": unseen, "nulls": self.nulls.astype(np.float32), "languages": texts}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> PromptReference:
@@ -152,20 +141,13 @@ class PromptReference:
         return cls(unseen=float(arrays["unseen"]), languages=tuple(map(str, arrays["languages"])), **plain)
 
 
-def fit_prompt_reference(
-    prompts: Sequence[str],
-    folds: npt.NDArray[np.integer],
-    budgets: Sequence[int] = BUDGETS,
-    draws: int = DRAWS,
-    seed: int = SEED,
-) -> PromptReference | None:
+def fit_prompt_reference(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> PromptReference | None:
     """Reference of enrolled prompts; None where they are fewer than :data:`FEWEST`.
 
     prompts : length P, distinct ones; folds : (P,) the novelty of a fold is measured against the others.
-    draws : random groups a budget, and as many of one topic: a prompt with its nearest held-out neighbours.
     """
     if len(prompts) > MOST_PROMPTS:
-        some = np.random.default_rng(seed).permutation(len(prompts))[:MOST_PROMPTS]
+        some = np.random.default_rng(SEED).permutation(len(prompts))[:MOST_PROMPTS]
         prompts, folds = [prompts[i] for i in some], folds[some]
     if len(prompts) < FEWEST or len(np.unique(folds)) < 2:
         return None
@@ -180,8 +162,7 @@ def fit_prompt_reference(
     usable = np.flatnonzero(~np.isnan(novelty))
     if len(usable) < FEWEST:
         return None
-    groups = _groups(vectors[usable], budgets, draws, seed)
-    nulls = np.stack([np.sort(novelty[usable][rows].mean(1)) for rows in groups])
+    nulls = np.stack([np.sort(novelty[usable][rows].mean(1)) for rows in _groups(vectors[usable])])
     seen = np.unique(counts.indices)
     spoken = Counter(languages_of(prompts))
     return PromptReference(
@@ -189,7 +170,7 @@ def fit_prompt_reference(
         weights[seen].astype(np.float16),
         float(np.log(1 + len(prompts)) + 1),
         _coded(vectors),
-        np.array(budgets, dtype=np.intp),
+        np.array(BUDGETS, dtype=np.intp),
         nulls,
         tuple(sorted(one for one, count in spoken.items() if count >= COMMON * len(prompts))),
     )
@@ -258,17 +239,17 @@ def _novelty(vectors: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -
     return np.where(vectors.any(axis=1), 1 - nearest.mean(1), np.nan)
 
 
-def _groups(vectors: npt.NDArray[np.float32], budgets: Sequence[int], draws: int, seed: int) -> list[Ints]:
-    """Rows of groups (2 * draws, K) a budget: random ones, and such of one topic."""
-    rng, n = np.random.default_rng(seed), len(vectors)
+def _groups(vectors: npt.NDArray[np.float32]) -> list[Ints]:
+    """Rows of groups (2 DRAWS, K) a budget: random ones, and prompts with their nearest neighbours."""
+    rng, n = np.random.default_rng(SEED), len(vectors)
     order = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
     out = []
-    for budget in budgets:
+    for budget in BUDGETS:
         if budget > n:
-            out.append(rng.integers(0, n, size=(2 * draws, budget)))
+            out.append(rng.integers(0, n, size=(2 * DRAWS, budget)))
             continue
-        mixed = rng.random((draws, n)).argpartition(budget - 1, axis=1)[:, :budget]
-        out.append(np.concatenate([mixed, order[rng.integers(0, n, size=draws), :budget]]))
+        mixed = rng.random((DRAWS, n)).argpartition(budget - 1, axis=1)[:, :budget]
+        out.append(np.concatenate([mixed, order[rng.integers(0, n, size=DRAWS), :budget]]))
     return out
 
 
@@ -286,12 +267,12 @@ class DomainReference:
         return float(np.sqrt((((mean - self.mean) / self.scale) ** 2).mean()))
 
     def p_value(self, mean: Floating, budget: int) -> float:
-        """Share of groups at least as far."""
+        """Share of groups whose mean is at least as far."""
         return _share_above(self.distance(mean), budget, self.budgets, self.nulls)
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays for :func:`numpy.savez` without pickling."""
-        return {"mean": self.mean, "scale": self.scale, "budgets": self.budgets, "nulls": self.nulls}
+        return dict(vars(self))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> DomainReference:
@@ -306,27 +287,19 @@ def _share_above(value: float, budget: int, budgets: Ints, nulls: Doubles) -> fl
     return float((1 + (null >= value).sum()) / (1 + len(null)))
 
 
-def fit_domain(
-    fingerprints: Floating,
-    labels: Ints,
-    budgets: Sequence[int] = TRACE_BUDGETS,
-    draws: int = RESPONSE_DRAWS,
-    seed: int = SEED,
-) -> DomainReference:
-    """Fit a domain to the fingerprints (n, D) of enrolled sources, (n,) source numbers.
+def fit_domain(fingerprints: Floating, labels: Ints, budgets: Sequence[int], draws: int) -> DomainReference:
+    """Fit a domain to the fingerprints (n, D) of enrolled sources, labels (n,).
 
     Every resampled group takes a random source and K of its traces with replacement.
     """
     mean = fingerprints.mean(0, dtype=np.float64)
     scale = np.maximum(fingerprints.std(0, dtype=np.float64), STD_FLOOR)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     present, first, counts = np.unique(np.sort(labels), return_index=True, return_counts=True)
     order = np.argsort(labels, kind="stable")
-    nulls = np.empty((len(budgets), draws))
+    domain = DomainReference(mean, scale, np.array(budgets), np.empty((len(budgets), draws)))
     for place, budget in enumerate(budgets):
         source = rng.integers(0, len(present), size=draws)
         drawn = order[first[source][:, None] + (rng.random((draws, budget)) * counts[source][:, None]).astype(np.intp)]
-        for i, rows in enumerate(drawn):
-            deviation = (fingerprints[rows].mean(0, dtype=np.float64) - mean) / scale
-            nulls[place, i] = np.sqrt((deviation**2).mean())
-    return DomainReference(mean, scale, np.array(budgets), np.sort(nulls, axis=1))
+        domain.nulls[place] = np.sort([domain.distance(fingerprints[rows].mean(0, dtype=np.float64)) for rows in drawn])
+    return domain

@@ -1,9 +1,8 @@
-"""Drift of an endpoint between two windows of traces: the test, its power, and its words (paper, Limitations).
+"""Drift between two windows of traces: test, power and words (paper, Limitations).
 
-Two-sample permutation tests on fingerprints, which need no enrolled source: the energy distance, or the maximum mean
-discrepancy with a Gaussian kernel. Where both windows answered the same prompts, the answers are swapped within
-prompts, which takes the variance between prompts out. The power is measured on real pairs of windows: of one source
-split in two (false alarms), of two of a family, and of two of different families.
+Two-sample permutation tests on fingerprints, by the energy distance or the maximum mean discrepancy with a Gaussian
+kernel. Where both windows answered the same prompts, answers are swapped within prompts, which removes the variance
+between these. The power is measured on real pairs of windows: of one source, of one family, and of two families.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-Floating = npt.NDArray[np.floating]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.inference import Doubles, Floating, Ints
+
 Method = Literal["energy", "mmd"]
 PERMUTATIONS, POWER_PERMUTATIONS = 999, 199
 SEED = 42
@@ -28,6 +25,13 @@ WINDOWS = (10, 20, 50)
 PAIRS = 100
 KINDS = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}
 DIFFERENT, ALIKE = "DIFFERENT", "NO DIFFERENCE SEEN"
+MEANING = {
+    DIFFERENT: ("differ", "Something between prompt and answer changed."),
+    ALIKE: (
+        "do not differ",
+        "That is no proof that nothing changed; below is what a test of this size would have seen.",
+    ),
+}
 UNPAIRED = (
     "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
     "with the same prompts where you can."
@@ -118,10 +122,10 @@ def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator)
     return allowed[rng.integers(0, len(allowed), size=count)]
 
 
-def held_kinds(family: Ints) -> list[str]:
+def pair_kinds(family: Ints) -> list[str]:
     """Kinds of pairs that sources of these families (C,) have."""
-    sizes = np.bincount(np.unique(family, return_inverse=True)[1])
-    has = {"same": True, "sibling": bool((sizes > 1).any()), "family": len(sizes) > 1}
+    sizes = np.unique(family, return_counts=True)[1]
+    has = {"same": True, "sibling": (sizes > 1).any(), "family": len(sizes) > 1}
     return [kind for kind in KINDS if has[kind]]
 
 
@@ -133,7 +137,6 @@ def drift_frame(
     methods: Sequence[Method] = ("energy", "mmd"),
     pairs: int = PAIRS,
     permutations: int = POWER_PERMUTATIONS,
-    level: float = LEVEL,
     seed: int = SEED,
 ) -> pd.DataFrame:
     """Share of pairs of windows that the drift test calls different.
@@ -148,7 +151,7 @@ def drift_frame(
     prompts = len(features) // len(family)
     rows: list[dict[str, object]] = []
     for window in windows:
-        for kind in held_kinds(family):
+        for kind in pair_kinds(family):
             rng = np.random.default_rng([seed, window, list(KINDS).index(kind)])
             chosen = pairs_of_kind(family, kind, pairs, rng)
             orders = [rng.permutation(prompts)[: 2 * window] for _ in chosen]
@@ -159,12 +162,12 @@ def drift_frame(
                         before = features[a * prompts + order[:window]]
                         after = features[b * prompts + (order[:window] if paired else order[window:])]
                         test = drift_test(before, after, method, paired, permutations, seed)
-                        alarms.append(test.p_value <= level)
+                        alarms.append(test.p_value <= LEVEL)
                     share = float(np.mean(alarms))
                     spread = float(np.sqrt(share * (1 - share) / pairs))
                     about = {"scenario": kind, "statistic": f"{method}{'-paired' if paired else ''}", "space": space}
-                    row = {"k": window, "metric": "alarms", **about, "level": level}
-                    rows.append({**row, "value": share, "std": spread, "n": pairs})
+                    measured = {"level": LEVEL, "value": share, "std": spread, "n": pairs}
+                    rows.append({"k": window, "metric": "alarms", **about, **measured})
     return pd.DataFrame(rows)
 
 
@@ -179,19 +182,12 @@ def p_text(p_value: float) -> str:
 
 
 def sentence(test: Mapping[str, Any]) -> str:
-    """The answer of a :class:`DriftTest` for people; what such a test is worth (:func:`expected`) belongs below it."""
-    windows = f"{test['before']:,} and {test['after']:,} traces"
+    """The answer of a :class:`DriftTest` for people; :func:`expected` belongs below it."""
     how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
     p = f"p = {p_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
-    if verdict(test) == DIFFERENT:
-        return (
-            f"The two windows of {windows} differ by more than chance: {p}. "
-            "Something between prompt and answer changed."
-        )
-    return (
-        f"The two windows of {windows} do not differ by more than chance: {p}. That is no proof that nothing changed; "
-        "below is what a test of this size would have seen."
-    )
+    differ, means = MEANING[verdict(test)]
+    windows = f"{test['before']:,} and {test['after']:,} traces"
+    return f"The two windows of {windows} {differ} by more than chance: {p}. {means}"
 
 
 def expected(power: Mapping[str, Any] | None) -> str:

@@ -1,11 +1,9 @@
 """Likelihood ratios, their bounds and their cost (paper, Stage 2).
 
-With ``S_c = sum_k log q(c | u_k) - (K - 1) log pi_c`` (:mod:`backend.evidence`) the log-likelihood of the traces under
-source ``c`` is ``S_c - log pi_c`` up to a constant that all sources share. A ratio compares a named source with the
-other enrolled ones (each as likely as the next), or the same for a family; a posterior is this plus the log of a stated
-prior. Traces are taken as independent given the source, so ratios of many traces are too sure until they are
-calibrated. The log-likelihood-ratio cost (Cllr) is the mean price in bits of misleading ratios: 0 is perfect, 1 is that
-of ratios that say nothing.
+With ``S_c`` of :mod:`backend.evidence` the log-likelihood of the traces under source ``c`` is ``S_c - log pi_c`` up to
+a constant. A ratio compares a source, or a family, with the other enrolled ones, each as likely as the next. Traces are
+taken as independent given the source, so ratios of many traces are too sure until they are calibrated. Cllr, the
+log-likelihood-ratio cost, is the mean price in bits of misleading ratios: 0 is perfect, 1 that of no information.
 
 N. Brümmer and J. du Preez (2006). Application-independent evaluation of speaker detection. Computer Speech and Language
 20, 230-275.
@@ -23,14 +21,13 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 from scipy.special import logsumexp
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from backend.inference import Doubles, Floating, Ints
+
 LN2 = float(np.log(2.0))
 LN10 = float(np.log(10.0))
 BOUND_DIGITS = 2
 BOUND_STEP = 10.0**-BOUND_DIGITS  # distance of the thresholds that a bound is searched on, in log10
 LARGEST_LOG10 = 9.0  # larger log10 ratios, infinite ones too, count as this one in the search of a bound
-Floats = npt.NDArray[np.floating]
 ORDERS = 200
 DRAWS = 1_000  # resamples of the traces behind an interval
 SEED = 42
@@ -49,7 +46,7 @@ def log_likelihood_ratios(log_posteriors: Doubles) -> Doubles:
 
 
 def family_log_ratios(log_posteriors: Doubles, family: Ints) -> Doubles:
-    """Each family against all others, (G, F) nats: log mean likelihood inside minus outside; family (C,) 0 .. F - 1."""
+    """Each family against all others, (G, F) nats; family (C,) 0 .. F - 1."""
     members = np.bincount(family)
     if len(members) < 2:
         raise ValueError("a likelihood ratio needs at least two families")
@@ -76,9 +73,8 @@ def claim_trials(log_ratios: Doubles, truth: Ints) -> tuple[Doubles, Doubles]:
 def empirical_bounds(true: Doubles, false: Doubles, repeats: int = 1) -> tuple[float, float]:
     """Empirical lower and upper bound (ELUB) of log10 ratios.
 
-    Accepting claims whose ratio is above a threshold t costs 1 for a refused true claim and t for an accepted false
-    one, where the prior odds are 1 / t. The bounds enclose the thresholds at which deciding by the ratios costs no more
-    than deciding by the prior alone. One misleading trial more than was seen is assumed on either side.
+    At prior odds 1 / t a refused true claim costs 1 and an accepted false one t. The bounds enclose the thresholds t at
+    which deciding by the ratios costs no more than by the prior. One more misleading trial is assumed on either side.
 
     true, false : (n,), (m,) log10 ratios of claims; n / repeats and m / repeats trials are counted.
     Returns a lower bound, at most 0, and an upper bound, at least 0; multiples of :data:`BOUND_STEP`.
@@ -121,7 +117,7 @@ def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], l
     return sides[0] - sides[1]
 
 
-def cllr(target: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> float:
+def cllr(target: Floating, other: Floating) -> float:
     """Log-likelihood-ratio cost in bits, of log ratios (nats) where the first or the other proposition is true."""
     return float((np.logaddexp(0, -target).mean() + np.logaddexp(0, other).mean()) / (2 * LN2))
 
@@ -152,8 +148,8 @@ class PooledRatios:
 def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
     """Isotonic regression of the kind of a trial on its ratio, both kinds weighing the same.
 
-    False claims between two neighbouring ratios of true ones always fall into one block, so they are counted together
-    before anything is pooled: many more of them cost little. At least one log ratio, of any base, of each kind.
+    False claims between two neighbouring ratios of true ones fall into one block, so they are counted together first.
+    At least one log ratio, of any base, of each kind.
     """
     points, ties = np.unique(true, return_counts=True)
     # Place 2 i is the gap below the i-th ratio of true claims, place 2 i + 1 that ratio itself.
@@ -177,26 +173,26 @@ def pool_adjacent_violators(true: Doubles, false: Doubles) -> PooledRatios:
 
 
 def cllr_claim(log_posteriors: Doubles, truth: Ints) -> float:
-    """Cllr of 'this named source' against 'another enrolled one', over every group and every source as the claim."""
+    """Cllr of a source against the other enrolled ones, over every group and claim."""
     return cllr(*claim_trials(log_likelihood_ratios(log_posteriors), truth))
 
 
 def cllr_pairwise(log_posteriors: Doubles, truth: Ints) -> float:
-    """Cllr of the true source against each other one alone; both kinds of trials are the same pairs by symmetry."""
+    """Cllr of the true source against each other one alone."""
     own = truth[:, None] == np.arange(log_posteriors.shape[1])
     ratios = log_posteriors[own][:, None] - log_posteriors
     return float(np.logaddexp(0, -ratios[~own]).mean() / LN2)
 
 
 def cllr_multiclass(log_posteriors: Doubles, truth: Ints) -> float:
-    """Multi-class Cllr: mean ``-log p(truth)`` over ``log C``, uniform prior, every source weighing the same."""
+    """Multi-class Cllr: mean ``-log p(truth) / log C``, every source weighing the same."""
     classes = log_posteriors.shape[1]
     counts = np.bincount(truth, minlength=classes)
     cost = np.bincount(truth, -log_posteriors[np.arange(len(truth)), truth], minlength=classes)
     return float((cost[counts > 0] / counts[counts > 0]).mean() / np.log(classes))
 
 
-def running_scores(log_posteriors: Floats, log_prior: Doubles) -> Doubles:
+def running_scores(log_posteriors: Floating, log_prior: Doubles) -> Doubles:
     """Scores ``S`` (n, C) after 1, 2, .. n traces, of log-posteriors (n, C) under the prior (C,) in enrolment."""
     out: Doubles = np.cumsum(log_posteriors, axis=0, dtype=np.float64)
     out -= np.arange(len(out))[:, None] * log_prior
@@ -245,7 +241,7 @@ class OrderSpread:
 
 
 def order_spread(
-    log_posteriors: Floats,
+    log_posteriors: Floating,
     log_prior: Doubles,
     source: int,
     log_stated: Doubles,
@@ -291,7 +287,7 @@ class Contributions:
 
 
 def leave_one_out(
-    log_posteriors: Floats, log_prior: Doubles, source: int, log_stated: Doubles | float = 0.0
+    log_posteriors: Floating, log_prior: Doubles, source: int, log_stated: Doubles | float = 0.0
 ) -> Contributions:
     """Contribution of every trace to a source's case against its strongest rival; the stated prior helps to lead."""
     steps = log_posteriors.astype(np.float64) - log_prior
@@ -315,10 +311,10 @@ class Interval:
     seed: int
 
 
-def resampled(log_posteriors: Floats, log_prior: Doubles, draws: int = DRAWS, seed: int = SEED) -> Doubles:
-    """Log-likelihoods (draws, C) of n traces drawn with replacement; of very many traces fewer draws, 100 at least."""
+def resampled(log_posteriors: Floating, log_prior: Doubles, seed: int = SEED) -> Doubles:
+    """Log-likelihoods (draws, C) of n traces drawn with replacement; of very many fewer draws."""
     n, classes = log_posteriors.shape
-    draws = max(min(draws, 100), min(draws, WORK // (n * classes)))
+    draws = max(100, min(DRAWS, WORK // (n * classes)))
     steps = log_posteriors.astype(np.float64) - log_prior
     rng = np.random.default_rng(seed)
     out = np.empty((draws, classes))

@@ -1,9 +1,8 @@
-"""Sequential stop with a stated error rate (paper, Limitations: K is fixed beforehand there).
+"""Sequential stop with a stated error rate (paper, Limitations).
 
-Looking after every trace gives an error more chances, and traces of one source depend on each other, so neither the
-posterior at the stop nor Wald's bound on the plain sum keeps its promise. The threshold is the most lenient one whose
-realised error on sessions of unseen prompts is below the stated level with 95 % confidence, for it and every stricter
-threshold.
+Looking after every trace gives an error more chances, and traces of one source depend on each other, so Wald's bound on
+the plain sum does not hold. The threshold is the most lenient one whose realised error on sessions of unseen prompts is
+below the stated level with 95 % confidence, as of every stricter threshold.
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
+from backend.inference import Doubles, Floating, Ints
 from backend.inference.calibration import Calibration
 from backend.inference.likelihood_ratios import log_likelihood_ratios
 
-Floating = npt.NDArray[np.floating]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 CONFIDENCE = 0.95
 THRESHOLDS = np.linspace(20.0, -5.0, 126)  # candidate thresholds of the leader's log-odds in nats, strictest first
 CLAIM_THRESHOLDS = np.linspace(20.0, 0.0, 101)  # of a claim: below 0 the traces speak for the other side
@@ -43,7 +40,7 @@ def ordered_sessions(rows_by_source: Ints, orders: int, seed: int) -> Sessions:
 
 
 def running_ratios(log_posteriors: Floating, rows: Ints, calibration: Calibration | None) -> Doubles:
-    """Log likelihood ratio of every source against the others after every trace, (N, m, C); uncalibrated with None."""
+    """Log ratio of every source after every trace, (N, m, C); uncalibrated with None."""
     sessions, m = rows.shape
     total = np.zeros((sessions, log_posteriors.shape[1]))
     out = np.empty((sessions, m, log_posteriors.shape[1]))
@@ -55,7 +52,7 @@ def running_ratios(log_posteriors: Floating, rows: Ints, calibration: Calibratio
 
 
 def leader_log_odds(ratios: Doubles) -> tuple[Doubles, Ints]:
-    """Log posterior odds of the leading source under the uniform prior, and which one leads, each (N, m)."""
+    """Log-odds of the leading source under the uniform prior, and its number, each (N, m)."""
     leader = ratios.argmax(-1)
     best = np.take_along_axis(ratios, leader[..., None], axis=-1)[..., 0]
     odds: Doubles = best - np.log(ratios.shape[-1] - 1)
@@ -68,11 +65,11 @@ def first_crossing(path: Floating, threshold: float) -> Ints:
     return np.where(over.any(1), over.argmax(1) + 1, 0)
 
 
-def upper_bound(errors: float, trials: float, confidence: float = CONFIDENCE) -> float:
+def upper_bound(errors: float, trials: float) -> float:
     """Clopper-Pearson upper bound of an error rate; counts need not be whole."""
     if errors >= trials:  # also where nothing was tried
         return 1.0
-    return float(beta.ppf(confidence, errors + 1, trials - errors))
+    return float(beta.ppf(CONFIDENCE, errors + 1, trials - errors))
 
 
 @dataclass(frozen=True)
@@ -118,22 +115,19 @@ class StopRule:
     def claim_at(self, ratios: Doubles) -> tuple[Ints, Ints]:
         """Traces (N,) until a claim is decided, 0 for never, and 1 for, -1 against, from running ratios (N, m)."""
         up, down = first_crossing(ratios, self.support), first_crossing(-ratios, self.against)
-        never = ratios.shape[1] + 1
-        up, down = np.where(up, up, never), np.where(down, down, never)
-        at = np.minimum(up, down)
-        decided = at < never
-        return np.where(decided, at, 0), np.where(decided, np.where(up < down, 1, -1), 0)
+        supported = (up > 0) & ((down == 0) | (up < down))
+        return np.where(supported, up, down), np.where(supported, 1, np.where(down, -1, 0))
 
 
 def stop_arrays(rules: Sequence[StopRule]) -> dict[str, npt.NDArray[np.generic]]:
-    """Rules of several levels as arrays: level, name, support, against a row; and the length of their sessions."""
+    """Rules of several levels as arrays: a row each, and the length of their sessions."""
     table = np.array([[rule.level, rule.name, rule.support, rule.against] for rule in rules])
     lengths = [rule.traces for rule in rules if rule.traces is not None]
     return {"thresholds": table} | ({"traces": np.array(min(lengths))} if lengths else {})
 
 
 def nearest_sources(log_posteriors: Floating, labels: Ints) -> Ints:
-    """Of every source (C,) the other one that its traces (n, C) are most likely to be taken for on average."""
+    """Of every source (C,) the other one that its traces (n, C) are most likely taken for."""
     classes = log_posteriors.shape[1]
     mean = np.stack([log_posteriors[labels == c].mean(0, dtype=np.float64) for c in range(classes)])
     np.fill_diagonal(mean, -np.inf)
@@ -175,9 +169,9 @@ def fit_stop_rule(ratios: Doubles, sessions: Sessions, nearest: Ints, level: flo
 
 
 def _most_lenient(thresholds: Doubles, rates: Callable[[float], tuple[float, float]], level: float) -> float:
-    """Last threshold before the bound of (errors, trials) breaks, from the first where no error at all would keep it.
+    """Last threshold before the bound of (errors, trials) breaks.
 
-    Where that is depends on the number of trials only and not on the errors, so the tests stay in a fixed sequence.
+    It starts at the first one that no error at all would keep, by the number of trials only: a fixed sequence of tests.
     """
     lenient = np.inf
     for threshold in map(float, thresholds):

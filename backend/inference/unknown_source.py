@@ -1,12 +1,9 @@
-"""Conformal p value of "no enrolled source made these K traces" (paper, Limitations).
+"""Conformal p value of "no enrolled source wrote these K traces" (paper, Limitations).
 
-Each enrolled source has a p value of its own unseen traces, K at a time, and "an enrolled source made them" is rejected
-by the largest of these. Where K comes near the size of a block of prompts its resampled groups are nearly alike, and
-the p value promises no more than the validation measured (``false_rejection``).
-
-The statistic is the accumulated log-posterior of the source itself (max-logit), or the relative Mahalanobis distance of
-the accumulated log-posterior profile or of the mean fingerprint. The validation excludes families and siblings in turn,
-from saved log-posteriors (whose probe they have shaped) or by refitting the probe; both under their own names.
+Each enrolled source has a p value of its own unseen traces, K at a time, and the largest of these decides. The
+statistic is the accumulated log-posterior of the source (max-logit), or the relative Mahalanobis distance of the
+accumulated log-posteriors or of the mean fingerprint. Where K comes near the size of a block of prompts, resampled
+groups are nearly alike, and only the validation shows how far the p value holds (``false_rejection``).
 """
 
 from __future__ import annotations
@@ -21,13 +18,11 @@ import pandas as pd
 from scipy.linalg import eigh
 from scipy.stats import rankdata
 
+from backend.inference import Doubles, Floating, Ints
 from backend.inference.calibration import interpolated
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups
 
 Statistic = Literal["max-logit", "relative-mahalanobis"]
-Floating = npt.NDArray[np.floating]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 DISCRIMINANT = ("mean", "transform", "centres", "between")
 DRAWS = 499
 UNKNOWN_LEVEL = 0.05  # p values up to it reject that any enrolled source made the traces
@@ -51,10 +46,10 @@ class Discriminant:
         return (np.asarray(features, dtype=np.float64) - self.mean) @ self.transform
 
     def score(self, means: Doubles, budget: int) -> Doubles:
-        """Fit of means (G, q) of K projected traces to every source, (G, C); larger is better.
+        """Fit of means (G, q) of K projected traces to every source, (G, C).
 
         Minus the squared distance to the source plus that to the background, whose variance is 1 + K times the
-        between-source one in units of a mean of K traces; K = 1 is the relative Mahalanobis distance of single traces.
+        between-source one in units of a mean of K traces.
         """
         squares = (means**2).sum(1)[:, None] - 2 * means @ self.centres.T + (self.centres**2).sum(1)
         background = (means**2 / (1 + budget * self.between)).sum(1)
@@ -77,10 +72,9 @@ def _within(features: Floating, labels: Ints, classes: int) -> tuple[Doubles, Do
 
 
 def choose_ridge(features: Floating, labels: Ints, blocks: Ints, ridges: Sequence[float] = RIDGES) -> float:
-    """The ridge under which a block of prompts is most likely, given the spread of the other blocks.
+    """The ridge under which a block of prompts is most likely, given the other blocks.
 
-    The likelihood is that of normal residuals (features (n, D), labels and blocks (n,)) around the source means of the
-    other blocks, with their ridged correlation. Of equals the smaller ridge.
+    Normal residuals of features (n, D), labels and blocks (n,), around the source means of the other blocks.
     """
     classes, tried = int(labels.max()) + 1, np.asarray(ridges, dtype=np.float64)[:, None]
     cost = np.zeros(len(tried))
@@ -137,8 +131,8 @@ class UnknownReference:
     def p_none(self, means: Floating, budget: int) -> Doubles:
         """p value (G,) of "the traces come from one of the enrolled sources".
 
-        The largest over the sources is too large where many of them are alike, and too small where prompts share more
-        than resampled groups show. Where known, the values of enrolled groups of held-out prompts are counted instead.
+        The largest over the sources is too large where many are alike, and too small where prompts share more than
+        resampled groups show. Where known, the values of enrolled groups of held-out prompts are counted instead.
         """
         largest: Doubles = self.p_values(means, budget).max(1)
         if self.realised is None:
@@ -148,10 +142,9 @@ class UnknownReference:
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays for :func:`numpy.savez` without pickling."""
-        arrays: dict[str, npt.NDArray[np.generic]] = {"budgets": self.budgets, "nulls": self.nulls}
-        if self.discriminant is not None:
-            arrays |= {name: getattr(self.discriminant, name) for name in DISCRIMINANT}
-        return arrays if self.realised is None else arrays | {"realised": self.realised}
+        discriminant = {} if self.discriminant is None else vars(self.discriminant)
+        realised = {} if self.realised is None else {"realised": self.realised}
+        return {"budgets": self.budgets, "nulls": self.nulls, **discriminant, **realised}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> UnknownReference:
@@ -171,14 +164,12 @@ def fit_unknown(
     statistic: Statistic = "relative-mahalanobis",
     budgets: Sequence[int] = BUDGETS,
     draws: int = DRAWS,
-    seed: int = SEED,
 ) -> UnknownReference:
     """Resample groups of every source's unseen traces, block of prompts by block.
 
-    A block is scored by means and covariances of the other blocks: distances on the prompts that fitted them are far
-    too short. Groups are means of K traces of one block, drawn with replacement, their deviation from the block's mean
-    shortened as for draws without (by at most :data:`SHORTENED` in variance, so that K near the size of a block is
-    judged too mildly rather than from a handful of values).
+    A block is scored by means and covariances of the other blocks. Groups are means of K traces of one block, drawn
+    with replacement, their deviation from the block's mean shortened as for draws without (by at most
+    :data:`SHORTENED` in variance, so that K near the size of a block is judged too mildly).
 
     features : (n, D) log-posteriors of traces whose prompts the probe has not seen (D = C), or fingerprints.
     labels, blocks : (n,) source number 0 .. C - 1 and block of prompts (fold); every source is in every block, of two
@@ -190,7 +181,7 @@ def fit_unknown(
         raise ValueError(f"max-logit needs log-posteriors of {classes} sources, got {features.shape[1]} columns")
     if len(present) < 2:
         raise ValueError("at least two blocks of prompts are needed: one is scored by the others")
-    rng, picks = np.random.default_rng(seed), np.random.default_rng(seed + 1)
+    rng, picks = np.random.default_rng(SEED), np.random.default_rng(SEED + 1)
     each = max(draws // len(present), 1)
     ridge = choose_ridge(features, labels, blocks) if statistic == "relative-mahalanobis" else 0.0
     nulls = np.empty((len(budgets), classes, len(present), each), dtype=np.float32)
@@ -233,20 +224,19 @@ def _largest(nulls: npt.NDArray[np.float32], scores: Doubles) -> Doubles:
 def group_means(features: Floating, groups: Ints) -> Doubles:
     """Mean features (G, D) of groups (G, K) of rows."""
     out = np.zeros((len(groups), features.shape[1]))
-    for k in range(groups.shape[1]):
+    for k in range(groups.shape[1]):  # a column at a time: no (G, K, D) array is ever made
         out += features[groups[:, k]]
-    out /= groups.shape[1]
-    return out
+    return out / groups.shape[1]
 
 
 def without_columns(log_posteriors: Floating, enrolled: Ints) -> Doubles:
-    """Log-posteriors over some of the sources, renormalised; the others have shaped the probe all the same."""
+    """Log-posteriors over some of the sources, renormalised; all have shaped the probe."""
     part = np.asarray(log_posteriors[:, enrolled], dtype=np.float64)
     return part - np.logaddexp.reduce(part, axis=1, keepdims=True)
 
 
 def auroc(known: Floating, unknown: Floating) -> float:
-    """Chance that a known group has the larger p value (or typicality) than an unknown one; ties count half."""
+    """Chance that a known group has a larger p value than an unknown one; ties count half."""
     ranks = rankdata(np.concatenate([known, unknown]))
     above = ranks[: len(known)].sum() - len(known) * (len(known) + 1) / 2
     return float(above / (len(known) * len(unknown)))
@@ -268,9 +258,8 @@ def unknown_p_values(
     budgets: Sequence[int],
     statistic: Statistic,
     tested: Sequence[int] | None = None,
-    seed: int = GROUPING_SEEDS[0],
 ) -> dict[int, tuple[Doubles, Ints]]:
-    """p values and sources, each (G,), of held-out groups of enrolled and unknown sources, by budget.
+    """p values and sources, each (G,), of held-out groups of all sources, by budget.
 
     prompt_folds : (P,) the reference is fitted on all folds that occur in ``excluded`` but the tested one; where that
         is a single fold, every second of its prompts is a block. tested : folds to test; all when absent.
@@ -291,7 +280,7 @@ def unknown_p_values(
         by_source = np.lexsort((excluded.prompt[unordered], excluded.source[unordered]))
         test = unordered[by_source].reshape(len(present), -1)
         for k in budgets:
-            groups, truth = budget_groups(test, k, seed, int(fold))
+            groups, truth = budget_groups(test, k, GROUPING_SEEDS[0], int(fold))
             parts[k].append((reference.p_none(group_means(excluded.features, groups), k), present[truth]))
     return {k: (np.concatenate([p for p, _ in v]), np.concatenate([s for _, s in v])) for k, v in parts.items()}
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from backend.inference import Doubles, Floating, Ints
 from backend.inference.calibration import (
     Calibration,
     CalibrationFits,
@@ -49,9 +50,6 @@ from backend.protocol import BUDGETS, GROUPING_SEEDS, grid_rows
 TEXTS = ("condition", "part", "metric", "scenario", "statistic", "rule", "space")
 NUMBERS = ("k", "level", "value", "std", "n")
 SPACE = "fingerprints"
-Floating = npt.NDArray[np.floating]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 FLOOR_DRAWS = 20
 STOP_LEVELS = (0.01, 0.05, 0.1)
 SESSION_ORDERS = 3
@@ -66,21 +64,29 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "cllr_pairwise": cllr_pairwise,
     "cllr_multiclass": cllr_multiclass,
 }
-METRICS = (
-    "true_claim_supported", "true_claim_refuted", "nearest_claim_supported", "nearest_claim_refuted",
-    "named_right", "named_wrong", "family_right", "family_wrong",
-    "true_claim_family_supported", "true_claim_family_refuted",
-    "nearest_claim_family_supported", "nearest_claim_family_refuted",
-)  # fmt: skip
+VERDICTS = {  # what the verdict's rule does in a share of held-out groups
+    "true_claim_supported": "supports the true source as the claim",
+    "true_claim_refuted": "refutes the true source as the claim",
+    "nearest_claim_supported": "supports the nearest other source as the claim",
+    "nearest_claim_refuted": "refutes the nearest other source as the claim",
+    "named_right": "names the true source without a claim",
+    "named_wrong": "names a wrong source without a claim",
+    "family_right": "names the true family alone without a claim",
+    "family_wrong": "names a wrong family alone without a claim",
+    "true_claim_family_supported": "supports only the family of the true source when that one is claimed",
+    "true_claim_family_refuted": "refutes the whole family of the true source when that one is claimed",
+    "nearest_claim_family_supported": "supports only the family of the nearest other source when it is claimed",
+    "nearest_claim_family_refuted": "refutes the whole family of the nearest other source when it is claimed",
+}
 
 
 def fold_calibrations(
     by_budget: Mapping[int, Groups], with_bias: bool | None = False, family: Ints | None = None
 ) -> dict[int, Calibration]:
-    """For every fold the calibration that saw none of its groups; ``family`` (C,) bounds ratios of families too.
+    """For every fold the calibration that saw none of its groups.
 
-    Probes of the other folds did see the prompts of the tested one; what is fitted here has a number a budget (and one
-    a source) and sees only scores of prompts that it is not tested on.
+    Probes of the other folds did see the prompts of the tested one; the calibrations see only scores of prompts that
+    they are not tested on. ``family`` (C,) bounds ratios of families too.
     """
     fits = CalibrationFits()
     return {
@@ -89,16 +95,8 @@ def fold_calibrations(
     }
 
 
-def cross_calibrated(
-    by_budget: Mapping[int, Groups], with_bias: bool | None = False, fitted: Mapping[int, Calibration] | None = None
-) -> tuple[dict[int, Doubles], list[Calibration]]:
-    """Calibrated log-posteriors of groups, each by the calibration without its fold, and those calibrations."""
-    fitted = fold_calibrations(by_budget, with_bias) if fitted is None else fitted
-    return calibrated_by_fold(by_budget, fitted), list(fitted.values())
-
-
 def calibration_error_floor(log_posteriors: Doubles, seed: int, draws: int = FLOOR_DRAWS) -> float:
-    """The calibration error that so many groups show by chance alone when every probability is right."""
+    """Calibration error of so many groups by chance alone."""
     rng = np.random.default_rng(seed)
     cumulative = np.exp(log_posteriors).cumsum(1)
     errors = []
@@ -112,12 +110,11 @@ def calibration_frame(
     log_posteriors: Floating,
     prompt_folds: Ints,
     budgets: Sequence[int] = BUDGETS,
-    seeds: Sequence[int] = GROUPING_SEEDS,
     with_bias: bool | None = False,
     fitted: Mapping[int, Calibration] | None = None,
     family: Ints | None = None,
 ) -> pd.DataFrame:
-    """Calibration error and costs before and after, cross-fitted over prompt folds, and verdicts by them.
+    """Calibration error and costs before and after, cross-fitted over prompt folds.
 
     log_posteriors : (C * P, C) out-of-fold, row = source * P + prompt; prompt_folds : (P,).
     fitted : from :func:`fold_calibrations` on these groups; family : (C,) without it there are no verdicts.
@@ -129,49 +126,50 @@ def calibration_frame(
     """
     smallest = int(np.bincount(prompt_folds).min())
     rows: list[dict[str, object]] = []
-    by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k, seeds) for k in budgets if k <= smallest}
+    by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
     fitted = fold_calibrations(by_budget, with_bias, family) if fitted is None else fitted
-    calibrated, calibrations = cross_calibrated(by_budget, with_bias, fitted)
+    calibrated = calibrated_by_fold(by_budget, fitted)
     nearest = nearest_sources(log_posteriors, np.repeat(np.arange(log_posteriors.shape[1]), len(prompt_folds)))
     for place, (k, groups) in enumerate(by_budget.items()):
-        after = calibrated[k]
-        present = np.unique(groups.seed)
-        n = len(groups.truth) // len(present)
-
-        def row(metric: str, values: list[float], k: int = k, n: int = n) -> None:
-            summary = {"value": float(np.mean(values)), "std": float(np.std(values))}
-            rows.append({"k": k, "metric": metric, **summary, "n": n})
-
-        for name, measure in MEASURES.items():
-            for when, scores in (("before", normalised(groups.scores)), ("after", after)):
-                of_seed = [measure(scores[groups.seed == s], groups.truth[groups.seed == s]) for s in present]
-                row(f"{name}_{when}", of_seed)
-        costs: list[tuple[float, float]] = []
-        for s in present:
-            ratios = log_likelihood_ratios(after[groups.seed == s])
-            true, false = claim_trials(ratios, groups.truth[groups.seed == s])
-            pooled = pool_adjacent_violators(true, false)
-            costs.append((pooled.cost(), cllr(true, false)))
-            if s == present[0]:
-                rows.extend({"k": k, "std": np.nan, **point} for point in ratio_curves(true, false, pooled))
-        row("cllr_min", [least for least, _ in costs])
-        row("cllr_cal", [cost - least for least, cost in costs])
-        limits_of = [c.log10_limits(k) for c in calibrations]
-        row("log10_lower", [lower for lower, _ in limits_of])
-        row("log10_upper", [upper for _, upper in limits_of])
-        row("ece_floor", [calibration_error_floor(after[groups.seed == s], int(s)) for s in present])
-        row("scale", [float(c.scale[place]) for c in calibrations])
-        row("bias", [float((c.bias != 0).any()) for c in calibrations])
+        n, before, after = groups.of_a_seed, normalised(groups.scores), calibrated[k]
+        present = [groups.seed == seed for seed in np.unique(groups.seed)]
+        measured = {
+            f"{name}_{when}": [measure(scores[one], groups.truth[one]) for one in present]
+            for name, measure in MEASURES.items()
+            for when, scores in (("before", before), ("after", after))
+        }
+        trials = [claim_trials(log_likelihood_ratios(after[one]), groups.truth[one]) for one in present]
+        best = [pool_adjacent_violators(*pair) for pair in trials]
+        least = [ratios.cost() for ratios in best]
+        limits = np.array([fit.log10_limits(k) for fit in fitted.values()])
+        rows += _summaries(measured, k, n)
+        rows += [{"k": k, "std": np.nan, **point} for point in ratio_curves(*trials[0], best[0])]
+        costs = {
+            "cllr_min": least,
+            "cllr_cal": [cllr(*pair) - cost for pair, cost in zip(trials, least, strict=True)],
+            "log10_lower": limits[:, 0],
+            "log10_upper": limits[:, 1],
+            "ece_floor": [calibration_error_floor(after[one], int(groups.seed[one][0])) for one in present],
+            "scale": [fit.scale[place] for fit in fitted.values()],
+            "bias": [(fit.bias != 0).any() for fit in fitted.values()],
+        }
+        rows += _summaries(costs, k, n)
         if family is not None and k >= Rule().minimum_traces:
-            one = groups.seed == present[0]
-            limits, family_limits = (
+            one = present[0]
+            of_source, of_family = (
                 np.array([fitted[int(fold)].log10_limits(k, among) for fold in groups.fold[one]])
                 for among in (None, len(np.unique(family)))
             )
-            rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, limits, family_limits)
+            rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, of_source, of_family)
             for name, rate in rates.items():
                 rows.append({"k": k, "metric": f"verdict_{name}", "value": rate, "std": np.nan, "n": n})
     return pd.DataFrame(rows)
+
+
+def _summaries(found: Mapping[str, npt.ArrayLike], k: int, n: int) -> list[dict[str, object]]:
+    """Rows of metrics, from the values of each by seed or fold."""
+    summaries = {metric: {"value": float(np.mean(each)), "std": float(np.std(each))} for metric, each in found.items()}
+    return [{"k": k, "metric": metric, **summary, "n": n} for metric, summary in summaries.items()]
 
 
 def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
@@ -221,7 +219,6 @@ def stop_frame(
     levels: Sequence[float] = STOP_LEVELS,
     budgets: Sequence[int] = BUDGETS,
     orders: int = SESSION_ORDERS,
-    seed: int = GROUPING_SEEDS[0],
     with_bias: bool | None = False,
     calibrations: Mapping[int, Calibration] | None = None,
 ) -> pd.DataFrame:
@@ -238,22 +235,21 @@ def stop_frame(
         is no session, because none stops or the threshold is infinite in every fold, has no row.
     """
     classes = log_posteriors.shape[1]
-    labels = np.repeat(np.arange(classes), len(prompt_folds))
+    labels, row_folds = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
     smallest = int(np.bincount(prompt_folds).min())
     if calibrations is None:
         by_budget = {k: held_out_groups(log_posteriors, prompt_folds, k) for k in budgets if k <= smallest}
         calibrations = fold_calibrations(by_budget, with_bias)
     found: dict[tuple[str, str, float], list[tuple[float, int]]] = {}
-    for fold in np.unique(prompt_folds):
-        others = [int(f) for f in np.unique(prompt_folds) if f != fold]
-        calibration = calibrations[int(fold)]
-        row_folds = np.tile(prompt_folds, classes)
+    folds: list[int] = np.unique(prompt_folds).tolist()
+    for fold in folds:
+        others, calibration = [other for other in folds if other != fold], calibrations[fold]
         nearest = nearest_sources(log_posteriors[row_folds != fold], labels[row_folds != fold])
-        train = fold_sessions(prompt_folds, others, classes, orders, seed)
+        train = fold_sessions(prompt_folds, others, classes, orders, GROUPING_SEEDS[0])
         fitted = running_ratios(log_posteriors, train.rows, calibration)
         rules = [fit_stop_rule(fitted, train, nearest, level) for level in levels]
         del fitted
-        test = fold_sessions(prompt_folds, [int(fold)], classes, orders, seed)
+        test = fold_sessions(prompt_folds, [fold], classes, orders, GROUPING_SEEDS[0])
         ratios = running_ratios(log_posteriors, test.rows, calibration)
         plain = running_ratios(log_posteriors, test.rows, None)
         for rule in rules:
@@ -266,15 +262,15 @@ def stop_frame(
                 found.setdefault((metric, "controlled", rule.level), []).append(counted)
     return pd.DataFrame(
         [
-            {"k": smallest, "metric": metric, "rule": rule, "level": level, **pooled(folds)}
-            for (metric, rule, level), folds in found.items()
-            if any(sessions for _, sessions in folds)
+            {"k": smallest, "metric": metric, "rule": rule, "level": level, **pooled(parts)}
+            for (metric, rule, level), parts in found.items()
+            if any(sessions for _, sessions in parts)
         ]
     )
 
 
 def pooled(folds: Sequence[tuple[float, int]]) -> dict[str, float]:
-    """Mean (value) over the n sessions of all folds, each (sum, sessions), and its std over the folds that have any."""
+    """Mean over the n sessions of all folds, each (sum, sessions), and its std over folds."""
     n = sum(sessions for _, sessions in folds)
     means = [total / sessions for total, sessions in folds if sessions]
     return {"value": float(sum(total for total, _ in folds) / n), "std": float(np.std(means)), "n": n}
@@ -311,11 +307,9 @@ def _claimed(ratios: Doubles, sessions: Sessions, nearest: Ints, rule: StopRule)
 
 
 def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
-    """Rows of the validation as attachments ``validation.COLUMN``; a missing text is empty, a missing number NaN."""
+    """Rows of the validation as attachments ``validation.COLUMN``; missing is '' or NaN."""
     rows = frame.reindex(columns=[*TEXTS, *NUMBERS])
-    texts = {
-        name: np.array([str(v) if isinstance(v, str) else "" for v in rows[name]], dtype=np.str_) for name in TEXTS
-    }
+    texts = {n: np.array([v if isinstance(v, str) else "" for v in rows[n]], dtype=np.str_) for n in TEXTS}
     numbers = {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in NUMBERS}
     return {f"validation.{name}": array for name, array in (texts | numbers).items()}
 
@@ -323,18 +317,16 @@ def validation_arrays(frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
 def verdict_rates(
     log_posteriors: Doubles, truth: Ints, k: int, family: Ints, nearest: Ints, limits: Doubles, family_limits: Doubles
 ) -> dict[str, float]:
-    """Shares of groups by the answer of the rule, as :data:`METRICS`.
+    """Shares of groups by the answer of the rule, as :data:`VERDICTS`.
 
-    The claim is the true source, the other source that its traces are most likely to be taken for, or none. The test
-    for unknown sources and the shift flags are ignored: they can only turn an answer into UNKNOWN or INCONCLUSIVE. A
-    claim is supported or refuted as that very source, or as its ``family`` alone; the nearest source's family counts
-    where it is another than the true one. Without a claim the leading source is ``named``, or its ``family``.
+    The claim is the true source, the other source that its traces are most likely taken for, or none. The test for
+    unknown sources and the shift flags are ignored. The nearest source's family counts where it is not the true one.
 
     log_posteriors : (n, C) calibrated, of groups that the calibration has not seen; truth : (n,); k : traces a group.
     family : (C,); nearest : (C,) of every source the other one that is claimed in its place.
     limits, family_limits : (n, 2) bounds of ratios of sources and of families.
     """
-    tally = dict.fromkeys(METRICS, 0)
+    tally = dict.fromkeys(VERDICTS, 0)
     bounds = np.stack([limits, family_limits], axis=1).tolist()
     for scores, source, within in zip(log_posteriors, truth.tolist(), bounds, strict=True):
         for claim, name in ((source, "true_claim"), (int(nearest[source]), "nearest_claim")):
@@ -353,7 +345,7 @@ def verdict_rates(
 
 
 def _answer(scores: Doubles, family: Ints, k: int, claim: int | None, within: list[list[float]]) -> tuple[Verdict, int]:
-    """The rule's answer, whose level is 'none' where it decides nothing, and the source that it is about."""
+    """The rule's answer, and the source that it is about."""
     (low, high), (family_low, family_high) = within
     evidence = gather(scores, family, k, claim, (low, high), (family_low, family_high))
     return decide(evidence), evidence.source

@@ -3,8 +3,7 @@
 The rule, in order; the first that applies decides:
 
 1. fewer than :attr:`Rule.minimum_traces` traces: INCONCLUSIVE;
-2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.domain_shift`): INCONCLUSIVE. Another
-   topic looks just like another source, and no statement was validated there;
+2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.domain_shift`): INCONCLUSIVE;
 3. the responses are shorter than any that were validated: INCONCLUSIVE;
 4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN;
 5. the responses are unlike the enrolled ones although the prompts are not: INCONCLUSIVE;
@@ -15,10 +14,8 @@ The rule, in order; the first that applies decides:
 9. INCONCLUSIVE.
 
 The share is needed since the ratio's alternative is all other sources together, most of which are nothing like the
-traces. Without a claim, the proposition is the leading source, which was picked for its score: its posterior under the
-stated prior must reach that share as well. The words of the scale are those of ENFSI's guideline for evaluative
-reporting. No two sentences of one answer contradict each other (:func:`reconcile`), and every answer names its next
-step.
+traces. Without a claim, the proposition is the leading source: its posterior under the stated prior must reach that
+share as well. The words of the scale are those of ENFSI's guideline for evaluative reporting.
 """
 
 from __future__ import annotations
@@ -29,20 +26,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import logsumexp
 
+from backend.inference import Doubles, Ints
 from backend.inference.domain_shift import FEWEST, Kind, Traffic
 from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
 Level = Literal["source", "family", "none"]
 Flag = Literal["short", "domain", "budget"]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-NO_SUPPORT = float(np.log10(2.0))
 SCALE: tuple[tuple[float, str], ...] = (
-    (NO_SUPPORT, "no support either way"),
+    (math.log10(2.0), "no support either way"),
     (1.0, "weak support"),
     (2.0, "moderate support"),
     (3.0, "moderately strong support"),
@@ -72,6 +66,7 @@ REFERENCE = (
 REST = "Read the rest of the file: it was stopped before the end."
 PROMPTS = "Give the prompts beside the responses: name their column with --prompt-column."
 AGAIN = "Make the enrolment again, from {why}."
+COMPARABLE = f"{FEWEST} prompts at least: this one cannot compare prompts"
 SUSPECT = "Enrol the model that you suspect, or {also}."
 MORE = "Collect more traces to further prompts of the enrolled kind."
 KEEP = "Keep the report and the file of traces: python -m jobs verify checks one against the other."
@@ -171,14 +166,10 @@ def shift_flags(mean_tokens: float, p_domain: float, budget: int, largest_budget
     """Flags of responses unlike those of the validation.
 
     p_domain : p value of the responses, by the reference of their own length; NaN without one.
-    budget, largest_budget : traces, and the most that were validated; more do not prevent a verdict, since the
-        calibration averages there.
+    budget, largest_budget : traces, and the most that were validated; more do not prevent a verdict.
     """
-    flags: dict[Flag, bool] = {
-        "short": mean_tokens < rule.least_tokens,
-        "domain": p_domain <= rule.domain_level,
-        "budget": budget > largest_budget,
-    }
+    short, domain = mean_tokens < rule.least_tokens, p_domain <= rule.domain_level
+    flags: dict[Flag, bool] = {"short": short, "domain": domain, "budget": budget > largest_budget}
     return tuple(flag for flag, applies in flags.items() if applies)
 
 
@@ -220,7 +211,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
 
 
 def verbal(log10_ratio: float, level: Level = "source") -> str:
-    """The verbal scale: how strong, and for which side; at the level of the family, for which families."""
+    """The verbal scale: how strong, and for which side."""
     if math.isnan(log10_ratio):
         raise ValueError("log10_ratio is not a number")
     words = next(words for bound, words in SCALE if abs(log10_ratio) <= bound)
@@ -287,12 +278,11 @@ def reconcile(
     """
     name, nearest = sources[subject], sources[leader]
     stated = verdict.validated and verdict.outcome != "UNKNOWN"
-    text = _sentence(
-        verdict, name, families[subject], claimed, nearest, f"{traces:,} trace{'s' if traces != 1 else ''}", p
-    )
+    many = f"{traces:,} trace{'s' if traces != 1 else ''}"
+    text = _sentence(verdict, name, families[subject], claimed, nearest, many, p)
     # Naming a source among siblings would take back that it was decided about.
     answered = verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
-    if siblings and verdict.validated and verdict.outcome != "UNKNOWN" and not answered:
+    if siblings and stated and not answered:
         text += f" Of the family {families[leader]}, the members {', '.join(siblings)} are not told apart."
     return Statements(
         sentence=text,
@@ -339,15 +329,13 @@ def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool
     """The stop's answer at every error rate, withheld where the verdict does not say the same."""
     family = verdict.level == "family"
     withheld = family or verdict.outcome in ("UNKNOWN", "INCONCLUSIVE")
-    agreed = {"SUPPORTS": "for the claim", "AGAINST": "against the claim"}.get(verdict.outcome)
+    key, agreed = "named", subject
+    if claimed:
+        key, agreed = "decided", "for the claim" if verdict.outcome == "SUPPORTS" else "against the claim"
 
     def served(answer: Mapping[str, Any]) -> dict[str, Any]:
-        if claimed:
-            agrees = agreed is not None and answer.get("decided") == agreed
-        else:
-            agrees = verdict.outcome == "SUPPORTS" and answer.get("named") == subject
-        if withheld or (answer.get("enough_after") and not agrees):
-            return {**answer, "enough_after": None, "decided" if claimed else "named": None}
+        if withheld or (answer.get("enough_after") and answer.get(key) != agreed):
+            return {**answer, "enough_after": None, key: None}
         return dict(answer)
 
     out = served(stop)
@@ -363,10 +351,7 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
     steps: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (verdict.reason.startswith("fewer than"), ("Give more traces: the rule needs at least five.",)),
         (traffic.kind == "no prompts", (PROMPTS,)),
-        (
-            traffic.kind == "unchecked",
-            (AGAIN.format(why=f"{FEWEST} prompts at least: this one cannot compare prompts"),),
-        ),
+        (traffic.kind == "unchecked", (AGAIN.format(why=COMPARABLE),)),
         (traffic.kind != "like", (ENROL, reference)),
         (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
         (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),

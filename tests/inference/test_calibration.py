@@ -12,6 +12,7 @@ from backend.inference.calibration import (
     Groups,
     bias_budget,
     bias_helps,
+    calibrated_by_fold,
     fit_calibration,
     fit_scale,
     fit_scale_and_bias,
@@ -26,7 +27,7 @@ from backend.inference.likelihood_ratios import (
     log_likelihood_ratios,
     weighed_log_ratio,
 )
-from backend.inference.validation import calibration_error_floor, calibration_frame, cross_calibrated
+from backend.inference.validation import calibration_error_floor, calibration_frame, fold_calibrations
 from backend.metrics import negative_log_likelihood
 
 
@@ -181,9 +182,10 @@ def test_groups_are_those_of_the_attribution_table():
 def test_a_tested_fold_does_not_enter_its_own_calibration():
     log_posteriors, folds = dependent()
     groups = held_out_groups(log_posteriors, folds, 3)
-    before = cross_calibrated({3: groups})[0][3]
+    before = calibrated_by_fold({3: groups}, fold_calibrations({3: groups}))[3]
     truth = np.where(groups.fold == 2, (groups.truth + 1) % 6, groups.truth)
-    after = cross_calibrated({3: Groups(groups.scores, truth, groups.fold, groups.seed)})[0][3]
+    changed = {3: Groups(groups.scores, truth, groups.fold, groups.seed)}
+    after = calibrated_by_fold(changed, fold_calibrations(changed))[3]
     np.testing.assert_array_equal(before[groups.fold == 2], after[groups.fold == 2])
     assert not np.allclose(before[groups.fold == 1], after[groups.fold == 1])
 

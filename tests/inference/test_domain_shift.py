@@ -12,7 +12,7 @@ from backend.attribution.drift_report import compare
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import DomainReference, fit_domain
-from backend.inference.drift import drift_frame, drift_test, held_kinds, pairs_of_kind
+from backend.inference.drift import drift_frame, drift_test, pair_kinds, pairs_of_kind
 from tests.twins import two_samples
 
 
@@ -137,8 +137,8 @@ def test_power_tells_the_kinds_of_pairs_apart():
     assert ("same", "energy-paired") not in value
     few = drift_frame(features, family, "test", windows=(5,), methods=("energy",), pairs=4, permutations=19)
     assert set(few["statistic"]) == {"energy"}  # five prompts cannot be paired
-    assert held_kinds(np.array([0, 1, 2])) == ["same", "family"]
-    assert held_kinds(np.array([4, 4])) == ["same", "sibling"]
+    assert pair_kinds(np.array([0, 1, 2])) == ["same", "family"]
+    assert pair_kinds(np.array([4, 4])) == ["same", "sibling"]
 
 
 def test_pairs_are_of_the_kind_asked():

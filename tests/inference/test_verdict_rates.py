@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backend.inference.calibration import WITH_BIAS, normalised
-from backend.inference.validation import METRICS, calibration_frame, verdict_rates
+from backend.inference.validation import VERDICTS, calibration_frame, verdict_rates
 
 FAMILY = np.array([0, 0, 1, 2])
 NEAREST = np.array([1, 0, 0, 0])
@@ -36,7 +36,7 @@ def test_few_groups_counted_by_hand() -> None:
         (0.600, 0.397, 0.001, 0.002),  # of 3: refuted; the nearest (0) is not, and the family wrongly
     )
     found = rates(scores, [0, 1, 1, 3])
-    assert tuple(found) == METRICS
+    assert tuple(found) == tuple(VERDICTS)
     assert found == {
         "true_claim_supported": 0.25,
         "true_claim_refuted": 0.5,
@@ -96,7 +96,7 @@ def test_the_validation_of_a_calibration_says_what_its_verdicts_are_worth() -> N
     folds = np.arange(prompts) % 5
     frame = calibration_frame(log_posteriors, folds, (1, 8), with_bias=WITH_BIAS, family=FAMILY)
     told = frame[frame["metric"].str.startswith("verdict_")]
-    assert set(told["k"]) == {8} and set(told["metric"]) == {f"verdict_{name}" for name in METRICS}
+    assert set(told["k"]) == {8} and set(told["metric"]) == {f"verdict_{name}" for name in VERDICTS}
     assert told["std"].isna().all() and set(told["n"]) == {20}
     value = told.set_index("metric")["value"]
     assert value["verdict_nearest_claim_supported"] == 0 and value["verdict_named_wrong"] == 0
