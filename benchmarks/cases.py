@@ -34,10 +34,11 @@ from backend.corpus.release import Release, default_release
 from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
-from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, load_answers, scores_of
+from backend.enrolment.held_out_answers import Answers
 from backend.errors import AtlasError
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy
+from benchmarks.held_out_cases import Case, attributed, cases, load_answers, scores_of
 from jobs.screenshots import chromium, served
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def show(way: str, held: list[Case], reports: list[Report], seconds: float) -> b
     same = sum(one["source"] == case.answer for one, case in zip(best, held, strict=True))
     apart = max(abs(one["score"] - case.score) for one, case in zip(best, held, strict=True))
     print(f"{way:<10}{right / len(held):>9.3f}{f'{same} of {len(held)}':>13}{apart:>14.3f}{seconds:>9.0f}", flush=True)
-    return all(case.as_kept(report) for case, report in zip(held, reports, strict=True))
+    return all(case.as_evaluated(report) for case, report in zip(held, reports, strict=True))
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Published enrolments, as a server offers them, labels that people mean, and shipped traces to try them on."""
+"""Published enrolments, labels that people mean, and the shipped sample."""
 
 from __future__ import annotations
 
@@ -66,11 +66,6 @@ class Ecosystem:
         return self.roster is None and bool(samples) and set(self.sources) >= samples
 
     @property
-    def created(self) -> str:
-        """Time of creation: UTC, ISO 8601, so that later ones sort behind; empty where it is not known."""
-        return str(self.facts.get("created") or "")
-
-    @property
     def rank(self) -> tuple[bool, int, bool, float]:
         """Order of preference where none is named: no sample, how many sources it knows, how soon, then how well."""
         return not self.sample, len(self.sources), self.live, self.accuracy or 0.0
@@ -98,7 +93,7 @@ class Ecosystems:
         return {path.stem: error for path, (_, error) in list(self._broken.items()) if path.exists()}
 
     def enrolment(self, name: str | None, claimed: str | None = None) -> Enrolment:
-        """An enrolment by name, see :func:`named`; without one the preferred one of those that know the claimed source.
+        """An enrolment by name (:func:`named`), else the preferred one that knows the claim.
 
         Raises AtlasError if there is none, or the name fits several ecosystems; DamagedError if it, or without a name
         any that may be the preferred one, cannot be read.
@@ -177,9 +172,9 @@ def default(
 
 
 def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
-    """The ecosystem of a name: of an enrolment, of an ecosystem, or the beginning of the names of one ecosystem alone.
+    """The ecosystem of a name, or of the beginning of a name, in any case.
 
-    Capitals do not matter. Of several readers of one ecosystem the first of ``known``, the preferred one, is taken.
+    Of several readers of one ecosystem the first of ``known``, the preferred one, is taken.
     """
     typed = name.strip().casefold()
     names = [(one, {one.name.casefold(), (one.roster or one.name).casefold()}) for one in known]
@@ -199,7 +194,7 @@ def named(name: str, known: Sequence[Ecosystem]) -> Ecosystem:
 
 
 def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Path | None = None) -> Enrolment:
-    """An enrolment by its file in the data folder, any other file, or a name; else as :meth:`Ecosystems.enrolment`."""
+    """An enrolment by its file in the data folder, any other file, or a name."""
     from backend.enrolment.files import enrolments, load_enrolment  # imports torch, which takes seconds
 
     data = data_folder or default_data_folder()
@@ -211,12 +206,12 @@ def find_enrolment(name: str | None, claimed: str | None = None, data_folder: Pa
 
 
 def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None = None) -> str | None:
-    """A sentence that offers the newest own ecosystem that knows the claim, where another was taken by default."""
+    """A sentence that offers the newest own ecosystem that knows the claim."""
     known = Ecosystems(data_folder or default_data_folder()).all()
     fitting = [one for one in known if one.own and (claimed is None or claimed in one.sources)]
     if not fitting:
         return None
-    newest = max(fitting, key=lambda one: one.created)
+    newest = max(fitting, key=lambda one: str(one.facts.get("created") or ""))
     if taken.facts.get("roster") == newest.roster:
         return None
     word = newest.roster if next(one for one in known if one.roster == newest.roster) is newest else newest.name
@@ -238,10 +233,10 @@ WORDS: Mapping[str, str] = {  # words that people write for others: makers for t
 
 
 def alike(typed: str, labels: Iterable[str]) -> list[str]:
-    """Labels that a person may have meant, the likeliest first, at most eight; for the words of an error.
+    """Labels that a person may have meant, the likeliest first, at most eight.
 
     Two and three letters or digits in a row are compared, rare ones weigh more: 'openai gpt 4o', 'GPT-4o' and 'gtp4o'
-    all lead to 'gpt4o'. A label never replaces another silently, because a claim is about one source.
+    all lead to 'gpt4o'.
     """
     spelled: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):
@@ -298,7 +293,7 @@ def sample_labels() -> list[str]:
 
 @functools.cache
 def _sample_sources() -> frozenset[str]:
-    """Sources of the shipped sample; none where it lies next to no code, as in a checkout with its data elsewhere."""
+    """Sources of the shipped sample; none in an installation without it."""
     try:
         return frozenset(sample_labels())
     except AtlasError:

@@ -1,8 +1,7 @@
-"""Enrolments: everything that is needed to score traces against known sources (paper, Stage 1 and Stage 2).
+"""Enrolments: what scores traces against known sources, without any text (paper, Stages 1 and 2).
 
-Without any text of the responses. A trace whose prompt was enrolled is scored by the head that never saw that prompt,
-any other by the mean of all log-posteriors. Where no head reads its states, the proxy only places traces among the
-sources. Members of ensembles also read with auxiliary models: other proxies, n-grams, encoders.
+A trace whose prompt was enrolled is scored by the head that never saw that prompt, any other by the mean of all
+log-posteriors. Members of ensembles also read with auxiliary models: other proxies, n-grams, encoders.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class Enrolment:
         self, head: Head, by_layer: Mapping[int, npt.NDArray[np.floating]], counts: Counts = None,
         auxiliary: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        """What a head reads: stored rows (n, V d) of blocks, counts of the texts, or both; an ensemble all of it."""
+        """What a head reads: stored rows (n, V d) of blocks, counts of the texts, or both."""
         if isinstance(head.probe, CodedNgrams):
             return counts
         if isinstance(head.probe, Ensemble):
@@ -169,7 +168,7 @@ def prompt_table(prompts: Sequence[str], folds: Sequence[int]) -> tuple[npt.NDAr
 def described(enrolment: Enrolment) -> dict[str, Any]:
     """The JSON of a file; the facts are added there, and do not enter the hash."""
     text: dict[str, Any] = {part: getattr(enrolment, part) for part in ("name", "reader", "proxy", "view", "block")}
-    text |= {"sources": list(enrolment.sources), "families": list(enrolment.families)}
+    text |= {part: list(getattr(enrolment, part)) for part in ("sources", "families")}
     simple = all(isinstance(head.probe, LinearProbe) and len(head.layers) == 1 for head in enrolment.heads)
     if simple and enrolment.landing is None:
         heads: list[dict[str, Any]] = [{"layer": head.layers[0], "fold": head.fold} for head in enrolment.heads]
@@ -197,7 +196,7 @@ def arrays_of(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
 
 
 def auxiliary_models(enrolment: Enrolment) -> dict[str, bool]:
-    """What members read with further proxies and encoders, :func:`named` before a colon; True for an encoder."""
+    """What members read with further proxies and encoders; True for an encoder."""
     return {reads: ":" in reads for reads in enrolment.auxiliary if reads not in GRAMS}
 
 
@@ -220,7 +219,7 @@ def check_others(enrolment: Enrolment, others: Others) -> None:
 
 
 def read_auxiliary_models(enrolment: Enrolment, traces: Sequence[Trace], others: Others) -> dict[str, Any]:
-    """What members read, by name (:data:`backend.methods.ensemble.Material`); empty where only the proxy is read."""
+    """What members read, by name: :data:`backend.methods.ensemble.Material`."""
     out: dict[str, Any] = {}
     for reads, layers in enrolment.auxiliary.items():
         model = others.get(reads)

@@ -20,7 +20,7 @@ from backend.methods.ensemble import PROBE_PARTS, Ensemble, Head
 from backend.methods.fine_tuning import TUNED, TunedEncoder
 from backend.methods.ngrams import BITS, GRAMS, SETTINGS, CodedGrams, CodedNgrams, GramReadout, counted
 from backend.methods.probe import LinearProbe
-from backend.methods.readout import Arrays, inside
+from backend.methods.readout import Arrays, check_shapes, inside
 from backend.methods.registry import SEVERAL, TEXT
 from backend.methods.stack import CELLS
 from backend.spectral import FINGERPRINT_MODES
@@ -28,20 +28,19 @@ from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
 SIZE_LIMIT = 2_000_000  # bytes of a published file; beyond, weights of probes are stored in half precision
-_REMEDY = "Make it again, or take another one from the data folder"
 
 
 def as_stored(enrolment: Enrolment) -> Enrolment:
     """The content of a file: weights of probes in half precision where single precision would take more than 2 MB."""
     if not _halved(enrolment):
         return enrolment
-
-    def half(head: Head) -> Head:
-        if not isinstance(head.probe, LinearProbe):
-            return head
-        return replace(head, probe=replace(head.probe, weight=head.probe.weight.astype(np.float16).astype(np.float32)))
-
-    return replace(enrolment, heads=tuple(map(half, enrolment.heads)))
+    heads = [
+        replace(head, probe=replace(head.probe, weight=head.probe.weight.astype(np.float16).astype(np.float32)))
+        if isinstance(head.probe, LinearProbe)
+        else head
+        for head in enrolment.heads
+    ]
+    return replace(enrolment, heads=tuple(heads))
 
 
 def _halved(enrolment: Enrolment) -> bool:
@@ -103,7 +102,8 @@ def load_enrolment(path: Path) -> Enrolment:
         RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
     ) as error:  # fmt: skip
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise AtlasError(f"The enrolment {path.name} is damaged ({reason})", _REMEDY) from error
+        remedy = "Make it again, or take another one from the data folder"
+        raise AtlasError(f"The enrolment {path.name} is damaged ({reason})", remedy) from error
     return enrolment
 
 
@@ -114,42 +114,44 @@ def enrolments(data_folder: Path | None = None) -> dict[str, Path]:
 
 
 def _head(arrays: Mapping[str, npt.NDArray[Any]], number: int, entry: Mapping[str, Any]) -> Head:
-    start, kind = f"head{number}.", entry.get("kind", "probe")
+    own, kind = inside(arrays, f"head{number}."), entry.get("kind", "probe")
     fold = None if entry["fold"] is None else int(entry["fold"])
     layers = (int(entry["layer"]),) if "layer" in entry else tuple(int(layer) for layer in entry["layers"])
+    probe: LinearProbe | DiscriminantBank | NgramBank | CodedNgrams | Ensemble
     if kind == "probe":
-        single = (arrays[f"{start}{part}"].astype(np.float32) for part in PROBE_PARTS)
-        return Head(LinearProbe(*single), layers, fold)
-    if kind == "bank":
-        return Head(DiscriminantBank(**_parts(arrays, start, DiscriminantBank)), layers, fold)
-    if kind == "worded":
-        bank = DiscriminantBank(**_parts(arrays, f"{start}bank.", DiscriminantBank))
-        words = CodedGrams(**_parts(arrays, f"{start}words.", CodedGrams))
-        shares = _typed(arrays, f"{start}word_shares", np.float64)
-        return Head(NgramBank(bank, words, shares), layers, fold)
-    if kind == "ensemble":
-        return Head(Ensemble.of(entry["members"], inside(arrays, start)), layers, fold)
-    if kind != "ngrams":
+        probe = LinearProbe(*(own[part].astype(np.float32) for part in PROBE_PARTS))
+    elif kind == "bank":
+        probe = DiscriminantBank(**_parts(own, DiscriminantBank))
+    elif kind == "worded":
+        words = CodedGrams(**_parts(inside(own, "words."), CodedGrams))
+        bank = DiscriminantBank(**_parts(inside(own, "bank."), DiscriminantBank))
+        probe = NgramBank(bank, words, _typed(own, "word_shares", np.float64))
+    elif kind == "ensemble":
+        probe = Ensemble.of(entry["members"], own)
+    elif kind == "ngrams":
+        known = [method for method in SETTINGS if counted(method) == entry["counts"]]
+        if not known or layers:
+            raise ValueError("a head counts n-grams in a way that is not known")
+        probe = CodedNgrams(**_parts(own, CodedNgrams), method=known[0])
+    else:
         raise ValueError(f"a head is a {str(kind)[:20]}")
-    known = [method for method in SETTINGS if counted(method) == entry["counts"]]
-    if not known or layers:
-        raise ValueError("a head counts n-grams in a way that is not known")
-    return Head(CodedNgrams(**_parts(arrays, start, CodedNgrams), method=known[0]), layers, fold)
+    return Head(probe, layers, fold)
 
 
-def _parts(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, readout: type[Arrays]) -> dict[str, Any]:
+def _parts(arrays: Mapping[str, npt.NDArray[Any]], readout: type[Arrays]) -> dict[str, Any]:
     """Arrays of a readout; a name of what n-grams count is none."""
     kinds = {part: readout.TYPES.get(part, np.float32) for part in readout.SHAPES}
-    return {part: _typed(arrays, f"{prefix}{part}", kind) for part, kind in kinds.items() if kind is not np.str_}
+    return {part: _typed(arrays, part, kind) for part, kind in kinds.items() if kind is not np.str_}
 
 
 def _typed(arrays: Mapping[str, npt.NDArray[Any]], name: str, kind: type[np.generic]) -> npt.NDArray[Any]:
     if arrays[name].dtype != kind:
-        raise ValueError(f"the {name.rpartition('.')[2]} of a head have the wrong type")
+        raise ValueError(f"the {name} of a head have the wrong type")
     return arrays[name]
 
 
 def _check(enrolment: Enrolment) -> None:
+    """Raise ValueError where the parts do not belong together."""
     c = len(enrolment.sources)
     if len(enrolment.families) != c or len(set(enrolment.sources)) != c or c < 2 or not enrolment.heads:
         raise ValueError("sources, families and probes do not belong together")
@@ -157,19 +159,14 @@ def _check(enrolment: Enrolment) -> None:
         raise ValueError("a probe has the wrong shape")
     if enrolment.log_prior.shape != (c,) or enrolment.prompts.shape != enrolment.folds.shape:
         raise ValueError("the prior or the prompts have the wrong shape")
-    numbers: list[npt.NDArray[np.floating]] = [enrolment.log_prior]
     for head in enrolment.heads:
-        if isinstance(model := head.probe, CodedNgrams):
-            f, parts = len(model.columns), (model.columns, model.idf, model.codes, model.step, model.bias)
-            if [part.shape for part in parts] != [(f,), (f,), (2, f, c), (), (c,)]:
-                raise ValueError("a classifier of n-grams has the wrong shape")
-            _check_columns(model.columns, model.settings.buckets)
-            numbers += [model.idf, model.step, model.bias]
+        if isinstance(head.probe, CodedNgrams):
+            _check_sizes(head.probe, "a classifier of n-grams", B=2, C=c)
+            _check_columns(head.probe.columns, head.probe.settings.buckets)
         elif isinstance(head.probe, Ensemble):
-            _check_ensemble(enrolment, head, c)
-            numbers += [array for array in head.probe.arrays().values() if array.dtype.kind == "f"]
+            _check_ensemble(enrolment, head.probe, head.layers)
         else:
-            numbers += _check_states(enrolment, head, c)
+            _check_states(enrolment, head)
     methods = {head.probe.method if isinstance(head.probe, CodedNgrams) else None for head in enrolment.heads}
     kinds = {type(head.probe) for head in enrolment.heads}
     if (
@@ -180,48 +177,33 @@ def _check(enrolment: Enrolment) -> None:
         or enrolment.hidden_size < 1
     ):
         raise ValueError("the heads do not read the same")
-    if not all(np.isfinite(array).all() for array in numbers):
+    if not all(np.isfinite(array).all() for array in arrays_of(enrolment).values() if array.dtype.kind == "f"):
         raise ValueError("it holds numbers that are not finite")
 
 
-def _check_states(enrolment: Enrolment, head: Head, c: int) -> list[npt.NDArray[np.floating]]:
-    """Shapes of a head that reads states; its numbers are given back."""
+def _check_states(enrolment: Enrolment, head: Head) -> None:
     probe = head.probe.bank if isinstance(head.probe, NgramBank) else head.probe
-    if isinstance(probe, CodedNgrams | Ensemble) or not enrolment.form or not head.layers or min(head.layers) < 1:
+    if not isinstance(probe, Arrays) or not enrolment.form or not head.layers or min(head.layers) < 1:
         raise ValueError("a probe has the wrong shape")
-    width = enrolment.hidden_size * len(enrolment.form.vectors) * len(head.layers)
-    numbers: list[npt.NDArray[np.floating]] = [probe.mean, probe.scale, probe.weight, probe.bias]
-    needed: list[tuple[int, ...]] = [(width,), (width,)]
-    if isinstance(probe, LinearProbe):
-        needed += [(width, c), (c,)]
-    else:
-        members, rank = probe.steps.shape
-        needed += [(members, width, rank), (members, rank), (members, rank, c), (members, c), (CELLS, members)]
-        numbers += [probe.steps, probe.shares]
-    if [array.shape for array in probe.to_arrays().values()] != needed:
-        raise ValueError("a probe has the wrong shape")
-    if (probe.scale <= 0).any():
-        raise ValueError("it holds numbers that are not finite")
+    width, c = enrolment.hidden_size * len(enrolment.form.vectors) * len(head.layers), len(enrolment.sources)
+    _check_sizes(probe, "a probe", D=width, C=c, L=CELLS)
     if isinstance(head.probe, NgramBank):
-        words, f = head.probe.words, len(head.probe.words.columns)
-        arrays = (words.idf, words.codes, words.steps, words.bias, head.probe.word_shares)
-        if [array.shape for array in arrays] != [(f,), (f, c), (f,), (c,), (CELLS,)]:
+        _check_sizes(head.probe.words, "a classifier of n-grams", C=c)
+        _check_columns(head.probe.words.columns, 1 << BITS)
+        if head.probe.word_shares.shape != (CELLS,):
             raise ValueError("a classifier of n-grams has the wrong shape")
-        _check_columns(words.columns, 1 << BITS)
-        numbers += [words.idf, words.steps, words.bias, head.probe.word_shares]
-    return numbers
 
 
-def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
+def _check_ensemble(enrolment: Enrolment, ensemble: Ensemble, layers: tuple[int, ...]) -> None:
     """See that the members know the sources, and read what there is."""
-    ensemble, own = head.probe, set[int]()
-    if not isinstance(ensemble, Ensemble) or ensemble.shares.shape != (CELLS, len(ensemble.members)):
+    own = set[int]()
+    if ensemble.shares.shape != (CELLS, len(ensemble.members)):
         raise ValueError("the members of a head have the wrong weights")
     for member in ensemble.members:
-        if member.model.shape[1] != c or (min(member.layers, default=1) < 1):
+        if member.model.shape[1] != len(enrolment.sources) or (min(member.layers, default=1) < 1):
             raise ValueError("a member of a head has the wrong shape")
         if isinstance(member.model, GramReadout):
-            if member.reads not in GRAMS or member.layers or member.model.weight.shape != (member.model.shape[0], c):
+            if member.reads not in GRAMS or member.layers:
                 raise ValueError("a member of a head counts n-grams in a way that is not known")
             _check_columns(member.model.columns, 1 << GRAMS[member.reads].bits)
         elif isinstance(member.model, TunedEncoder) != member.reads.endswith(f":{TUNED}"):
@@ -232,8 +214,15 @@ def _check_ensemble(enrolment: Enrolment, head: Head, c: int) -> None:
                 raise ValueError("a member of a head has the wrong shape")
         elif bool(member.layers) == (":" in member.reads):
             raise ValueError("a member of a head reads in a way that is not known")
-    if own != set(head.layers):
+    if own != set(layers):
         raise ValueError("a head does not read the blocks that its members do")
+
+
+def _check_sizes(readout: Arrays, name: str, **expected: int) -> None:
+    """See that arrays fit together, and that the letters of their shapes are these numbers where they occur."""
+    sizes = check_shapes(readout.SHAPES, readout.to_arrays())
+    if any(sizes.get(letter, size) != size for letter, size in expected.items()):
+        raise ValueError(f"{name} has the wrong shape")
 
 
 def _check_columns(columns: npt.NDArray[np.integer], buckets: int) -> None:

@@ -1,13 +1,13 @@
-"""Make enrolments: of a roster out of its evaluation, of collected responses out of heads fitted on them.
+"""Enrolments of a roster, from its evaluation, and of collected responses.
 
-Heads of a roster are those of its evaluation, or fitted once more where it saved none. They have to give the
-log-posteriors of the evaluation on the prompts that each did not see, else none is enrolled. Calibration and reference
-statistics are fitted on out-of-fold evidence of the enrolled prompts, for whole responses and every cut of them that
-was scored; the validation (:mod:`backend.inference.validation`) measures these same fits on prompts they did not see.
+Heads of a roster are those of its evaluation, or fitted again where it saved none, and must give its log-posteriors on
+the prompts that each did not see. Calibration and reference statistics are fitted on out-of-fold evidence of the
+enrolled prompts; the validation (:mod:`backend.inference.validation`) measures them on prompts they did not see.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -86,12 +86,12 @@ def fit_attachments(
     families : length C, for the bounds of a family's likelihood ratio.
     """
     out: dict[str, npt.NDArray[Any]] = {}
-    budgets = budgets_of(prompt_folds)
+    budgets, prompts = budgets_of(prompt_folds), len(prompt_folds)
     family = None if families is None else np.unique(families, return_inverse=True)[1]
+    tails = {condition: "" if condition == CLEAN else f"-{condition}" for condition in log_posteriors}
     for condition, scores in log_posteriors.items():
-        tail = "" if condition == CLEAN else f"-{condition}"
-        classes = scores.shape[1]
-        labels, blocks = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)
+        tail, classes = tails[condition], scores.shape[1]
+        labels, blocks = np.repeat(np.arange(classes), prompts), np.tile(prompt_folds, classes)
         groups = {k: held_out_groups(scores, prompt_folds, k) for k in budgets}
         calibration = fit_calibration(groups, WITH_BIAS, family)
         unknown = fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
@@ -102,13 +102,11 @@ def fit_attachments(
         if condition == CLEAN:
             out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibration).items()}
     for condition, rows in (fingerprints or {}).items():
-        tail = "" if condition == CLEAN else f"-{condition}"
-        labels = np.repeat(np.arange(len(rows) // len(prompt_folds)), len(prompt_folds))
-        reference = fit_domain(rows, labels, budgets, draws=DOMAIN_DRAWS)
-        out |= attached({f"domain-{domain}{tail}": reference})
+        sources = len(rows) // prompts
+        reference = fit_domain(rows, np.repeat(np.arange(sources), prompts), budgets, DOMAIN_DRAWS)
+        out |= attached({f"domain-{domain}{tails[condition]}": reference})
         if condition == CLEAN:
-            prompts = len(prompt_folds)
-            means = source_means(rows, sources=len(rows) // prompts, prompts=prompts)[0]
+            means = source_means(rows, sources=sources, prompts=prompts)[0]
             out["signatures.vectors"] = signatures(means).astype(np.float16)
     return out
 
@@ -116,18 +114,17 @@ def fit_attachments(
 def measured_attachments(
     attachments: Mapping[str, npt.NDArray[Any]], log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Bounds of ratios, and realised p values, of statistics that were fitted without them; as :func:`fit_attachments`.
+    """Bounds of ratios, and realised p values, of statistics that were fitted without them.
 
-    For an enrolment whose evaluation is gone. A budget that does not fit into a fold has the bounds of the largest that
-    does, and groups from all folds for the p values.
+    For an enrolment whose evaluation is gone; arguments as of :func:`fit_attachments`. A budget that does not fit into
+    a fold has the bounds of the largest that does, and groups from all folds for the p values.
     """
     calibration = Calibration.from_arrays(inside(attachments, "calibration."))
     unknown = replace(UnknownReference.from_arrays(inside(attachments, "unknown.")), realised=None)
-    family = np.unique(families, return_inverse=True)[1]
+    family, fitting = np.unique(families, return_inverse=True)[1], budgets_of(prompt_folds)
     pairs: list[list[tuple[float, float]]] = []
     realised: list[npt.NDArray[np.float64]] = []
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)
-    fitting = budgets_of(prompt_folds)
     for budget in calibration.budgets.tolist():
         if budget in fitting:
             groups = held_out_groups(log_posteriors, prompt_folds, budget)
@@ -149,14 +146,14 @@ def measured_attachments(
 
 
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
-    """Part ``prompts`` from prompts, which may repeat, and folds (P,), without text; empty where these are too few."""
+    """Part ``prompts`` from prompts, which may repeat, and folds (P,); empty for too few."""
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
     reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
     return {} if reference is None else attached({PROMPTS: reference})
 
 
 def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Numbers with 12 bits of mantissa: one part in 8,000 off at most, in the same order, and packed smaller."""
+    """Numbers with 12 bits of mantissa: at most one part in 8,000 off, packed smaller."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
 
@@ -181,14 +178,13 @@ LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 
 def enrolment_of(
-    release: Release, proxy: str, view: View, roster: str, *, refit: bool = False, layer: int | None = None, limit: int
-    | None = None, name: str | None = None, method: str = methods.LDA_LIVE,
+    release: Release, proxy: str, view: View, roster: str, *, layer: int | None = None, limit: int | None = None,
+    name: str | None = None, method: str = methods.LDA_LIVE,
 ) -> Enrolment:  # fmt: skip
     """Enrolment of a roster of the release.
 
     proxy : that of the reader; several are joined by '+', and an encoder stands in its place.
-    refit : one probe on all rows instead of five fold probes: a little better, with nothing held out to validate it.
-    layer : block of the refitted probe, or of a control that stands at one block; by default the modal one.
+    layer : block of a control that stands at one block; by default the modal one.
     method : of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
         of the first of several proxies, or of the default one where an encoder reads.
     Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from the evaluation.
@@ -201,30 +197,22 @@ def enrolment_of(
     if identity is None:
         raise AtlasError(f"There are no fingerprints of {by} in view {read}", f"Run: {rerun_command}")
     rows.check()
-    selected: dict[int | None, int] = (
-        {None: layer} if refit and layer is not None else _selected(folder, identity.as_text(), rerun_command)
-    )
+    selected = _selected(folder, identity.as_text(), rerun_command)
     known_prompts = release.prompts("agent500").set_index("sample_id")["prompt"]
     prompts = [str(known_prompts[i]) for i in rows.prompt_ids]
-    attachments = prompt_attachments(prompts, rows.prompt_folds)
-    if refit:
-        method = READER_PAPER
-        fitted = fit_probe(rows.load(selected[None]).astype(np.float32), rows.labels, len(rows.sources))
-        heads: tuple[Head, ...] = (Head(fitted, (selected[None],)),)
-    else:
-        folder = artifacts.enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
-        rerun_command = artifacts.evaluation(method, proxy, view, roster, limit)
-        scores = load_conditions(folder, rerun_command)
-        if method in methods.ONE_BLOCK:
-            selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
-        embedded = reads_of(proxy, PAIR if method == methods.LLMMAP else view)
-        heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
-        place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
-        variants = {condition: "full" if condition == CLEAN else condition for condition in scores}
-        fingerprints = {c: rows.load(place, part) for c, part in variants.items() if place in rows.layers(part)}
-        attachments |= fit_attachments(scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
-        attachments |= _validation(folder, method)
-    hashes, folds = prompt_table(prompts, [int(f) for f in rows.prompt_folds])
+    folder = artifacts.enrolled_folder(method, proxy, view, roster, len(rows.prompt_ids))
+    rerun_command = artifacts.evaluation(method, proxy, view, roster, limit)
+    scores = load_conditions(folder, rerun_command)
+    if method in methods.ONE_BLOCK:
+        selected = {None: selected[None]} | dict.fromkeys(range(FOLDS), layer or selected[None])
+    embedded = reads_of(proxy, PAIR if method == methods.LLMMAP else view)
+    heads = _heads(method, rows, selected, folder, rerun_command, by, embedded)
+    place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
+    variants = {condition: "full" if condition == CLEAN else condition for condition in scores}
+    fingerprints = {c: rows.load(place, part) for c, part in variants.items() if place in rows.layers(part)}
+    fitted = fit_attachments(scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+    attachments = prompt_attachments(prompts, rows.prompt_folds) | fitted | _validation(folder, method)
+    hashes, folds = prompt_table(prompts, rows.prompt_folds.tolist())
     probe = heads[0].probe
     further = {named(one.reads) for one in (probe.members if isinstance(probe, Ensemble) else ())} - {by, *GRAMS}
     facts: dict[str, Any] = {part: getattr(identity, part) for part in ("proxy_hash", "engine", "max_tokens")}
@@ -241,7 +229,7 @@ def enrolment_of(
         log_prior=np.full(len(rows.sources), -np.log(len(rows.sources))), prompts=hashes, folds=folds, facts=facts,
         attachments=attachments, **reading_of(method, proxy, view, selected[None], width),
     )  # fmt: skip
-    if refit or method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is stored as it was evaluated
+    if method in (methods.LDA_LIVE, methods.FUSED_LIVE):  # a bank is stored as it was evaluated
         return enrolment
     enrolment, some = as_stored(enrolment), None
     if enrolment.block == methods.TEXT:
@@ -285,12 +273,12 @@ def _heads(
 
 
 def stacked_heads(folder: Path, proxy: str, rerun_command: str) -> tuple[Head, ...]:
-    """Heads of a stacked reader, a fold each; of the ``proxy`` that traces are placed by, layers are the heads' own."""
+    """Heads of a stacked reader, a fold each; their layers are those of ``proxy``."""
     members, shares = artifacts.load_stacks(folder, rerun_command)
     for member in members:
         if member.reads.endswith(f":{TUNED}") and not artifacts.holds_models(member.folder):
             raise AtlasError(
-                f"Of {member.reads} only scores are kept in {member.folder.parent}, which is enough to stack them",
+                f"Of {member.reads} only scores are saved in {member.folder.parent}, which is enough to stack them",
                 f"To train it again, which takes hours, remove that folder and run: {rerun_command}",
             )
     models = [artifacts.load_models(member.folder, rerun_command) for member in members]
@@ -323,14 +311,10 @@ def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | Non
     """Selected block of every outer fold, and the modal one under None, from the scan of these fingerprints."""
     rows: list[dict[str, Any]] = []
     path = folder / "scan.jsonl"
-    if path.exists():
-        for line in path.read_text("utf-8").splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if entry["identity"] == identity:
-                rows += entry["scores"]
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        with contextlib.suppress(json.JSONDecodeError):
+            entry = json.loads(line)
+            rows += entry["scores"] if entry["identity"] == identity else []
     if not rows:
         raise AtlasError(f"There is no layer scan of the present fingerprints in {folder}", f"Run: {rerun_command}")
     keys = ["outer_fold", "inner_fold", "layer"]
@@ -340,7 +324,7 @@ def _selected(folder: Path, identity: str, rerun_command: str) -> dict[int | Non
 
 
 def _lengths(release: Release, rows: Slice) -> dict[str, float]:
-    """Where whole responses of the sources end, out of the first few of each; nothing where no tokenizer is here."""
+    """Where whole responses end, by the first few of each source; empty without tokenizer."""
     if installed(describe(DEFAULT_PROXY)) is None:
         return {}
     tokens = count_tokens(truncation_tokenizer(), _traces(release, rows, LOOKED_AT))
@@ -353,11 +337,11 @@ def enrolment_of_traces(
     View, layer: int, families: Mapping[str, str] | None = None, data_hash: str | None = None, blocks: tuple[int, ...] |
     None = None, validated: bool = True, method: str | None = None, corpus: Corpus | None = None,
 ) -> Enrolment:  # fmt: skip
-    """Enrolment of labelled traces at given blocks: a head a prompt fold, calibrated on held-out prompts.
+    """Enrolment of labelled traces: a head a prompt fold, calibrated on held-out prompts.
 
     With fewer than five prompts there is one probe on everything; where a source lacks a prompt, nothing is calibrated.
     blocks : those that discriminants read, where there are prompts for all folds; traces are placed at ``layer``.
-    validated : measure it on its own prompts; an enrolment that is measured on others needs none of that.
+    validated : measure it on its own prompts.
     method : of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given.
     corpus : the traces as they were read before, in their order; labels and folds are set here.
     """
@@ -449,7 +433,7 @@ def reading_of(method: str, proxy: str, view: View, layer: int, hidden_size: int
 def refit_of(
     method: str, arrays: Sequence[npt.NDArray[np.floating]], folds: npt.NDArray[np.intp]
 ) -> tuple[Rediscriminated | None, tuple[str, ...]]:
-    """Refits a method by whole responses, (C * P, 2 d) a block, None for the paper's probe; parts of its validation."""
+    """Refits a method by rows (C * P, 2 d) of every block; and parts of its validation."""
     if method == methods.LDA_LIVE:
         return Rediscriminated.of(arrays, folds), PARTS
     return None, PARTS if method == READER_PAPER else tuple(part for part in PARTS if part != "refit")
@@ -464,7 +448,7 @@ class Sample(NamedTuple):
 
 
 def sample_enrolment(
-    reader: Reader, proxy: str = "smollm2-135m", layer: int = 12, blocks: tuple[int, ...] | None = None
+    reader: Reader, proxy: str = "smollm2-135m", blocks: tuple[int, ...] | None = None
 ) -> tuple[Enrolment, list[Sample]]:
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     records = sample_records()
@@ -476,16 +460,16 @@ def sample_enrolment(
     data_hash = hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest()
     enrolment = enrolment_of_traces(
         [row.trace for row in known], [row.source for row in known], reader, name=f"samples-{proxy}-ur", proxy=proxy,
-        weights_hash=proxy_hash(proxy), view="ur", layer=layer, families=families, data_hash=data_hash, blocks=blocks,
+        weights_hash=proxy_hash(proxy), view="ur", layer=12, families=families, data_hash=data_hash, blocks=blocks,
     )  # fmt: skip
     return enrolment, [row for row in rows if row.prompt_id not in enrolled]
 
 
-def split_prompts(prompt_ids: Sequence[str], share: int = 6) -> tuple[list[str], list[str]]:
-    """Prompts to enrol and prompts to try, by the folds of the protocol's shuffle (fold 0 is tried)."""
-    ids = sorted(set(prompt_ids))
-    fold = fold_of_prompts(ids, share)
-    return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
+def split_prompts(prompt_ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Prompts to enrol, and the sixth of them to try: fold 0 of the protocol's shuffle."""
+    ids = np.array(sorted(set(prompt_ids)))
+    tried = fold_of_prompts(ids.tolist(), 6) == 0
+    return ids[~tried].tolist(), ids[tried].tolist()
 
 
 def creation_facts() -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """Heads of a method, a prompt fold each, fitted to any corpus, and the choice of a method (paper, Stage 1).
 
 Blocks, weights, n-grams and shares of members come from the other folds alone. A choice compares candidates for every
-outer fold on two other folds, by models that saw neither; the weights of members come from one of them where the other
-is scored. Sources weigh alike, however many traces each has.
+outer fold on two other folds, by models that saw neither. Sources weigh alike, however many traces each has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,7 +36,7 @@ from backend.methods.stack import CELLS, fit_stack
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, balance_rows
 
 METHODS = OF_TRACES  # methods that any corpus can be enrolled by, the simplest first
-T = TypeVar("T")
+T, K = TypeVar("T"), TypeVar("K")
 AUTO = "auto"  # stands for the choice where a method is named
 SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)  # candidates for the share of the diagonal in the covariance of discriminants
 STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many
@@ -63,20 +62,27 @@ class FittedHeads:
     log_posteriors: dict[str, Floats]  # by condition (n, C), out-of-fold, as the heads are served
 
 
+def once(fit: Callable[[Fits, K], T]) -> Callable[[Fits, K], T]:
+    """A method of :class:`Fits` whose result for a key is computed at the first call."""
+
+    @wraps(fit)
+    def known(fits: Fits, key: K) -> T:
+        place = fit.__name__, key
+        if place not in fits.known:
+            fits.known[place] = fit(fits, key)
+        found: T = fits.known[place]
+        return found
+
+    return known
+
+
 class Fits:
-    """Fitted models of a corpus, when first needed: discriminants of ``blocks``, and a probe a fold at its layer."""
+    """Fitted models of a corpus: discriminants of ``blocks``, and a probe a fold at its layer."""
 
     def __init__(self, corpus: Corpus, proxy: str, blocks: Sequence[int], layer_of_fold: Mapping[int, int]) -> None:
         self.corpus, self.proxy = corpus, proxy
         self.blocks, self.layer_of_fold = tuple(blocks), dict(layer_of_fold)
-        self._known: dict[tuple[str, object], Any] = {}
-
-    def _once(self, part: str, key: object, fit: Callable[[], T]) -> T:
-        """What ``fit`` gives, computed at the first call."""
-        if (part, key) not in self._known:
-            self._known[part, key] = fit()
-        found: T = self._known[part, key]
-        return found
+        self.known: dict[tuple[str, object], Any] = {}
 
     @cached_property
     def cells(self) -> dict[str, Ints]:
@@ -89,16 +95,14 @@ class Fits:
         loads, width = self._loads()
         return readouts.member_moments(loads, width, *self._labels)
 
+    @once
     def fitted(self, method: str) -> dict[int, Any]:
         """Readout of every outer fold of a method that reads one block."""
-        layers = sorted(self.layer_of_fold.items())
-        return self._once("fitted", method, lambda: {fold: self._fit(method, (fold,), at) for fold, at in layers})
+        return {fold: self._fit(method, (fold,), layer) for fold, layer in sorted(self.layer_of_fold.items())}
 
+    @once
     def fitted_scores(self, method: str) -> dict[str, Half]:
-        """Scores (SLOTS, n, C) by readouts of one block, each at the block of the outer fold that it serves."""
-        return self._once("fitted scores", method, lambda: self._fitted_scores(method))
-
-    def _fitted_scores(self, method: str) -> dict[str, Half]:
+        """Scores (SLOTS, n, C) by readouts of one block, each at the block of its outer fold."""
         corpus = self.corpus
         out = {c: np.empty(scores_shape(len(corpus.labels), corpus.classes), np.float16) for c in corpus.texts}
         for fold in range(FOLDS):
@@ -112,26 +116,22 @@ class Fits:
                     scores[slot, rows] = readout.log_posterior(read)
         return out
 
+    @once
     def banks(self, shrinkage: float) -> BankMembers:
         """Discriminants of all models with some shrinkage."""
+        loads, width = self._loads()
+        return readouts.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
 
-        def fit() -> BankMembers:
-            loads, width = self._loads()
-            return readouts.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
-
-        return self._once("banks", shrinkage, fit)
-
+    @once
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""
-        counts, settings = self.corpus.counts(), replace(WORD_SETTINGS, epochs=epochs)
-        return self._once("words", epochs, lambda: dict(readouts.fit_words(counts, *self._labels, settings=settings)))
+        settings = replace(WORD_SETTINGS, epochs=epochs)
+        return dict(readouts.fit_words(self.corpus.counts(), *self._labels, settings=settings))
 
+    @once
     def word_scores(self, epochs: int) -> dict[str, Half]:
         """Their scores (SLOTS, n, C) under every condition."""
-        counts, (_, folds, classes) = self.corpus.counts(), self._labels
-        return self._once(
-            "word scores", epochs, lambda: readouts.score_words(counts, folds, classes, self.words(epochs))
-        )
+        return readouts.score_words(self.corpus.counts(), *self._labels[1:], self.words(epochs))
 
     def scores(self, method: str, tuning: Tuning) -> dict[str, dict[str, npt.NDArray[np.floating]]]:
         """Scores (SLOTS, n, C) of a method's members under every condition."""
@@ -148,32 +148,29 @@ class Fits:
 
     def paper(self) -> FittedHeads:
         """Heads of the paper's probe."""
-        probes, layers = self.fitted(READER_PAPER), self.layer_of_fold
+        layers = self.layer_of_fold
+        heads = {f: Head(probe, (layers[f],), f) for f, probe in self.fitted(READER_PAPER).items()}
 
         def score(fold: int, condition: str, rows: npt.NDArray[np.bool_]) -> Floats:
             read = self.corpus.fingerprints(layers[fold], condition)[rows].astype(np.float32)
-            found: Floats = probes[fold].log_posterior(read)
-            return found
+            return heads[fold].log_posterior(read, np.zeros(0, dtype=np.intp))
 
-        return self._heads(READER_PAPER, {fold: Head(probes[fold], (layers[fold],), fold) for fold in probes}, score)
+        return self._heads(READER_PAPER, heads, score)
 
     def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
         """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
         with_words, (loads, width) = method == FUSED_LIVE, self._loads()
-        served = {
-            tuning: readouts.serve_banks(
-                loads, width, *self._labels, self.cells,
-                words=self.word_scores(tuning.epochs) if with_words else None,
-                bank_members=self.banks(tuning.shrinkage),
+        served, heads = {}, {}
+        for tuning in dict.fromkeys(tunings):
+            words, members = self.word_scores(tuning.epochs) if with_words else None, self.banks(tuning.shrinkage)
+            served[tuning] = readouts.serve_banks(
+                loads, width, *self._labels, self.cells, words=words, bank_members=members
             )
-            for tuning in dict.fromkeys(tunings)
-        }  # fmt: skip
-        heads = {}
         for fold, tuning in enumerate(tunings):
             bank: DiscriminantBank | NgramBank = served[tuning].banks[fold]
             if with_words:
-                words = self.words(tuning.epochs)[fold]
-                bank = NgramBank(served[tuning].banks[fold], words, served[tuning].shares[fold])
+                shares = served[tuning].shares[fold]
+                bank = NgramBank(served[tuning].banks[fold], self.words(tuning.epochs)[fold], shares)
             heads[fold] = Head(bank, self.blocks, fold)
         return self._heads(method, heads, lambda fold, c, rows: served[tunings[fold]].served[c][rows])
 

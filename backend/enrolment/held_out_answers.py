@@ -1,6 +1,6 @@
-"""Answers of an enrolment about held-out prompts: of its heads to rows, and of it to groups (paper, Stage 2).
+"""Answers of an enrolment about held-out prompts, of rows and of groups (paper, Stage 2).
 
-Answers about groups are saved in ``held-out/`` of the data folder, without text; groups are drawn from the release.
+Answers about groups are saved in ``held-out/`` of the data folder, without text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from backend.corpus.release import Records, Release
+from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.enrolment.enrolment import Enrolment, Others, read_auxiliary_models
 from backend.errors import AtlasError
@@ -25,7 +25,7 @@ from backend.methods.ensemble import Ensemble, Head
 from backend.methods.readout import Doubles, Floats, Ints, Rows
 from backend.methods.stack import cells_of
 from backend.output_files import write
-from backend.protocol import GROUPING_SEEDS, budget_groups, fold_of_prompts, grid_rows
+from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 from backend.proxies.encoding import count_tokens
 from backend.store.builds import code_version, command_line, host, portable
 from backend.store.database import default_data_folder
@@ -36,9 +36,6 @@ Scores = Callable[[Head, npt.NDArray[np.bool_]], tuple[Floats, Floats | float]]
 ROUNDING = 5e-3  # nats by which a log-posterior may differ from that of the evaluation: half precision, codes
 HALF = 2.0**-11  # share of a number by which half precision may round it
 BUDGET = 20
-DRAW = 7  # seed of the draw of cases
-OTHER_ENGINE = 0.5  # nats of rounding of a score on another processor (0.04 at most in ten cases)
-MAKE = "Run: python -m jobs cases"
 DIGITS = 3  # decimals of a score in nats
 
 
@@ -50,21 +47,20 @@ def check_heads(
     compared = np.isin(np.arange(len(folds)), np.arange(len(folds)) if some is None else some)
     furthest, allowed = 0.0, True
     for head in enrolment.heads:
-        test = (folds == head.fold) & compared
-        if not test.any():
+        if not (test := (folds == head.fold) & compared).any():
             continue
         values, rounding = of_heads(head, test)
         apart = np.abs(values - evaluated[test])
         furthest, allowed = max(furthest, float(apart.max())), allowed and bool((apart <= ROUNDING + rounding).all())
     if not allowed:
         why = f"by {furthest:.2g} nats: they were fitted on something else"
-        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation kept, {why}"
+        problem = f"The heads of {enrolment.reader} differ from the log-posteriors that its evaluation saved, {why}"
         raise AtlasError(problem, f"Evaluate it again: {rerun_command}")
     return furthest
 
 
 def of_states(enrolment: Enrolment, rows: Slice, traces: Sequence[Trace] | None = None) -> Scores:
-    """Log-posteriors of heads that read stored fingerprints; with n-grams also the traces, in the order of the rows."""
+    """Log-posteriors of heads that read stored fingerprints, and with n-grams traces."""
     cells, counts = np.zeros(len(rows.labels), dtype=np.intp), None
     if traces is not None:
         texts = [whole(trace.response) for trace in traces]
@@ -86,7 +82,7 @@ def of_texts(enrolment: Enrolment, responses: Sequence[str]) -> Scores:
 
 
 def of_members(enrolment: Enrolment, rows: Mapping[str, Slice], traces: Sequence[Trace], others: Others) -> Scores:
-    """Log-posteriors of ensembles, from stored fingerprints of every proxy, and from texts and embeddings read live."""
+    """Log-posteriors of ensembles: stored fingerprints of every proxy, texts and embeddings."""
 
     def score(head: Head, chosen: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
         some = [traces[row] for row in np.flatnonzero(chosen).tolist()]
@@ -132,23 +128,7 @@ class Answers:
         return int((self.source == self.truth).sum())
 
 
-@dataclass(frozen=True)
-class Case:
-    """A group with its traces; score and lead as in :class:`Answers`."""
-
-    source: str  # whom the traces are from
-    traces: tuple[Trace, ...]  # length K
-    answer: str  # source that the evaluation attributes them to
-    score: float
-    lead: float
-
-    def as_kept(self, report: Mapping[str, Any]) -> bool:
-        """Whether a report attributes the traces as the evaluation does, with a score that differs by rounding only."""
-        best = attributed(report)
-        return bool(best["source"] == self.answer and abs(best["score"] - self.score) <= OTHER_ENGINE)
-
-
-def grouping(sources: int, prompt_folds: Ints, k: int = BUDGET, seed: int = GROUPING_SEEDS[0]) -> Grouping:
+def grouping(sources: int, prompt_folds: Ints, k: int, seed: int = GROUPING_SEEDS[0]) -> Grouping:
     """Groups of ``k`` rows of ``sources`` sources inside every fold; ``prompt_folds`` of shape (P,)."""
     parts = []
     for fold in np.unique(prompt_folds):
@@ -176,7 +156,7 @@ def fills_groups(enrolment: Enrolment, k: int = BUDGET) -> bool:
 
 
 def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answers:
-    """Answers of a roster's enrolment to the first grouping, from stored fingerprints; AtlasError where these miss."""
+    """Answers of a roster's enrolment to the first grouping; AtlasError without fingerprints."""
     roster = str(enrolment.facts["roster"])
     if not fills_groups(enrolment, k):
         raise AtlasError(f"The folds of '{enrolment.name}' do not all hold {k} prompts", "Give a smaller --k")
@@ -198,50 +178,6 @@ def answers_of(enrolment: Enrolment, release: Release, k: int = BUDGET) -> Answe
     return Answers(enrolment.name, enrolment.sha256, k, GROUPING_SEEDS[0], groups.truth, source, score, lead, facts)
 
 
-def drawn(groups: Grouping, count: int, seed: int = DRAW) -> Ints:
-    """Numbers of some groups, drawn at random: every fold in turn, in each of a source that was drawn least so far."""
-    if not 1 <= count <= len(groups.truth):
-        raise AtlasError(f"{count:,} cases are asked for, of {len(groups.truth):,}", "Ask for fewer, and for one")
-    place = np.random.default_rng(seed).permutation(len(groups.truth))
-    of_fold, of_source = np.zeros(groups.fold.max() + 1), np.zeros(groups.truth.max() + 1)
-    found: list[int] = []
-    for _ in range(count):
-        order = np.lexsort((place, of_source[groups.truth], of_fold[groups.fold]))
-        found.append(next(int(number) for number in order if number not in found))
-        of_fold[groups.fold[found[-1]]] += 1
-        of_source[groups.truth[found[-1]]] += 1
-    return np.array(found, dtype=np.intp)
-
-
-def cases(answers: Answers, enrolment: Enrolment, records: Records, count: int, seed: int = DRAW) -> list[Case]:
-    """Some groups with their traces, out of the records (Agent500) that were enrolled; AtlasError for any others."""
-    folds, sources = fold_of_prompts(records.prompt_ids), enrolment.sources
-    groups = grouping(len(sources), folds, answers.k, answers.seed)
-    if answers.sha256 != enrolment.sha256 or not np.array_equal(answers.truth, groups.truth):
-        raise AtlasError(f"What is kept of held-out groups is not of the enrolment '{enrolment.name}'", MAKE)
-    enrolled = enrolment.folds_of([trace.prompt for trace in records.traces[: len(folds)]])
-    if tuple(records.sources[: len(sources)]) != sources or enrolled != folds.tolist():
-        remedy = "Give the release that it was made of (ATLAS_RELEASE)"
-        raise AtlasError(f"The enrolment '{enrolment.name}' was not made of these records", remedy)
-    found = []
-    for n in drawn(groups, count, seed):
-        traces = tuple(records.traces[row] for row in groups.rows[n])
-        score, lead = float(answers.score[n]), float(answers.lead[n])
-        found.append(Case(sources[groups.truth[n]], traces, sources[answers.source[n]], score, lead))
-    return found
-
-
-def attributed(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The candidate that a report attributes its traces to as the evaluation does: by the score, not calibrated."""
-    found: Mapping[str, Any] = max(report["results"]["candidates"], key=lambda row: row["score"])
-    return found
-
-
-def scores_of(report: Mapping[str, Any]) -> tuple[str, Sequence[Mapping[str, Any]]]:
-    """All scores of a report, to the last digit: log-posteriors of the traces, and the sum of every source."""
-    return report["log_posteriors"], report["results"]["candidates"]
-
-
 def answers_file(name: str, data_folder: Path | None = None) -> Path:
     """Where the answers of an enrolment lie."""
     return (data_folder or default_data_folder()) / "held-out" / f"{name}.json"
@@ -255,20 +191,3 @@ def save_answers(answers: Answers, path: Path) -> None:
     content |= {name: getattr(answers, name).round(DIGITS).tolist() for name in ("score", "lead")}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in content.items())
     write(path, f"{{{lines}}}\n")
-
-
-def load_answers(name: str, data_folder: Path | None = None) -> Answers:
-    """The saved answers of an enrolment. Raises AtlasError if there are none, or the file is damaged."""
-    path = answers_file(name, data_folder)
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        truth, source = (np.array(content[name], dtype=np.intp) for name in ("truth", "source"))
-        score, lead = (np.array(content[name], dtype=np.float64) for name in ("score", "lead"))
-        enrolment, sha256 = str(content["enrolment"]), str(content["sha256"])
-        k, seed, facts = int(content["k"]), int(content["seed"]), dict(content["facts"])
-        return Answers(enrolment, sha256, k, seed, truth, source, score, lead, facts)
-    except FileNotFoundError as error:
-        problem = f"Nothing is kept of what '{name}' says of held-out groups"
-        raise AtlasError(problem, f"{MAKE} --enrolment {name}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AtlasError(f"{path} is damaged ({type(error).__name__})", f"{MAKE} --enrolment {name}") from error

@@ -1,7 +1,6 @@
-"""An ecosystem of one's own: labelled traces to an enrolment file and to the rows of a roster.
+"""Labelled traces to an enrolment, and to the rows of a roster of their own.
 
-The same steps as for the release. Where sources have different numbers of traces, those of the smaller ones are
-repeated in training, so that no source is favoured.
+Where sources have different numbers of traces, those of the smaller ones are repeated in training.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Fitted:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is empty, too long, or that of a built-in roster or benchmark (AtlasError)."""
+    """AtlasError for a name that is empty, too long, or of a built-in roster or benchmark."""
     if not name.strip() or len(name) > LONGEST_NAME:
         raise AtlasError(f"A name of {len(name)} characters cannot be shown", f"Give 1 to {LONGEST_NAME} characters")
     if name.strip().casefold() in {*RELEASE_ROSTERS, *BENCHMARKS}:
@@ -102,7 +101,7 @@ def slug(name: str) -> str:
 def options_for(
     name: str, proxy: str = DEFAULT_PROXY, view: str = "ur", *, layer: int | None = None, method: str = AUTO
 ) -> EnrolOptions:
-    """Options of an enrolment by a proxy of the registry; AtlasError for what cannot be, or missing weights."""
+    """Options of an enrolment by a proxy of the registry; AtlasError for invalid ones, or missing weights."""
     check_name(name)
     if method not in (AUTO, *OF_TRACES):
         choices = ", ".join((AUTO, *OF_TRACES))
@@ -117,7 +116,7 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     """Fingerprints, probes, evaluation and validation; the store is not touched."""
     if options.layer is not None and not 1 <= options.layer <= reader.depth:
         raise AtlasError(f"{options.proxy} has no block {options.layer}", f"Its blocks are 1 to {reader.depth}")
-    candidates = [options.layer] if options.layer is not None else list(range(1, reader.depth + 1))
+    candidates = list(range(1, reader.depth + 1)) if options.layer is None else [options.layer]
     tokens, work = _tokens(found, reader, options.view)
     # Where the proxy is not causal, each cut would need a pass of its own.
     cuts = cuts_of(tokens) if reader.causal else []
@@ -142,9 +141,7 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     heads = fit_chosen(fits, choice) if choice else heads_of(fits, options.method)
     rows, folds = found.grid()
     at = rows.ravel()
-    log_posteriors, of_paper = (
-        {condition: scores[at] for condition, scores in fitted.log_posteriors.items()} for fitted in (heads, paper)
-    )
+    log_posteriors, of_paper = ({c: part[at] for c, part in one.log_posteriors.items()} for one in (heads, paper))
     fingerprints = load(modal)[at]
     whole = [load(block)[at] for block in fits.blocks] if heads.method == LDA_LIVE else []
     validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
@@ -155,19 +152,19 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     attachments = fit_attachments(log_posteriors, folds, placed, slug(options.name), families=found.families)
     attachments |= validation_arrays(validation)
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
-    facts: dict[str, Any] = {"whole_tokens": whole_tokens(tokens, found.labels)}
-    facts |= {"choice": choice.facts} if choice else {}
-    facts |= {"data_hash": found.sha256, "records": len(found.traces), "roster": options.name}
+    facts: dict[str, Any] = {"choice": choice.facts} if choice else {}
+    facts |= {"whole_tokens": whole_tokens(tokens, found.labels), "data_hash": found.sha256}
+    facts |= {"records": len(found.traces), "roster": options.name, "benchmark": options.name}
     fold_of = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
     enrolment = assemble(
         reader, heads.method, heads.heads, options.stem, (options.proxy, options.weights_hash), options.view, modal,
-        found.sources, found.families, fold_of, facts | {"benchmark": options.name}, attachments,
+        found.sources, found.families, fold_of, facts, attachments,
     )  # fmt: skip
     return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, modal, validation, enrolment, choice)
 
 
 def write(
-    connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted, options: EnrolOptions, took_s: float
+    connection: duckdb.DuckDBPyConnection, found: Labelled, fitted: Fitted, options: EnrolOptions, earlier_s: float
 ) -> None:
     """Sources, attribution, validation and map of the ecosystem, as rows of its own roster."""
     sources, families, enrolment = list(found.sources), list(found.families), fitted.enrolment
@@ -175,7 +172,7 @@ def write(
     details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
     with recorded(
         connection, stage="enroll", command=command_line(), data_hash=found.sha256, proxy_hash=options.weights_hash,
-        seed=SPLIT_SEED, details=details, earlier_s=took_s,
+        seed=SPLIT_SEED, details=details, earlier_s=earlier_s,
     ) as build:  # fmt: skip
         write_sources(connection, *_roster(connection, found, options), build, rosters={options.name: len(sources)})
         families = queries.sources(connection, options.name)["family"].tolist()
@@ -265,8 +262,7 @@ def _selection(
             def scanned(_: int) -> None:
                 bar.update()
 
-            classes = len(found.sources)
-            scores = scan_layers(load, candidates, found.labels, found.folds, classes, progress=scanned)
+            scores = scan_layers(load, candidates, found.labels, found.folds, len(found.sources), progress=scanned)
         return scores, select_layers(scores)
     outer = pd.array([*range(FOLDS), pd.NA], dtype="Int64")
     chosen = pd.DataFrame({"outer_fold": outer, "layer": [candidates[0]] * (FOLDS + 1)})
@@ -297,12 +293,8 @@ def _roster(
     connection: duckdb.DuckDBPyConnection, found: Labelled, options: EnrolOptions
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Rows and counts for ``write_sources``; a label that another roster has is that source, and stays as it is."""
-    others = [
-        queries.sources(connection, roster)
-        for roster in queries.rosters(connection)["roster"]
-        if roster != options.name
-    ]
-    present = {row["source"]: row for members in others for row in members.to_dict("records")}
+    others = [roster for roster in queries.rosters(connection)["roster"] if roster != options.name]
+    present = {r["source"]: r for one in others for r in queries.sources(connection, one).to_dict("records")}
     counts = dict(zip(found.sources, np.bincount(found.labels).tolist(), strict=True))
     rows = []
     for source, family in zip(found.sources, found.families, strict=True):
@@ -310,8 +302,8 @@ def _roster(
         row = {"label": source, "repo_id": source, "family": family, "plot_family": family, "source": options.access}
         if known is not None:
             print(f"'{source}' is known here already; it keeps its family '{known['family']}'.")
-            names = {"repo_id": "name", "family": "subfamily", "plot_family": "family", "source": "access"}
-            row |= {column: known[name] for column, name in names.items()}
+            row |= {"repo_id": known["name"], "family": known["subfamily"]}
+            row |= {"plot_family": known["family"], "source": known["access"]}
             counts[source] = int(known["responses"])
         rows.append(row)
     return pd.DataFrame(rows), counts

@@ -29,16 +29,35 @@ SUMMARY = {  # names in a report, and metrics of the part calibration
 }  # fmt: skip
 SERVED = {"unknown": "relative-mahalanobis", "refit": "relative-mahalanobis", "drift": "energy", "stop": "controlled"}
 """The statistic (or rule) of every part of an enrolment; others are in the results only."""
-TRAFFIC = {
-    "same": "held-out prompts of the enrolled kind",
-    "math100": "mathematical problems, which were not enrolled",
-    "agent500": "engineering tasks, which were not enrolled",
-    "category": "a category of prompts that was left out",
+SCENARIOS = {  # what is excluded, what a pair of windows is of, and what kind the prompts are
+    "same": ("", "the same source", "held-out prompts of the enrolled kind"),
+    "sibling": ("a source whose siblings are enrolled", "two siblings", ""),
+    "family": ("a family that was left out", "two families", ""),
+    "math100": ("", "", "mathematical problems, which were not enrolled"),
+    "agent500": ("", "", "engineering tasks, which were not enrolled"),
+    "category": ("", "", "a category of prompts that was left out"),
 }
-TRANSFER = {  # the rule in a share of groups of other traffic (backend.attribution.transfer)
-    "false_unknown": "were UNKNOWN although the source is enrolled",
-    "flagged": "found the prompts to be another kind of traffic",
-    "wrong": "supported a wrong source or refuted the true one",
+GROUPS = "Of {n:,} groups of {traces} to prompts held out, "
+PASS = " pass as an enrolled source's in {share} of the groups of {traces}."
+REJECT = ", {share} of the groups of {traces} of an enrolled source are called unknown."
+ANSWERS = "Of {n:,} answers on {traces} to {traffic}, {share} "
+SENTENCES = {  # by part and metric
+    ("calibration", "accuracy_after"): GROUPS + "{share} were attributed to their source.",
+    ("calibration", "ece_after"): "Stated probabilities are off by {share} on average (calibration error at {traces}).",
+    ("calibration", "cllr_claim_after"): "Cost of the likelihood ratios (Cllr): {value:.3f} bits; 1 is a reader that "
+    "says nothing.",
+    ("calibration", "verdict"): GROUPS + "the rule {rule} in {share}.",
+    ("refit", "false_acceptance"): "Traces of {of}" + PASS,
+    ("refit", "false_rejection"): "Without {of}" + REJECT,
+    ("unknown", "false_acceptance"): "Traces of {of} (its columns taken out)" + PASS,
+    ("unknown", "false_rejection"): "Without {of} (its columns taken out)" + REJECT,
+    ("transfer", "false_unknown"): ANSWERS + "were UNKNOWN although the source is enrolled.",
+    ("transfer", "flagged"): ANSWERS + "found the prompts to be another kind of traffic.",
+    ("transfer", "wrong"): ANSWERS + "supported a wrong source or refuted the true one.",
+    ("stop", "stop_error"): "Of the sessions that stop {stated}, {share} name a wrong source.",
+    ("stop", "claim_false_support"): "{Stated}, the nearest other source passes as the claim in {share}.",
+    ("stop", "claim_false_against"): "{Stated}, {share} of the true claims are refuted.",
+    ("drift", "alarms"): "Two windows of {k:,} traces of {pair} are called different in {share} of the pairs.",
 }
 UNDECIDED = {  # error rates of the stop, their threshold, and what never happens where it is infinite
     "stop_error": ("name", "names a source"),
@@ -49,13 +68,9 @@ UNDECIDED = {  # error rates of the stop, their threshold, and what never happen
 
 def validation_of(enrolment: Enrolment) -> pd.DataFrame:
     """The rows of :func:`validation_arrays`; none where none are attached."""
-    return pd.DataFrame(_columns(enrolment))
-
-
-def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
     attached = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
-    return {name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()}
+    return pd.DataFrame({name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()})
 
 
 def accuracy_of_one(enrolment: Enrolment) -> float | None:
@@ -96,31 +111,29 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
 
 
 def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
-    """Realised accuracy, calibration and error rates of the nearest validated condition, for a report, or None.
+    """Realised error rates of the nearest validated condition, for a report, or None.
 
     Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (nearest validated K, in log K) and ``groups``
     behind it; the names of :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole
     responses. An error rate of the stop that no session could have shown is a row ``undecided`` without a value.
     """
-    columns = _columns(enrolment)
-    if not len(columns["part"]):
+    validation = validation_of(enrolment)
+    if validation.empty:
         return None
-    condition = condition_in(enrolment, tokens, {CLEAN, *columns["condition"]})
+    condition = condition_in(enrolment, tokens, {CLEAN, *validation["condition"]})
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
-        of_part = columns["part"] == part
+        of_part = validation[validation["part"] == part]
         if part in SERVED:
-            of_part &= columns["rule" if part == "stop" else "statistic"] == SERVED[part]
+            of_part = of_part[of_part["rule" if part == "stop" else "statistic"] == SERVED[part]]
         if part == "drift":
-            of_part &= columns["space"] == SPACE
-        here = of_part & (columns["condition"] == condition)
-        if not here.any():
-            here = of_part & (columns["condition"] == CLEAN)
-        if here.any():
-            budgets = np.unique(columns["k"][here])
-            near = budgets[np.abs(np.log(budgets / max(traces, 1))).argmin()]
-            places = np.flatnonzero(here & (columns["k"] == near))
-            rows += [_report_row({name: column[i] for name, column in columns.items()}) for i in places]
+            of_part = of_part[of_part["space"] == SPACE]
+        here = of_part[of_part["condition"] == condition]
+        if here.empty:
+            here = of_part[of_part["condition"] == CLEAN]
+        if len(here):
+            near = _nearest(here["k"], traces)
+            rows += [_report_row(row) for row in here[here["k"] == near].to_dict("records")]
     table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
     rules = {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
     rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
@@ -149,12 +162,18 @@ def passing_of(validation: Mapping[str, Any] | None) -> Passing | None:
     return Passing(rows[next(iter(shares))]["k"], shares.get("family"), shares.get("sibling"))
 
 
+def _nearest(budgets: pd.Series[float], traces: int) -> float:
+    """The budget nearest to a number of traces, in log; the smaller of equals."""
+    distinct = np.unique(budgets)
+    return float(distinct[np.abs(np.log(distinct / max(traces, 1))).argmin()])
+
+
 def _limit(condition: str) -> int:
     digits = condition.removeprefix("t")
     return int(digits) if digits.isdecimal() else 10**9
 
 
-def _report_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _report_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     texts = {name: row[name] or None for name in TEXTS}
     numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
     out = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
@@ -166,8 +185,8 @@ def _fix_stop_error_rate(
 ) -> dict[str, Any]:
     """A row, with the error rate of a stop corrected.
 
-    Where nothing stops there is no error rate. An earlier validation counted 0 in every fold where nothing stops, and
-    averaged: its mean over the share that stops is a bound of the rate among all that do.
+    Where nothing stops there is none. An earlier validation counted 0 in every fold where nothing stops, and averaged:
+    its mean over the share that stops is a bound of the rate among all that do.
     """
     if row["part"] != "stop" or row["metric"] not in UNDECIDED:
         return row
@@ -211,41 +230,19 @@ def _undecided(row: Mapping[str, Any], rule: StopRule | None) -> dict[str, Any]:
 
 def sentence(row: Mapping[str, Any]) -> str | None:
     """The meaning of a row that a report prints; None for the others."""
-    k, value, level = row["k"], row["value"], row["level"]
-    share = f"{100 * value:.1f} %"
-    traces = f"{k:,} trace{'s' if k != 1 else ''}"
-    who = {"family": "a family that was left out", "sibling": "a source whose siblings are enrolled"}
-    of = who.get(row["scenario"] or "", "")
-    key = (row["part"], row["metric"])
-    if key == ("calibration", "accuracy_after"):
-        return f"Of {row['n']:,} groups of {traces} to prompts held out, {share} were attributed to their source."
-    if key == ("calibration", "ece_after"):
-        return f"Stated probabilities are off by {share} on average (calibration error at {traces})."
-    if key == ("calibration", "cllr_claim_after"):
-        return f"Cost of the likelihood ratios (Cllr): {value:.3f} bits; 1 is a reader that says nothing."
-    if key[0] == "calibration" and (rule := VERDICTS.get(row["metric"].removeprefix("verdict_"))):
-        return f"Of {row['n']:,} groups of {traces} to prompts held out, the rule {rule} in {share}."
-    if row["part"] in ("refit", "unknown") and level is not None and of:
-        how = "" if row["part"] == "refit" else " (its columns taken out)"
-        if row["metric"] == "false_acceptance":
-            return f"Traces of {of}{how} pass as an enrolled source's in {share} of the groups of {traces}."
-        if row["metric"] == "false_rejection":
-            return f"Without {of}{how}, {share} of the groups of {traces} of an enrolled source are called unknown."
-    if row["part"] == "transfer" and row["metric"] in TRANSFER and row["scenario"] in TRAFFIC:
-        return f"Of {row['n']:,} answers on {traces} to {TRAFFIC[row['scenario']]}, {share} {TRANSFER[row['metric']]}."
-    if row["part"] == "stop" and level is not None:
-        stated = f"at a stated error rate of {100 * level:g} %"
-        texts = {
-            "stop_error": f"Of the sessions that stop {stated}, {share} name a wrong source.",
-            "claim_false_support": f"{stated.capitalize()}, the nearest other source passes as the claim in {share}.",
-            "claim_false_against": f"{stated.capitalize()}, {share} of the true claims are refuted.",
-        }
-        return texts.get(row["metric"])
-    if key == ("drift", "alarms"):
-        pairs = {"same": "the same source", "sibling": "two siblings", "family": "two families"}
-        pair = pairs.get(row["scenario"] or "")
-        return f"Two windows of {k:,} traces of {pair} are called different in {share} of the pairs." if pair else None
-    return None
+    k, value, part, metric = row["k"], row["value"], row["part"], row["metric"]
+    of, pair, traffic = SCENARIOS.get(row["scenario"] or "", ("", "", ""))
+    rule = VERDICTS.get(metric.removeprefix("verdict_")) if metric.startswith("verdict_") else None
+    if not {"refit": of, "unknown": of, "drift": pair, "transfer": traffic}.get(part, True):
+        return None
+    if part in ("refit", "unknown", "stop") and row["level"] is None:
+        return None
+    text = SENTENCES.get((part, "verdict" if rule else metric))
+    stated = "" if row["level"] is None else f"at a stated error rate of {100 * row['level']:g} %"
+    return text and text.format(
+        n=row["n"], k=k, value=value, share=f"{100 * value:.1f} %", traces=f"{k:,} trace{'s' if k != 1 else ''}",
+        rule=rule, of=of, pair=pair, traffic=traffic, stated=stated, Stated=stated.capitalize(),
+    )  # fmt: skip
 
 
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
@@ -258,10 +255,9 @@ def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> d
     rows = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")
     rows = rows[(rows["part"] == "drift") & (rows["space"] == SPACE) & (rows["statistic"] == name)]
-    sizes = np.sort(rows["k"].unique())
-    if not len(sizes) or window < sizes[0]:
+    if rows.empty or window < rows["k"].min():
         return None
-    near = sizes[np.abs(np.log(sizes / window)).argmin()]
+    near = _nearest(rows["k"], window)
     shares = rows[rows["k"] == near].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
     return {"window": int(near), "level": float(rows["level"].iloc[0]), **found}

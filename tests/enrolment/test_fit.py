@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from backend.corpus.roster_rows import slice_of, write_release_sources
 from backend.enrolment import held_out_answers as _heads
 from backend.enrolment.files import load_enrolment, save_enrolment
 from backend.enrolment.fit import enrolment_of, shortened
-from backend.enrolment.held_out_answers import answered, cases, grouping, load_answers
+from backend.enrolment.held_out_answers import answered, grouping
 from backend.enrolment.validation_lookup import accuracy_of_one
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import artifact_folder
@@ -34,6 +35,7 @@ from backend.proxies.encoding import cut_responses
 from backend.store.database import open_work
 from backend.store.page_queries import validation
 from backend.store.queries import metric_curve
+from benchmarks.held_out_cases import cases, load_answers
 from jobs.__main__ import main
 from tests.evaluations.test_readouts_stage import tokenizer
 from tests.evaluations.test_stress import write_store
@@ -89,8 +91,8 @@ def test_answers_to_held_out_groups_are_those_of_the_evaluation(
     data, name = tmp_path / "data", "165-way-reader-paper-invented-ur"
     made = enrolment_of(world, "invented", "ur", "165-way", method="reader-paper")
     save_enrolment(made, data / "enrolments" / f"{name}.npz")
-    refit = enrolment_of(world, "invented", "ur", "165-way", refit=True, name="all")
-    save_enrolment(refit, data / "enrolments" / "all.npz")
+    without_folds = replace(made, name="all", heads=tuple(replace(head, fold=None) for head in made.heads[:1]))
+    save_enrolment(without_folds, data / "enrolments" / "all.npz")
     command = ["cases", "--release", str(world.root), "--to", str(data)]
     assert main([*command, "--k", "5"]) == 0
     said = capsys.readouterr().out
@@ -219,16 +221,6 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
         write_release_sources(connection, world)
         baselines.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
     assert enrolment_of(world, "invented", "ur", "165-way", method="ngram-word").sha256 == made.sha256
-
-
-def test_one_probe_on_everything(world: Release) -> None:
-    made = enrolment_of(world, "invented", "ur", "165-way", refit=True, name="all")
-    assert (made.name, len(made.heads), made.heads[0].fold) == ("all", 1, None)
-    assert {name.partition(".")[0] for name in made.attachments} == {"prompts"}
-    assert made.prompt_reference is not None
-    assert made.heads_for(3) == made.heads
-    assert made.layers in ([1], [2])
-    assert enrolment_of(world, "invented", "ur", "165-way", refit=True, layer=1).layers == [1]
 
 
 def test_numbers_are_shortened_but_keep_their_order() -> None:

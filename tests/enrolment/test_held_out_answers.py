@@ -10,25 +10,14 @@ import pytest
 
 from backend.corpus.release import Records
 from backend.enrolment.enrolment import Enrolment, prompt_table
-from backend.enrolment.held_out_answers import (
-    OTHER_ENGINE,
-    Answers,
-    Grouping,
-    answered,
-    answers_file,
-    attributed,
-    cases,
-    drawn,
-    grouping,
-    load_answers,
-    save_answers,
-)
+from backend.enrolment.held_out_answers import Answers, Grouping, answered, answers_file, grouping, save_answers
 from backend.errors import AtlasError
 from backend.evaluations.attribution import attribution_frames
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 from backend.protocol import GROUPING_SEEDS, fold_of_prompts
 from backend.traces import Trace
+from benchmarks.held_out_cases import OTHER_ENGINE, attributed, cases, drawn, load_answers
 
 SOURCES, PROMPTS, K = ("a", "b", "c"), 25, 2
 IDS = [f"p-{number:02}" for number in range(PROMPTS)]
@@ -94,7 +83,7 @@ def test_cases_are_drawn_over_all_folds_and_sources() -> None:
         assert (some == drawn(groups, count)).all()
     assert (drawn(groups, 20, seed=1) != drawn(groups, 20)).any()
     for count in (0, len(groups.truth) + 1):
-        with pytest.raises(AtlasError, match="cases are asked for"):
+        with pytest.raises(AtlasError, match="cases are requested"):
             drawn(groups, count)
 
 
@@ -114,9 +103,9 @@ def test_a_case_holds_its_traces(answers: Answers, enrolment: Enrolment, records
     other = next(source for source in SOURCES if source != case.answer)
     rows = [{"source": other, "score": case.score - 3}, {"source": case.answer, "score": case.score + OTHER_ENGINE / 2}]
     report = {"results": {"candidates": rows}}
-    assert attributed(report)["source"] == case.answer and case.as_kept(report)
-    assert not replace(case, score=case.score + 2 * OTHER_ENGINE).as_kept(report)
-    assert not replace(case, answer=other).as_kept(report)
+    assert attributed(report)["source"] == case.answer and case.as_evaluated(report)
+    assert not replace(case, score=case.score + 2 * OTHER_ENGINE).as_evaluated(report)
+    assert not replace(case, answer=other).as_evaluated(report)
 
 
 def test_answers_of_something_else_are_refused(answers: Answers, enrolment: Enrolment, records: Records) -> None:
@@ -125,9 +114,9 @@ def test_answers_of_something_else_are_refused(answers: Answers, enrolment: Enro
             cases(wrong, enrolment, records, 1)
     reversed_sources = replace(records, sources=list(SOURCES[::-1]))
     moved = replace(enrolment, folds=np.roll(enrolment.folds, 1))
-    with pytest.raises(AtlasError, match="not made of these records"):
+    with pytest.raises(AtlasError, match="not of these records"):
         cases(answers, enrolment, reversed_sources, 1)
-    with pytest.raises(AtlasError, match="not made of these records"):
+    with pytest.raises(AtlasError, match="not of these records"):
         cases(replace(answers, sha256=moved.sha256), moved, records, 1)
 
 

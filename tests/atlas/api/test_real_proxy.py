@@ -18,13 +18,14 @@ from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample
-from backend.enrolment.held_out_answers import Answers, Case, attributed, cases, load_answers, scores_of
+from backend.enrolment.held_out_answers import Answers
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.service.service import Service
 from backend.store.database import Generation, default_data_folder
 from backend.store.result_queries import seed_accuracy
 from backend.traces import Trace
+from benchmarks.held_out_cases import Case, attributed, cases, load_answers, scores_of
 from jobs.__main__ import main
 from tests.served_api import serve
 
@@ -168,7 +169,7 @@ def test_release_cases_are_answered_as_the_evaluation_answered_them(
         else:
             report = posted(client, case.traces, enrolment=enrolment.name, claimed=case.source, keep_duplicates=True)
         assert all(trace["enrolled_prompt"] for trace in report["traces"])
-        assert case.as_kept(report), (case.source, case.answer, case.score, case.lead, attributed(report))
+        assert case.as_evaluated(report), (case.source, case.answer, case.score, case.lead, attributed(report))
         right += attributed(report)["source"] == case.source
     assert right == sum(case.answer == case.source for case in held)
 
