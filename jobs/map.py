@@ -13,8 +13,7 @@ from functools import partial
 
 from backend.corpus.release import BENCHMARKS, Benchmark
 from backend.errors import AtlasError
-from backend.geometry.map_comparison import Pair, compare, relate_domains
-from backend.geometry.maps import METHODS, MODAL, TEXT_METHODS, Texts, chart_of, make
+from backend.geometry.maps import METHODS, MODAL, TEXT_METHODS, Pair, Texts, chart_of, compare, make, relate_domains
 from backend.geometry.neighborhoods import PuritySettings
 from backend.protocol import READER_PAPER
 from jobs import options

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -401,18 +401,13 @@ class Weighed:
 
     def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
         """The verdict on a claim, or without one, under the log of a stated prior (C,)."""
-        evidence = gather(
-            self.even,
-            self.family,
-            self.traces,
-            claimed,
-            self.companions.limits(self.traces),
-            self.companions.limits(self.traces, "family"),
-            math.nan if self.p is None else self.p,
-            stated,
-            self.flags or (),
-            self.traffic.kind,
-            self.companions.calibrate is not None,
+        limits, family_limits = (self.companions.limits(self.traces, level) for level in ("source", "family"))
+        evidence = replace(
+            gather(self.even, self.family, self.traces, claimed, limits, family_limits, stated),
+            p_unknown=math.nan if self.p is None else self.p,
+            flags=self.flags or (),
+            traffic=self.traffic.kind,
+            calibrated=self.companions.calibrate is not None,
         )
         return decide(evidence, self.companions.rule)
 

@@ -159,9 +159,7 @@ def default(
 ) -> Ecosystem | None:
     """The ecosystem that judges traces where nobody names one; None where none knows the claim.
 
-    known : the preferred one first.
-    reader, roster : of a page's header. An ecosystem of that roster comes before others, and of these the one of that
-        reader; the shipped sample comes last.
+    known : the preferred one first; reader, roster : of a page's header. The shipped sample comes last.
     """
     fitting = [one for one in known if claimed is None or claimed in one.sources]
     return max(

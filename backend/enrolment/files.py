@@ -27,6 +27,7 @@ from backend.spectral import FINGERPRINT_MODES
 from backend.store.database import default_data_folder
 from backend.traces import VIEWS
 
+ARRAYS = {"log_prior": np.float64, "prompts": np.uint64, "folds": np.int16}
 SIZE_LIMIT = 2_000_000  # bytes of a published file; beyond, weights of probes are stored in half precision
 
 
@@ -76,22 +77,16 @@ def load_enrolment(path: Path) -> Enrolment:
             known = f"and this program knows {' and '.join(map(str, FORMATS))}"
             problem = f"The enrolment {path.name} has format {str(text['format'])[:20]}, {known}"
             raise AtlasError(problem, "Update the program, or make the enrolment again")
+        parts: dict[str, Any] = {part: str(text[part]) for part in ("name", "reader", "proxy", "block")}
+        parts |= {part: tuple(map(str, text[part])) for part in ("sources", "families")}
+        parts |= {part: int(text[part]) for part in ("landing", "width") if text.get(part) is not None}
+        parts |= {part: arrays[part].astype(kind) for part, kind in ARRAYS.items()}
         enrolment = Enrolment(
-            str(text["name"]),
-            str(text["reader"]),
-            str(text["proxy"]),
             view=next(view for view in VIEWS if view == text["view"]),
-            block=str(text["block"]),
-            sources=tuple(map(str, text["sources"])),
-            families=tuple(map(str, text["families"])),
             heads=tuple(_head(arrays, i, entry) for i, entry in enumerate(text["heads"])),
-            log_prior=arrays["log_prior"].astype(np.float64),
-            prompts=arrays["prompts"].astype(np.uint64),
-            folds=arrays["folds"].astype(np.int16),
             facts=dict(text["facts"]),
             attachments=inside(arrays, "attached."),
-            landing=None if text.get("landing") is None else int(text["landing"]),
-            width=None if text.get("width") is None else int(text["width"]),
+            **parts,
         )
         _check(enrolment)
     except FileNotFoundError as error:

@@ -39,19 +39,7 @@ from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated,
 from backend.evaluations.stages.baselines import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.geometry.signatures import signatures, source_means
-from backend.inference.calibration import (
-    WITH_BIAS,
-    Calibration,
-    bounds_of,
-    budgets_of,
-    fit_calibration,
-    held_out_groups,
-)
-from backend.inference.domain_shift import PART as PROMPTS
-from backend.inference.domain_shift import fit_domain, fit_prompt_reference
-from backend.inference.sequential_stop import fit_stop_rule, nearest_sources, running_ratios, stop_arrays
-from backend.inference.unknown_source import UnknownReference, fit_unknown, group_means
-from backend.inference.validation import SESSION_ORDERS, STOP_LEVELS, fold_sessions, validation_arrays
+from backend.inference import calibration, domain_shift, sequential_stop, unknown_source, validation
 from backend.methods import registry as methods
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
@@ -86,24 +74,24 @@ def fit_attachments(
     families : length C, for the bounds of a family's likelihood ratio.
     """
     out: dict[str, npt.NDArray[Any]] = {}
-    budgets, prompts = budgets_of(prompt_folds), len(prompt_folds)
+    budgets, prompts = calibration.budgets_of(prompt_folds), len(prompt_folds)
     family = None if families is None else np.unique(families, return_inverse=True)[1]
     tails = {condition: "" if condition == CLEAN else f"-{condition}" for condition in log_posteriors}
     for condition, scores in log_posteriors.items():
         tail, classes = tails[condition], scores.shape[1]
         labels, blocks = np.repeat(np.arange(classes), prompts), np.tile(prompt_folds, classes)
-        groups = {k: held_out_groups(scores, prompt_folds, k) for k in budgets}
-        calibration = fit_calibration(groups, WITH_BIAS, family)
-        unknown = fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
-        out |= attached({f"calibration{tail}": calibration, f"unknown{tail}": unknown})
+        groups = {k: calibration.held_out_groups(scores, prompt_folds, k) for k in budgets}
+        calibrated = calibration.fit_calibration(groups, calibration.WITH_BIAS, family)
+        unknown = unknown_source.fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
+        out |= attached({f"calibration{tail}": calibrated, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
             out[f"unknown{tail}.{name}"] = out[f"unknown{tail}.{name}"].astype(np.float32)
         out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
         if condition == CLEAN:
-            out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibration).items()}
+            out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibrated).items()}
     for condition, rows in (fingerprints or {}).items():
         sources = len(rows) // prompts
-        reference = fit_domain(rows, np.repeat(np.arange(sources), prompts), budgets, DOMAIN_DRAWS)
+        reference = domain_shift.fit_domain(rows, np.repeat(np.arange(sources), prompts), budgets, DOMAIN_DRAWS)
         out |= attached({f"domain-{domain}{tails[condition]}": reference})
         if condition == CLEAN:
             means = source_means(rows, sources=sources, prompts=prompts)[0]
@@ -119,16 +107,17 @@ def measured_attachments(
     For an enrolment whose evaluation is gone; arguments as of :func:`fit_attachments`. A budget that does not fit into
     a fold has the bounds of the largest that does, and groups from all folds for the p values.
     """
-    calibration = Calibration.from_arrays(inside(attachments, "calibration."))
-    unknown = replace(UnknownReference.from_arrays(inside(attachments, "unknown.")), realised=None)
-    family, fitting = np.unique(families, return_inverse=True)[1], budgets_of(prompt_folds)
+    calibrated = calibration.Calibration.from_arrays(inside(attachments, "calibration."))
+    unknown = unknown_source.UnknownReference.from_arrays(inside(attachments, "unknown."))
+    unknown = replace(unknown, realised=None)
+    family, fitting = np.unique(families, return_inverse=True)[1], calibration.budgets_of(prompt_folds)
     pairs: list[list[tuple[float, float]]] = []
     realised: list[npt.NDArray[np.float64]] = []
     classes, prompts = log_posteriors.shape[1], len(prompt_folds)
-    for budget in calibration.budgets.tolist():
+    for budget in calibrated.budgets.tolist():
         if budget in fitting:
-            groups = held_out_groups(log_posteriors, prompt_folds, budget)
-            pairs.append(bounds_of(calibration.apply(groups.scores, budget), groups, family))
+            groups = calibration.held_out_groups(log_posteriors, prompt_folds, budget)
+            pairs.append(calibration.bounds_of(calibrated.apply(groups.scores, budget), groups, family))
         else:
             pairs.append(pairs[-1])
         folds = prompt_folds if budget in fitting else np.zeros(prompts, dtype=np.intp)
@@ -138,7 +127,7 @@ def measured_attachments(
         ]
         groups_of_rows = np.concatenate(rows)
         some = np.linspace(0, len(groups_of_rows) - 1, min(len(groups_of_rows), MOST_REALISED)).astype(np.intp)
-        p_values = unknown.p_none(group_means(log_posteriors, groups_of_rows[some]), budget)
+        p_values = unknown.p_none(unknown_source.group_means(log_posteriors, groups_of_rows[some]), budget)
         realised.append(np.quantile(p_values, np.linspace(0, 1, QUANTILES)))
     bounds, family_bounds = np.array(pairs).swapaxes(0, 1)
     found = {"calibration.bounds": bounds, "calibration.family_bounds": family_bounds}
@@ -148,8 +137,8 @@ def measured_attachments(
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
     """Part ``prompts`` from prompts, which may repeat, and folds (P,); empty for too few."""
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
-    reference = fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
-    return {} if reference is None else attached({PROMPTS: reference})
+    reference = domain_shift.fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
+    return {} if reference is None else attached({domain_shift.PART: reference})
 
 
 def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -158,13 +147,18 @@ def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return ((bits + np.uint32(0x400)) & np.uint32(0xFFFFF800)).view(np.float32)
 
 
-def stop_rules(log_posteriors: Floating, prompt_folds: Ints, calibration: Calibration) -> dict[str, npt.NDArray[Any]]:
+def stop_rules(
+    log_posteriors: Floating, prompt_folds: Ints, calibrated: calibration.Calibration
+) -> dict[str, npt.NDArray[Any]]:
     """Stop rules of every level on sessions of all folds."""
-    classes, folds = log_posteriors.shape[1], [int(fold) for fold in np.unique(prompt_folds)]
-    sessions = fold_sessions(prompt_folds, folds, classes, SESSION_ORDERS, SPLIT_SEED)
-    ratios = running_ratios(log_posteriors, sessions.rows, calibration)
-    nearest = nearest_sources(log_posteriors, np.repeat(np.arange(classes), len(prompt_folds)))
-    return stop_arrays([fit_stop_rule(ratios, sessions, nearest, level) for level in STOP_LEVELS])
+    classes, folds = log_posteriors.shape[1], np.unique(prompt_folds).tolist()
+    sessions = validation.fold_sessions(prompt_folds, folds, classes, validation.SESSION_ORDERS, SPLIT_SEED)
+    ratios = sequential_stop.running_ratios(log_posteriors, sessions.rows, calibrated)
+    nearest = sequential_stop.nearest_sources(log_posteriors, np.repeat(np.arange(classes), len(prompt_folds)))
+    levels = validation.STOP_LEVELS
+    return sequential_stop.stop_arrays(
+        [sequential_stop.fit_stop_rule(ratios, sessions, nearest, level) for level in levels]
+    )
 
 
 def attached(parts: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
@@ -390,7 +384,8 @@ def enrolment_of_traces(
             attachments |= fit_attachments(scores, of_prompt, placed, families=known)
             if validated:
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
-                attachments |= validation_arrays(validation_rows(scores, of_prompt, known, placed[CLEAN], refit, parts))
+                measured = validation_rows(scores, of_prompt, known, placed[CLEAN], refit, parts)
+                attachments |= validation.validation_arrays(measured)
     facts = {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(tokens, numbers), **facts}
     enrolment = assemble(
         reader, method, heads, name, (proxy, weights_hash), view, layer, tuple(sources), known,

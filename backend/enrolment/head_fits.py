@@ -16,16 +16,6 @@ import numpy.typing as npt
 
 from backend.evaluations import readouts
 from backend.evaluations.corpus import Corpus
-from backend.evaluations.readouts import (
-    MODELS,
-    TRAINED,
-    WORD_SETTINGS,
-    BankMembers,
-    Fused,
-    Load,
-    models_of,
-    scores_shape,
-)
 from backend.methods.discriminant import DiscriminantBank, Moments, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.ngrams import CodedGrams, GramReadout
@@ -47,7 +37,7 @@ class Tuning:
     """What inner folds may choose of a fit; as rosters are fitted by default."""
 
     shrinkage: float = readouts.SHRINKAGE  # of the discriminants
-    epochs: int = WORD_SETTINGS.epochs  # passes of the n-grams over their rows
+    epochs: int = readouts.WORD_SETTINGS.epochs  # passes of the n-grams over their rows
 
 
 AS_ROSTERS = (Tuning(),) * FOLDS
@@ -104,12 +94,12 @@ class Fits:
     def fitted_scores(self, method: str) -> dict[str, Half]:
         """Scores (SLOTS, n, C) by readouts of one block, each at the block of its outer fold."""
         corpus = self.corpus
-        out = {c: np.empty(scores_shape(len(corpus.labels), corpus.classes), np.float16) for c in corpus.texts}
+        out = {c: np.empty(readouts.scores_shape(len(corpus.labels), corpus.classes), np.float16) for c in corpus.texts}
         for fold in range(FOLDS):
             rows = np.flatnonzero(corpus.folds == fold)
-            for slot, model in enumerate(models_of(fold)):
-                (outer,) = {fold} if model < FOLDS else MODELS[model] - {fold}
-                layer, unseen = self.layer_of_fold[outer], tuple(MODELS[model])
+            for slot, model in enumerate(readouts.models_of(fold)):
+                (outer,) = {fold} if model < FOLDS else readouts.MODELS[model] - {fold}
+                layer, unseen = self.layer_of_fold[outer], tuple(readouts.MODELS[model])
                 readout = self.fitted(method)[fold] if model < FOLDS else self._fit(method, unseen, layer)
                 for condition, scores in out.items():
                     read = corpus.fingerprints(layer, condition)[rows].astype(np.float32)
@@ -117,7 +107,7 @@ class Fits:
         return out
 
     @once
-    def banks(self, shrinkage: float) -> BankMembers:
+    def banks(self, shrinkage: float) -> readouts.BankMembers:
         """Discriminants of all models with some shrinkage."""
         loads, width = self._loads()
         return readouts.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
@@ -125,7 +115,7 @@ class Fits:
     @once
     def words(self, epochs: int) -> dict[int, CodedGrams]:
         """N-gram classifiers of all models after some passes."""
-        settings = replace(WORD_SETTINGS, epochs=epochs)
+        settings = replace(readouts.WORD_SETTINGS, epochs=epochs)
         return dict(readouts.fit_words(self.corpus.counts(), *self._labels, settings=settings))
 
     @once
@@ -186,7 +176,7 @@ class Fits:
         name = methods[0] if len(set(methods)) == 1 else LINEAR
         return self._heads(name, heads, lambda fold, c, rows: fused[choices[fold]].posteriors[c][rows])
 
-    def fused(self, method: str, tuning: Tuning) -> Fused:
+    def fused(self, method: str, tuning: Tuning) -> readouts.Fused:
         """A method's members weighed on validation rows of every outer fold."""
         scores = self.scores(method, tuning)
         return readouts.fuse(scores, self.corpus.labels, self.corpus.folds, self.cells, CELLS, list(scores[CLEAN]))
@@ -225,7 +215,7 @@ class Fits:
         rows = corpus.fingerprints(layer, CLEAN)[train].astype(np.float32)
         return METHODS_BY_ID[method].fitted(rows, corpus.labels[train], corpus.classes)
 
-    def _loads(self) -> tuple[dict[str, Load], int]:
+    def _loads(self) -> tuple[dict[str, readouts.Load], int]:
         loads = {condition: self.corpus.load(self.blocks, condition) for condition in self.corpus.texts}
         return {condition: load for condition, (load, _) in loads.items()}, loads[CLEAN][1]
 
@@ -301,10 +291,10 @@ def choose(
 
 def passes_of(corpus: Corpus) -> tuple[int, ...]:
     """Candidates for the passes of n-grams: as for rosters, and as many as make :data:`STEPS` steps."""
-    copies = sum(length in corpus.texts for length in TRAINED)
+    settings, copies = readouts.WORD_SETTINGS, sum(length in corpus.texts for length in readouts.TRAINED)
     rows = copies * len(corpus.labels) * (FOLDS - 1) / FOLDS
-    enough = round(STEPS * WORD_SETTINGS.batch / max(rows, WORD_SETTINGS.batch))
-    return (WORD_SETTINGS.epochs, enough) if enough > WORD_SETTINGS.epochs else (WORD_SETTINGS.epochs,)
+    enough = round(STEPS * settings.batch / max(rows, settings.batch))
+    return (settings.epochs, enough) if enough > settings.epochs else (settings.epochs,)
 
 
 def fit_chosen(fits: Fits, choice: Choice) -> FittedHeads:
@@ -340,10 +330,10 @@ def _choose_shrinkage(fits: Fits, shrinkages: Sequence[float]) -> tuple[float, .
     load, _ = corpus.load(fits.blocks)
     found = {}
     for value in shrinkages:
-        scores = np.full(scores_shape(len(corpus.labels), corpus.classes), np.nan, dtype=np.float16)
-        for model, readout in readouts.fit_discriminants(moments, value, range(FOLDS, len(MODELS))).items():
+        scores = np.full(readouts.scores_shape(len(corpus.labels), corpus.classes), np.nan, dtype=np.float16)
+        for model, readout in readouts.fit_discriminants(moments, value, range(FOLDS, len(readouts.MODELS))).items():
             for slot, part in readouts.score_alone(load, corpus.folds, model, readout).items():
-                (fold,) = (fold for fold in MODELS[model] if models_of(fold)[slot] == model)
+                (fold,) = (fold for fold in readouts.MODELS[model] if readouts.models_of(fold)[slot] == model)
                 scores[slot, corpus.folds == fold] = part
         found[value] = _log_scores(scores, corpus)
     return _best(found)

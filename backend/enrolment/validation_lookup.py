@@ -1,7 +1,7 @@
 """Validation of an enrolment for the same number of traces and the same length of response.
 
-Cut responses are a condition of their own: the proxy saw less of each. Where many responses end at one length, unless
-enrolled whole ones end there too, the condition is the shortest validated cut that nearly all fit into.
+Where many responses end at one length, unless enrolled whole ones end there too, the condition is the shortest
+validated cut that nearly all fit into.
 """
 
 from __future__ import annotations
@@ -246,11 +246,10 @@ def sentence(row: Mapping[str, Any]) -> str | None:
 
 
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
-    """How often the drift test alarms on real pairs of windows, as JSON; None where no validation is attached.
+    """How often the drift test alarms on real pairs of windows, as JSON, or None.
 
-    ``window`` counts the traces of the smaller window; below the smallest validated number there is nothing. Returns
-    the nearest window in log, level, and the share of pairs that are called different: same (false alarms; None for
-    paired windows, of which the data hold none), sibling, family.
+    window : traces of the smaller window. Returns the nearest validated window, level, and the share of pairs that are
+    called different: same (false alarms; None for paired windows), sibling, family.
     """
     rows = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")

@@ -1,8 +1,7 @@
-"""One map: the rows that a reader sees of a benchmark, and everything of one reader and roster.
+"""Maps of a reader and roster, and comparisons of readers and domains by stored maps.
 
 READER's rows are DC and first-AC blocks of one block of the proxy, modal or named. LLM-DNA's are embeddings of a
-sentence encoder: the mean state of its last block over the tokens of the response, scaled to length one. Those of the
-text methods, the simple counterpart, are n-grams of the responses.
+sentence encoder, scaled to length one. Those of the text methods are n-grams of the responses.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
@@ -25,30 +25,16 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import Slice, describe_proxy, slice_of, write_release_sources
 from backend.errors import AtlasError
-from backend.geometry.neighborhoods import (
-    PuritySettings,
-    family_purity,
-    neighbor_frame,
-    neighbor_order,
-    prompt_stability,
-)
-from backend.geometry.projections import ProjectionSettings, cluster_frame, family_regions, project_all, sweep
-from backend.geometry.signatures import (
-    Float,
-    cosine_similarity,
-    dendrogram,
-    dendrogram_frame,
-    signature_frame,
-    signatures,
-    source_means,
-    unit_rows,
-)
+from backend.geometry import neighborhoods, projections, signatures
+from backend.geometry.neighborhoods import PuritySettings
+from backend.geometry.projections import ProjectionSettings, cluster_frame
+from backend.geometry.signatures import Float, cosine_similarity
 from backend.methods.registry import DNA, title_of
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, proxy_key, registered
 from backend.store import queries
 from backend.store.queries import selected_layers
-from backend.store.writers import stage_rows, write_reader
+from backend.store.writers import StageRows, replace_rows, stage_rows, write_reader
 from backend.traces import View
 
 
@@ -70,10 +56,10 @@ CHARACTERS = TextSettings(analyzer="char_wb", shortest=2, longest=4)
 
 
 class TextSpace:
-    """Axes that responses are seen in, without a neural proxy: TF-IDF of n-grams, reduced by truncated SVD.
+    """Axes of responses without a neural proxy: TF-IDF of n-grams, reduced by truncated SVD.
 
-    Weights and axes (latent semantic analysis) come from at least three responses alone. ``fitted`` (n, components) are
-    these in the space, ``explained`` is the share of the sample's variance along the axes.
+    ``fitted`` (n, components) are the at least three responses that weights and axes come from, in the space;
+    ``explained`` is the share of the sample's variance along the axes.
     """
 
     def __init__(self, texts: Sequence[str], settings: TextSettings = WORDS) -> None:
@@ -120,10 +106,9 @@ def modal_block(connection: duckdb.DuckDBPyConnection, reader: str, roster: str)
 
 
 def block_of(connection: duckdb.DuckDBPyConnection, proxy: str, view: View, roster: str, layer: str) -> tuple[int, str]:
-    """Block that READER reads at, and where it comes from, as :attr:`Chart.layer_from` has it.
+    """Block that READER reads at, and where it comes from: :attr:`Chart.layer_from`.
 
-    A view that was never evaluated has the block of view ur. Raises AtlasError if no block was selected, or ``layer``
-    is neither 'modal' nor a number.
+    A view without evaluation has the block of view ur. AtlasError without one, or for a ``layer`` that is no number.
     """
     if layer != MODAL:
         if not layer.isdecimal() or int(layer) < 1:
@@ -191,9 +176,8 @@ def chart_of(
 ) -> Chart:  # fmt: skip
     """Choose the contents of a map and check that they are there.
 
-    ``proxy`` is a name, hub id or folder, by default the method's own; ``layer`` a block number or 'modal' (an encoder
-    is always read at its last block); the view means nothing to methods that read text. Raises AtlasError if no block
-    was selected, or fingerprints are missing, with the command that makes them.
+    proxy : name, hub id or folder, by default the method's own; layer : block number or 'modal', for an encoder always
+    the last. AtlasError if no block was selected, or fingerprints are missing, with the command that makes them.
     """
     release = texts.release
     if limit is not None and limit < 1:
@@ -263,31 +247,32 @@ def make(
             prompts, parts = len(rows.prompt_ids), [np.arange(len(rows.prompt_ids))]
             if prompts >= FOLDS:
                 parts += [np.flatnonzero(rows.prompt_folds == fold) for fold in range(FOLDS)]
-            means = source_means(chart.features(), sources=len(rows.sources), prompts=prompts, panels=parts)
-            vectors: list[Float] = list(signatures(means) if chart.blocks == 2 else unit_rows(means))
-            full, panels = vectors[0], vectors[1:]
+            means = signatures.source_means(chart.features(), sources=len(rows.sources), prompts=prompts, panels=parts)
+            full, *panels = signatures.signatures(means) if chart.blocks == 2 else signatures.unit_rows(means)
             cosine = cosine_similarity(full)
         with timed(seconds, "neighbours"):
-            pairs = neighbor_frame(cosine, rows.sources)
-            tree = dendrogram_frame(dendrogram(cosine))
-            stability = prompt_stability(cosine, [cosine_similarity(p) for p in panels], rows.families)
+            pairs = neighborhoods.neighbor_frame(cosine, rows.sources)
+            tree = signatures.dendrogram_frame(signatures.dendrogram(cosine))
+            panel_cosines = [cosine_similarity(panel) for panel in panels]
+            stability = neighborhoods.prompt_stability(cosine, panel_cosines, rows.families)
         with timed(seconds, "purity"):
-            purity = family_purity(neighbor_order(cosine), rows.families, settings=purity_settings)
+            order = neighborhoods.neighbor_order(cosine)
+            purity = neighborhoods.family_purity(order, rows.families, settings=purity_settings)
         with timed(seconds, "projections"):
-            points, quality = project_all(cosine, rows.sources, projection_settings)
+            points, quality = projections.project_all(cosine, rows.sources, projection_settings)
             clusters, flat = cluster_frame(points), points[points["dimensions"] == 2].groupby("method", sort=False)
             places = {method: part[["x", "y"]].to_numpy(dtype=np.float64) for method, part in flat}
-            regions = [family_regions(place, rows.families).assign(method=method) for method, place in places.items()]
+            regions = [projections.family_regions(at, rows.families).assign(method=m) for m, at in places.items()]
         if with_sweep:
             with timed(seconds, "sweep"):
-                tried = sweep(cosine, rows.families, settings=projection_settings)
+                tried = projections.sweep(cosine, rows.families, settings=projection_settings)
                 quality = pd.concat([quality, tried], ignore_index=True)
         with timed(seconds, "writing"):
             if chart.proxy is not None:
                 describe_proxy(connection, chart.proxy)
             reader = write_reader(connection, method=chart.method, name=chart.title, proxy=chart.proxy, view=chart.view)
             tables = {
-                "signatures": signature_frame(full, rows.sources, chart.layer),
+                "signatures": signatures.signature_frame(full, rows.sources, chart.layer),
                 "neighbors": pairs,
                 "dendrogram": tree,
                 "prompt_stability": stability,
@@ -331,4 +316,208 @@ def _report(
         print(f"  five prompt subsets against all prompts: {correlation}")
     shown = quality[(quality["metric"] == "trustworthiness_10") & quality["method"].isin(["tsne", "umap", "pca"])]
     print("  trustworthiness: " + ", ".join(f"{r.method} {r.dimensions}-D {r.value:.3f}" for r in shown.itertuples()))
+    print("  seconds: " + ", ".join(f"{step} {value:.2f}" for step, value in seconds.items()))
+
+
+PUBLISHED_RANKS = Path("results") / "geometry" / "agent500" / "cross_provider_ranks.csv"
+PUBLISHED_FOR = ("100-way", "agent500")  # Roster and domain that the paper ranked its candidates on
+PURITY_COLUMNS = ["reader", "k", "purity", "expectation", "p_value", "low", "high", "sources", "families", "build_id"]
+RANK_COLUMNS = ["reader", "role", "left", "right", "left_to_right", "right_to_left", "mutual_rank", "cosine"]
+ROLES = ("reader-r", "reader-ur")
+"""Sets of readers that the rule is applied to, one proxy each; the paper's view comes first."""
+NAMED = 50  # Passing pairs of different families that a build's details name
+Pair = tuple[str, str]
+JOINT_METHODS: tuple[projections.Method, ...] = ("tsne", "umap")
+
+
+def compare(
+    connection: duckdb.DuckDBPyConnection, release: Release, roster: str, domain: Benchmark, pairs: Sequence[Pair] = ()
+) -> None:
+    """Compare all measured readers of a roster and domain, with published ranks, and write the results.
+
+    pairs : in addition to the paper's. AtlasError if one names a source that is not in the roster, or there is no map.
+    """
+    members = queries.sources(connection, roster)
+    names, families = members["source"].tolist(), members["family"].tolist()
+    for pair in pairs:
+        if unknown := [source for source in pair if source not in names]:
+            raise AtlasError(f"{roster} has no source '{unknown[0]}'", "Name sources by their label in the roster")
+        if pair[0] == pair[1]:
+            raise AtlasError(f"'{pair[0]}' cannot be compared with itself", "Name two different sources")
+    cosines = stored_cosines(connection, roster, domain, names)
+    if not cosines:
+        raise AtlasError(f"There is no map of {domain} on {roster}", f"Run: python -m jobs map --roster {roster}")
+    requested = [pair for pair in neighborhoods.PAPER_PAIRS if set(pair) <= set(names)]
+    requested += [pair for pair in pairs if pair not in requested and pair[::-1] not in requested]
+    details: dict[str, object] = {"roster": roster, "domain": domain, "readers": sorted(cosines)}
+    print(f"{len(cosines)} measured readers on {domain}, {roster}")
+    key = {"roster": roster, "domain": domain}
+    with stage_rows(connection, "compare", details, release.manifest_hash, key=key) as build:
+        agreement = neighborhoods.reader_agreement(cosines)
+        for (reader, other), part in agreement.groupby(["reader", "other"]):
+            build.replace("reader_agreement", part, reader=reader, other=other)
+            value = part.set_index("metric")["value"]
+            spearman, common = value.get("spearman", np.nan), value["jaccard_10"]
+            print(f"  {reader} and {other}: Spearman {spearman:.3f}, ten nearest {common:.3f} in common")
+        purity = _correct(connection, roster, domain, sorted(cosines))
+        details["hypotheses"] = int(purity["p_holm"].notna().sum())
+        # Readers vote together: READER's proxies in a view, or all of another method.
+        roles = {
+            str(row["reader"]): f"reader-{row['view']}" if row["method"] == READER_PAPER else str(row["method"])
+            for row in queries.readers(connection).to_dict("records")
+        }
+        ranks = candidate_ranks(cosines, roles, names, requested)
+        if (roster, domain) == PUBLISHED_FOR:
+            ranks = pd.concat([ranks, published_ranks(release.root, requested)], ignore_index=True)
+        rules = candidate_rules(ranks)
+        _report_rules(purity, rules)
+        details["candidates"] = {"ranks": ranks.to_dict("records"), "rules": rules.to_dict("records")}
+        passing: dict[str, object] = {}
+        for role in ROLES:
+            voters = {reader: cosine for reader, cosine in cosines.items() if roles[reader] == role}
+            if len(voters) > 1:  # one reader agrees with itself
+                found = neighborhoods.passing_pairs(voters, names, families)
+                passing[role] = {"count": len(found), "first": found.head(NAMED).to_dict("records")}
+                print(f"  {len(found)} pairs of different families pass over the {len(voters)} of {role}")
+        details["passing_pairs"] = passing
+        details["clustered"] = _cluster(build, roster, domain)
+
+
+def _cluster(build: StageRows, roster: str, domain: str) -> list[str]:
+    """Write the clusters of maps that have none, from other jobs, and name their readers."""
+    points = build.connection.execute(
+        """
+        SELECT p.* EXCLUDE (roster, domain, build_id) FROM projections p
+        ANTI JOIN clusters USING (reader, roster, domain, method, dimensions)
+        JOIN roster_members m USING (roster, source)
+        WHERE roster = ? AND domain = ? ORDER BY reader, method, dimensions, m.position
+        """,
+        [roster, domain],
+    ).df()
+    for (reader, method, dimensions), part in points.groupby(["reader", "method", "dimensions"]):
+        clusters = cluster_frame(part.drop(columns="reader"))
+        build.replace("clusters", clusters, reader=reader, method=method, dimensions=int(str(dimensions)))
+    return sorted(set(points["reader"]))
+
+
+def stored_cosines(
+    connection: duckdb.DuckDBPyConnection, roster: str, domain: str, names: Sequence[str]
+) -> dict[str, Float]:
+    """Cosine matrices of all measured readers with a complete map, in roster order."""
+    known = queries.readers(connection)
+    cosines = {}
+    order = pd.Index(names)
+    for reader in known.loc[known["origin"] == "measured", "reader"]:
+        near = queries.neighbors(connection, reader, roster, domain)
+        if len(near) == len(names) * (len(names) - 1) > 0:
+            wide = near.pivot(index="source", columns="neighbor", values="cosine").reindex(index=order, columns=order)
+            cosine = wide.to_numpy(dtype=np.float64, copy=True)
+            np.fill_diagonal(cosine, 1.0)
+            cosines[str(reader)] = cosine
+    return cosines
+
+
+def candidate_ranks(
+    cosines: Mapping[str, Float], roles: Mapping[str, str], names: Sequence[str], pairs: Sequence[Pair]
+) -> pd.DataFrame:
+    """Ranks of pairs under measured readers (columns reader, role and those of ``pair_ranks``)."""
+    ranks = {reader: neighborhoods.pair_ranks(cosine, names, pairs) for reader, cosine in cosines.items()}
+    frames = [part.assign(reader=reader, role=roles[reader]) for reader, part in ranks.items()]
+    return pd.concat(frames, ignore_index=True)[RANK_COLUMNS]
+
+
+def published_ranks(root: Path, pairs: Sequence[Pair]) -> pd.DataFrame:
+    """Ranks of the paper's pairs under its eight proxies in view r, as 'published-main' or 'published-full', if any."""
+    path = root / PUBLISHED_RANKS
+    if not path.is_file():
+        return pd.DataFrame(columns=RANK_COLUMNS)
+    table = pd.read_csv(path)
+    names = {"proxy": "reader", "left_label": "left", "right_label": "right"}
+    names |= {f"{way}_rank": way for way in ("left_to_right", "right_to_left")}
+    table = table.assign(role="published-" + table["role"], cosine=1.0 - table["cosine_distance"])
+    frame = table.rename(columns=names)[RANK_COLUMNS]
+    needed = [pair in set(pairs) for pair in zip(frame["left"], frame["right"], strict=True)]
+    return frame[needed].reset_index(drop=True)
+
+
+def candidate_rules(ranks: pd.DataFrame) -> pd.DataFrame:
+    """The rule over sets of proxies, from :func:`candidate_ranks`; baselines have no vote.
+
+    Returns column over (a set that has a reader) and those of ``rank_rule``. The paper has four main proxies of eight.
+    """
+    published, ours = ranks["role"].str.startswith("published"), ranks["role"] == ROLES[0]
+    sets = {
+        "published-main": ranks["role"] == "published-main",
+        "published": published,
+        **{role: ranks["role"] == role for role in ROLES},
+        f"published and {ROLES[0]}": (published | ours) & bool(published.any() and ours.any()),
+    }
+    frames = [neighborhoods.rank_rule(ranks[some]).assign(over=name) for name, some in sets.items() if some.any()]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["over"])
+
+
+def _correct(connection: duckdb.DuckDBPyConnection, roster: str, domain: str, readers: Sequence[str]) -> pd.DataFrame:
+    """Write Holm's correction over measured readers x k in {1, 5}; the rows stay with the build of their map."""
+    purity = queries.family_purity(connection, roster, domain)
+    purity = purity.loc[purity["reader"].isin(list(readers)), PURITY_COLUMNS].reset_index(drop=True)
+    purity["p_holm"] = neighborhoods.holm_over_readers(purity)
+    for reader, part in purity.groupby("reader"):
+        key = {"reader": reader, "roster": roster, "domain": domain}
+        for build, rows in part.groupby("build_id"):
+            replace_rows(connection, "family_purity", rows, {**key, "build_id": build}, str(build))
+    return purity
+
+
+def _report_rules(purity: pd.DataFrame, rules: pd.DataFrame) -> None:
+    tested = purity[purity["p_holm"].notna()]
+    if len(tested):
+        sizes, largest = ", ".join(map(str, neighborhoods.HOLM_KS)), tested["p_holm"].max()
+        print(f"  purity at k = {sizes}: {len(tested)} tests, largest Holm p = {largest:.2g}")
+    for row in rules.itertuples():
+        verdict = "passes" if row.passes else "does not pass"
+        print(
+            f"  {row.left} / {row.right} over {row.over}: {row.within}/{row.readers} within ten, "
+            f"median {row.median_rank:.1f}, {verdict}"
+        )
+
+
+def relate_domains(
+    connection: duckdb.DuckDBPyConnection, release: Release, query: tuple[Chart, Float], gallery: tuple[Chart, Float]
+) -> None:
+    """Write retrieval between two domains of a reader, and joint maps; AtlasError if their blocks differ."""
+    (first, vectors), (second, others) = query, gallery
+    if first.layer != second.layer:
+        blocks = " and ".join(f"at block {one.layer} on {one.benchmark}" for one in (first, second))
+        raise AtlasError(f"{first.reader} was read {blocks}", "Name one block for both with --layer")
+    settings = ProjectionSettings()
+    seconds: dict[str, float] = {}
+    details: dict[str, object] = {"layer": first.layer, "sources": len(vectors), "projections": asdict(settings)}
+    names = first.rows.sources
+    domains = (str(first.benchmark), str(second.benchmark))
+    data, weights = release.manifest_hash, first.proxy_hash
+    key = {"reader": first.reader, "roster": first.roster}
+    with stage_rows(connection, "map", details, data, weights, settings.seed, key=key) as build:
+        with timed(seconds, "retrieval"):
+            found = signatures.cross_domain(vectors, others, names, first.rows.families)
+        with timed(seconds, "projections"):
+            frames = [
+                projections.joint_projection(
+                    vectors, others, names, domains, method=method, dimensions=dimensions, settings=settings
+                )
+                for method in JOINT_METHODS
+                for dimensions in projections.DIMENSIONS
+            ]
+            points = pd.concat(frames, ignore_index=True)
+        build.replace("cross_domain", found, query_domain=domains[0], gallery_domain=domains[1])
+        build.replace("joint_projections", points)
+        details["seconds"] = {step: round(value, 2) for step, value in seconds.items()}
+    print(f"{first.reader}, {first.roster}: {domains[0]} signatures among those of {domains[1]}")
+    summary = found[found["source"].isna()].pivot(index="variant", columns="metric", values="value")
+    for variant in ("raw", "centred"):
+        row = summary.loc[variant]
+        print(
+            f"  {variant}: Top-1 {row['top1']:.3f}, Top-5 {row['top5']:.3f}, MRR {row['mrr']:.3f}, "
+            f"wins other {row['wins_other']:.3f}, median cosine {row['cosine_same_median']:.3f} with itself, "
+            f"{row['cosine_other_median']:.3f} with others"
+        )
     print("  seconds: " + ", ".join(f"{step} {value:.2f}" for step, value in seconds.items()))

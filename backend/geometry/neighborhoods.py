@@ -1,9 +1,8 @@
-"""Neighbourhoods: family purity, agreement of readers, cross-provider candidates (paper, Model-Signature Geometry).
+"""Family purity, agreement of readers, cross-provider candidates (paper, Model-Signature Geometry).
 
-Purity is the share of same-family neighbours among all sources, averaged over families with at least five members,
-against permuted labels, with a bootstrap interval and Holm's correction. Ranks start at 1; ties go to the source that
-comes first in the roster. A candidate pair passes where the worse of its two ranks is 10 or below for three of four
-readers and in the median.
+Purity is the share of same-family neighbours among all sources, averaged over families with at least five members. A
+candidate pair passes where the worse of its two ranks is 10 or below for three of four readers and in the median. Ranks
+start at 1; ties go to the source that comes first in the roster.
 """
 
 from __future__ import annotations
@@ -30,37 +29,38 @@ _ROUND = 250  # permutations in memory at a time
 
 @dataclass(frozen=True)
 class PuritySettings:
-    """How purity is tested.
-
-    Shuffling 'eligible' permutes the labels of the averaged families among their own sources (the paper's text), 'all'
-    permutes the labels of all sources (the paper's released code).
-    """
+    """How purity is tested."""
 
     min_members: int = MIN_MEMBERS  # Families with fewer sources are searched, but not averaged over
     permutations: int = 10_000
     bootstraps: int = 2_000
     seed: int = 42
-    shuffle: Literal["eligible", "all"] = "eligible"
+    shuffle: Literal["eligible", "all"] = "eligible"  # Labels of averaged families (paper's text) or all (its code)
+
+
+def _family_sizes(families: Sequence[str]) -> tuple[Index, Index]:
+    """Number of the family of every source (n,), and number of members of every family."""
+    _, codes, counts = np.unique(np.asarray(families), return_inverse=True, return_counts=True)
+    return codes, counts
 
 
 def eligible_sources(families: Sequence[str], min_members: int = MIN_MEMBERS) -> npt.NDArray[np.bool_]:
     """Mark the sources (n,) of families with at least ``min_members`` members."""
-    _, codes, counts = np.unique(np.asarray(families), return_inverse=True, return_counts=True)
+    codes, counts = _family_sizes(families)
     return counts[codes] >= min_members
 
 
 def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) -> float:
-    """Purity at every k when the order of neighbours is unrelated to families; NaN without an eligible source."""
-    names = np.asarray(families)
-    _, codes, counts = np.unique(names, return_inverse=True, return_counts=True)
-    members = counts[codes][eligible_sources(families, min_members)]
-    return float((members - 1).mean() / (len(names) - 1)) if len(members) else float("nan")
+    """Purity at every k of a random order of neighbours; NaN without an eligible source."""
+    codes, counts = _family_sizes(families)
+    members = counts[codes][counts[codes] >= min_members]
+    return float((members - 1).mean() / (len(codes) - 1)) if len(members) else float("nan")
 
 
-def source_purity(order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS) -> Float:
+def source_purity(order: Index, families: Sequence[str], ks: Sequence[int]) -> Float:
     """Share (n, len(ks)) of same-family sources among the k nearest; ``order`` as of ``neighbor_order``."""
     _check_ks(order, ks)
-    _, codes = np.unique(np.asarray(families), return_inverse=True)
+    codes = _family_sizes(families)[0]
     hits = (codes[order[:, : max(ks)]] == codes[:, None]).cumsum(axis=1)
     shares: Float = hits[:, np.asarray(ks) - 1] / np.asarray(ks)
     return shares
@@ -73,15 +73,12 @@ def mean_purity(order: Index, families: Sequence[str], k: int, min_members: int 
 
 
 def permuted_hits(
-    order: Index, families: Sequence[str], ks: Sequence[int] = PURITY_KS, settings: PuritySettings | None = None
+    order: Index, families: Sequence[str], ks: Sequence[int], settings: PuritySettings
 ) -> npt.NDArray[np.int64]:
-    """Same-family neighbours (permutations, len(ks)) under permuted labels, whole numbers over eligible sources."""
-    settings = settings or PuritySettings()
+    """Same-family neighbours of eligible sources under permuted labels, (permutations, len(ks))."""
     _check_ks(order, ks)
-    columns = np.asarray(ks) - 1
-    _, codes, counts = np.unique(np.asarray(families), return_inverse=True, return_counts=True)
-    codes = codes.astype(np.int16)
-    large = counts >= settings.min_members
+    columns, (family, counts) = np.asarray(ks) - 1, _family_sizes(families)
+    codes, large = family.astype(np.int16), counts >= settings.min_members
     moving = np.flatnonzero(large[codes]) if settings.shuffle == "eligible" else np.arange(len(codes))
     # Permuting eligible labels leaves everyone else without a family that counts.
     near = order[moving, : max(ks)]
@@ -115,31 +112,22 @@ def family_purity(
     observed = np.rint(shares * sizes).astype(np.int64).sum(axis=0)
     as_high = (permuted_hits(order, families, sizes, settings) >= observed).sum(axis=0)
     low, high = bootstrap_interval(shares, settings.bootstraps, settings.seed)
-    return pd.DataFrame(
-        {
-            "k": sizes,
-            "purity": shares.mean(axis=0),
-            "expectation": random_expectation(families, settings.min_members),
-            "p_value": (as_high + 1) / (settings.permutations + 1),
-            "low": low,
-            "high": high,
-            "sources": int(eligible.sum()),
-            "families": len(set(np.asarray(families)[eligible])),
-        },
-        columns=columns,
-    )
+    chance, p_values = random_expectation(families, settings.min_members), (as_high + 1) / (settings.permutations + 1)
+    counts = int(eligible.sum()), len(set(np.asarray(families)[eligible]))
+    values = (sizes, shares.mean(axis=0), chance, p_values, low, high, *counts)
+    return pd.DataFrame(dict(zip(columns, values, strict=True)))
 
 
-def bootstrap_interval(values: Float, replicates: int = 2_000, seed: int = 42) -> tuple[Float, Float]:
-    """95 % percentile interval, low and high (m,), of column means of (n, m), rows resampled with replacement."""
+def bootstrap_interval(values: Float, replicates: int, seed: int) -> tuple[Float, Float]:
+    """95 % percentile interval, low and high (m,), of column means of resampled rows (n, m)."""
     draws = np.random.default_rng(seed).integers(0, len(values), (replicates, len(values)))
     low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975], axis=0)
     return low, high
 
 
-def holm_over_readers(purity: pd.DataFrame, ks: Sequence[int] = HOLM_KS) -> pd.Series[float]:
-    """Purity p-values of several readers, Holm-corrected over readers x ks; NaN for other k, or without a p-value."""
-    tested = purity["k"].isin(list(ks)) & purity["p_value"].notna()
+def holm_over_readers(purity: pd.DataFrame) -> pd.Series[float]:
+    """Purity p-values of several readers, Holm-corrected over readers x :data:`HOLM_KS`; NaN for other k."""
+    tested = purity["k"].isin(HOLM_KS) & purity["p_value"].notna()
     corrected: pd.Series[float] = pd.Series(np.nan, index=purity.index, dtype=np.float64)
     corrected[tested] = holm(purity.loc[tested, "p_value"].to_numpy(dtype=np.float64))
     return corrected
@@ -188,19 +176,12 @@ def mutual_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 
 def neighbor_frame(cosine: Float, sources: Sequence[str]) -> pd.DataFrame:
     """Rows of ``neighbors``, by rank: source, neighbor, rank, cosine, percentile (share of pairs less similar)."""
-    order = neighbor_order(cosine)
-    names = np.asarray(sources, dtype=object)
+    order, names = neighbor_order(cosine), np.asarray(sources, dtype=object)
     values = np.take_along_axis(cosine, order, axis=1).ravel()
-    pairs = np.sort(cosine[np.triu_indices(len(cosine), 1)])
-    return pd.DataFrame(
-        {
-            "source": np.repeat(names, len(names) - 1),
-            "neighbor": names[order.ravel()],
-            "rank": np.tile(np.arange(1, len(names)), len(names)),
-            "cosine": np.round(values, DECIMALS),
-            "percentile": np.round(np.searchsorted(pairs, values, side="left") / len(pairs), DECIMALS),
-        }
-    )
+    pairs, n = np.sort(cosine[np.triu_indices(len(cosine), 1)]), len(names)
+    percentiles = (np.searchsorted(pairs, values) / len(pairs)).round(DECIMALS)
+    places = {"source": np.repeat(names, n - 1), "neighbor": names[order.ravel()], "rank": np.tile(np.arange(1, n), n)}
+    return pd.DataFrame({**places, "cosine": np.round(values, DECIMALS), "percentile": percentiles})
 
 
 def top_k_jaccard(first: Index, second: Index, k: int = TOP) -> Float:
@@ -236,15 +217,11 @@ def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame
     return frame.dropna(subset="value", ignore_index=True)
 
 
-def prompt_stability(
-    cosine: Float, panels: Sequence[Float], families: Sequence[str], *, k: int = TOP, purity_k: int = 5, min_members:
-    int = MIN_MEMBERS,
-) -> pd.DataFrame:  # fmt: skip
+def prompt_stability(cosine: Float, panels: Sequence[Float], families: Sequence[str], k: int = TOP) -> pd.DataFrame:
     """How far disjoint panels of prompts reproduce the geometry (n, n) of all prompts.
 
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
-    full panel, purity_5 of the panel itself), value. Neighbourhoods fall to n - 1 on a smaller roster; what is not
-    defined is absent.
+    full panel, purity_5 of the panel itself), value; what is not defined is absent.
     """
     full = neighbor_order(cosine)
     size = full.shape[1]
@@ -253,7 +230,7 @@ def prompt_stability(
         order = neighbor_order(panel)
         rows.append((fold, "spearman", distance_spearman(cosine, panel)))
         rows.append((fold, f"jaccard_{k}", float(top_k_jaccard(full, order, min(k, size)).mean())))
-        rows.append((fold, f"purity_{purity_k}", mean_purity(order, families, min(purity_k, size), min_members)))
+        rows.append((fold, "purity_5", mean_purity(order, families, min(5, size))))
     frame = pd.DataFrame(rows, columns=["fold", "metric", "value"]).astype({"fold": int, "value": float})
     return frame.dropna(subset="value", ignore_index=True)
 
@@ -262,7 +239,7 @@ def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str,
     """How one reader ranks the two sources of some pairs for each other.
 
     Returns columns left, right, left_to_right (rank of right among the neighbours of left), right_to_left, mutual_rank
-    and cosine. Raises ValueError if a pair names an unknown source or a source twice.
+    and cosine. ValueError if a pair names an unknown source or a source twice.
     """
     place = {source: i for i, source in enumerate(sources)}
     for a, b in pairs:
@@ -277,7 +254,7 @@ def pair_ranks(cosine: Float, sources: Sequence[str], pairs: Sequence[tuple[str,
     )
 
 
-def rank_rule(ranks: pd.DataFrame, *, within: int = TOP, share: float = SHARE) -> pd.DataFrame:
+def rank_rule(ranks: pd.DataFrame, within: int = TOP) -> pd.DataFrame:
     """Which pairs are neighbours under several readers, from rows of :func:`pair_ranks`, one a pair and reader.
 
     Returns columns left, right, readers, within (readers with a mutual rank of at most ``within``), median_rank,
@@ -286,30 +263,21 @@ def rank_rule(ranks: pd.DataFrame, *, within: int = TOP, share: float = SHARE) -
     rows = []
     for pair, part in ranks.groupby(["left", "right"], sort=False):
         near, median = int((part["mutual_rank"] <= within).sum()), float(part["mutual_rank"].median())
-        passes = near >= math.ceil(share * len(part)) and median <= within
+        passes = near >= math.ceil(SHARE * len(part)) and median <= within
         rows.append((*pair, len(part), near, median, passes))
     return pd.DataFrame(rows, columns=["left", "right", "readers", "within", "median_rank", "passes"])
 
 
 def passing_pairs(
-    cosines: Mapping[str, Float], sources: Sequence[str], families: Sequence[str], *, within: int = TOP, share: float =
-    SHARE,
-) -> pd.DataFrame:  # fmt: skip
+    cosines: Mapping[str, Float], sources: Sequence[str], families: Sequence[str], within: int = TOP
+) -> pd.DataFrame:
     """Pairs of different families that pass, as :func:`rank_rule`: by readers, median, then roster order."""
     first, second = (side.astype(np.intp) for side in np.triu_indices(len(sources), 1))
     stacked: npt.NDArray[np.int64] = np.stack([mutual_ranks(cosine)[first, second] for cosine in cosines.values()])
     near, median = (stacked <= within).sum(axis=0), np.median(stacked, axis=0)
     family, names = np.asarray(families, dtype=object), np.asarray(sources, dtype=object)
-    passes = (near >= math.ceil(share * len(cosines))) & (median <= within)
+    passes = (near >= math.ceil(SHARE * len(cosines))) & (median <= within)
     some = np.flatnonzero(passes & (family[first] != family[second]))
     some = some[np.lexsort((median[some], -near[some]))]
-    return pd.DataFrame(
-        {
-            "left": names[first[some]],
-            "right": names[second[some]],
-            "readers": len(cosines),
-            "within": near[some],
-            "median_rank": median[some],
-            "passes": True,
-        }
-    )
+    pairs = {"left": names[first[some]], "right": names[second[some]], "readers": len(cosines)}
+    return pd.DataFrame({**pairs, "within": near[some], "median_rank": median[some], "passes": True})

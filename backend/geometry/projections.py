@@ -1,9 +1,8 @@
-"""Projections: signatures as points of a map, how far these can be trusted, and where on it sources are dense.
+"""Projections: signatures as points of a map, their quality, and dense regions.
 
 Sections "Interactive Three-Dimensional Atlas" and "Cross-Domain Model-Signature Geometry" of the paper. Every
-projection starts from the cosine matrix of the original space, where neighbours are looked up; coordinates are moved
-and scaled by one common factor into the box -1..1. Dense regions describe the drawing: where a family's points lie, and
-clusters found without knowing a family, by HDBSCAN (Campello, Moulavi and Sander, 2013).
+projection starts from cosines of the original space. Dense regions describe the drawing: where a family's points lie,
+and clusters found without knowing a family, by HDBSCAN (Campello, Moulavi and Sander, 2013).
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class Projection:
 def project(cosine: Float, method: Method, dimensions: int, settings: ProjectionSettings | None = None) -> Projection:
     """Project sources to two or three dimensions from their cosines (n, n).
 
-    t-SNE is exact with a random start, UMAP starts from the principal components (so that the seed alone decides), PCA
-    works on signatures of length one. Raises AtlasError with fewer than three sources.
+    t-SNE is exact with a random start, UMAP starts from principal components. AtlasError with fewer than three sources.
     """
     settings = settings or ProjectionSettings()
     if len(cosine) < MIN_SOURCES:
@@ -185,10 +183,7 @@ def quality_frame(cosine: Float, projection: Projection) -> pd.DataFrame:
 
 
 def project_all(
-    cosine: Float,
-    sources: Sequence[str],
-    settings: ProjectionSettings | None = None,
-    methods: Sequence[Method] = METHODS,
+    cosine: Float, sources: Sequence[str], settings: ProjectionSettings, methods: Sequence[Method] = METHODS
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every method in two and three dimensions: rows of the tables ``projections`` and ``projection_quality``."""
     done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
@@ -198,17 +193,17 @@ def project_all(
 
 
 def sweep(
-    cosine: Float, families: Sequence[str], *, seeds: Sequence[int] = SWEEP_SEEDS, perplexities: Sequence[float] =
-    SWEEP_PERPLEXITIES, dimensions: int = 2, settings: ProjectionSettings | None = None, min_members: int = MIN_MEMBERS,
+    cosine: Float, families: Sequence[str], *, seeds: Sequence[int] = SWEEP_SEEDS,
+    perplexities: Sequence[float] = SWEEP_PERPLEXITIES, settings: ProjectionSettings | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """A map by every seed and perplexity: rows of ``projection_quality`` with purity@5 of the points."""
+    """A plane map by every seed and perplexity: rows of ``projection_quality`` with purity@5 of the points."""
     base = settings or ProjectionSettings()
     frames = []
     for seed, perplexity in product(seeds, perplexities):
-        projection = project(cosine, "tsne", dimensions, replace(base, seed=seed, perplexity=perplexity))
+        projection = project(cosine, "tsne", 2, replace(base, seed=seed, perplexity=perplexity))
         rows = _qualities(cosine, projection.coordinates)
         k = min(5, len(cosine) - 1)
-        purity = mean_purity(_map_order(projection.coordinates), families, k, min_members)
+        purity = mean_purity(_map_order(projection.coordinates), families, k)
         if not np.isnan(purity):
             rows.append(("family_purity_5", purity, k))
         frames.append(_quality_rows(projection, rows).assign(method=SWEEP))
@@ -226,13 +221,9 @@ def _map_order(coordinates: Float) -> Index:
 
 def _qualities(cosine: Float, coordinates: Float) -> list[tuple[str, float, int]]:
     n = len(cosine)
-    rows = []
-    for k in (5, 10):
-        near = min(k, (n - 1) // 2)
-        rows.append((f"trustworthiness_{k}", trustworthiness(cosine, coordinates, near), near))
-    near = min(10, n - 1)
-    rows.append(("knn_jaccard_10", neighborhood_overlap(cosine, coordinates, near), near))
-    return rows
+    few = {k: min(k, (n - 1) // 2) for k in (5, 10)}
+    rows = [(f"trustworthiness_{k}", trustworthiness(cosine, coordinates, near), near) for k, near in few.items()]
+    return [*rows, ("knn_jaccard_10", neighborhood_overlap(cosine, coordinates, min(10, n - 1)), min(10, n - 1))]
 
 
 def _quality_rows(projection: Projection, rows: Sequence[tuple[str, float, int]]) -> pd.DataFrame:
@@ -250,10 +241,9 @@ DECIMALS = 4
 
 
 def density_clusters(points: Float) -> tuple[np.ndarray, Float]:
-    """Group the points of a map (n, 2) or (n, 3) by density.
+    """Group the points of a map (n, 2) or (n, 3) by density: leaves of the cluster tree.
 
-    Leaves of the cluster tree are taken: two continents of nearly all points would show less than what lies on them. A
-    cluster has at least as many points as a family whose purity is averaged. Returns cluster (n,) from 0, the largest
+    A cluster has at least as many points as a family whose purity is averaged. Returns cluster (n,) from 0, the largest
     first (ties to the first point), -1 in none; and strength (n,), how firmly a point belongs, 0 to 1.
     """
     n = len(points)
@@ -279,14 +269,10 @@ def cluster_frame(points: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def family_regions(
-    points: Float, families: Sequence[str], masses: Sequence[float] = MASSES, *, min_members: int = MIN_MEMBERS, cells:
-    int = CELLS,
-) -> pd.DataFrame:  # fmt: skip
+def family_regions(points: Float, families: Sequence[str], masses: Sequence[float] = MASSES) -> pd.DataFrame:
     """Outlines of where every large enough family is dense on a map (n, 2): rows of ``density_regions``.
 
-    Rings are closed; a family of several clusters has several, anticlockwise around a region and clockwise around a
-    hole in it. Families most of whose points coincide have none.
+    Rings are closed, anticlockwise around a region and clockwise around a hole in it.
     """
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError(f"regions are drawn in two dimensions, got points of shape {points.shape}")
@@ -294,9 +280,9 @@ def family_regions(
     rows = []
     for family in dict.fromkeys(families):
         members = points[names == family]
-        if len(members) < max(min_members, NEAR + 1) or (width := bandwidth(members)) == 0:
+        if len(members) < MIN_MEMBERS or (width := bandwidth(members)) == 0:
             continue
-        x, y, density = density_grid(members, width, cells)
+        x, y, density = density_grid(members, width)
         traced = contour_generator(x, y, density, line_type=LineType.Separate)
         for mass in masses:
             for ring, line in enumerate(traced.lines(level_of_mass(density, mass))):

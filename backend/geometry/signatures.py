@@ -1,8 +1,8 @@
 """Signatures: one vector a source, compared by cosine in one domain and between two, and their tree.
 
 Sections "Model-Signature Geometry" of the paper (the mean fingerprint over a source's prompts, DC and first-AC blocks
-normalised separately and concatenated) and "Cross-Domain Model-Signature Geometry" (retrieval among the signatures of
-another benchmark, raw, and centred by removing each domain's mean, the offset that all sources share).
+normalised separately) and "Cross-Domain Model-Signature Geometry" (retrieval among the signatures of another
+benchmark, raw, and centred by removing each domain's mean).
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ def source_means(
 ) -> Float:
     """Mean fingerprints (panels, sources, 2 d) of the first sources over panels of prompts.
 
-    ``features`` (at least sources * prompts, 2 d), row = source * prompts + prompt, may be memory-mapped: one source is
-    in memory at a time. By default there is one panel of all prompts. ValueError if there are too few rows, or a panel
-    is empty or reaches past the prompts; AtlasError if a mean is not finite.
+    features : (at least sources * prompts, 2 d), row = source * prompts + prompt; one source is in memory at a time.
+    panels : by default one of all prompts. ValueError for too few rows or a wrong panel; AtlasError for infinite means.
     """
     panels = [np.arange(prompts)] if panels is None else list(panels)
     if features.ndim != 2 or len(features) < sources * prompts:
@@ -141,10 +140,10 @@ def retrieval_ranks(similarity: Float) -> npt.NDArray[np.int64]:
 
 
 def retrieval_summary(similarity: Float, families: Sequence[str] | None = None) -> dict[str, float]:
-    """Retrieval of every source among the sources of another domain, from (n, n), query by gallery, n >= 2.
+    """Retrieval of every source among the sources of another domain, from (n, n), query by gallery.
 
-    wins_other is the chance that a source is more similar to itself than to a different one drawn at random;
-    nearest_family_match, with families, the share whose most similar source, itself included, is of the same family.
+    wins_other : chance that a source is more similar to itself than to a random other one.
+    nearest_family_match : share whose most similar source, itself included, is of the same family.
     """
     n = len(similarity)
     if n < 2:
@@ -172,9 +171,8 @@ def cross_domain(query: Float, gallery: Float, sources: Sequence[str], families:
     """Retrieval of every source among the signatures of another domain, raw and centred.
 
     query, gallery : (n, w), signatures of the same sources in two domains, n >= 2.
-    Returns rows of the table ``cross_domain``: variant, source, metric, value, best_other. A source has the metrics
-    rank, cosine (with itself in the other domain) and best_other_cosine (with ``best_other``, the nearest of the
-    others; the earlier one on a tie); the rows without a source are :func:`retrieval_summary`.
+    Returns rows of the table ``cross_domain``: variant, source, metric (rank, cosine with itself, best_other_cosine),
+    value, best_other (the nearest of the others); the rows without a source are :func:`retrieval_summary`.
     """
     names = list(sources)
     frames = []

@@ -18,14 +18,8 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
 from backend.evidence import accumulate
-from backend.inference import Doubles, Floating, Ints
-from backend.inference.likelihood_ratios import (
-    LN10,
-    claim_trials,
-    empirical_bounds,
-    family_log_ratios,
-    log_likelihood_ratios,
-)
+from backend.inference import Doubles, Floating, Ints, likelihood_ratios
+from backend.inference.likelihood_ratios import LN10, claim_trials, log_likelihood_ratios
 from backend.metrics import negative_log_likelihood
 from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups, grid_rows
 
@@ -345,8 +339,8 @@ def bounds_of(log_posteriors: Doubles, groups: Groups, family: Ints | None) -> l
     seeds = groups.seeds
     kinds = [(log_likelihood_ratios(log_posteriors), groups.truth)]
     if family is not None and family.max() > 0:
-        kinds.append((family_log_ratios(log_posteriors, family), family[groups.truth]))
-    pairs = [empirical_bounds(*claim_trials(ratios / LN10, truth), seeds) for ratios, truth in kinds]
+        kinds.append((likelihood_ratios.family_log_ratios(log_posteriors, family), family[groups.truth]))
+    pairs = [likelihood_ratios.empirical_bounds(*claim_trials(ratios / LN10, truth), seeds) for ratios, truth in kinds]
     return pairs if family is None or len(pairs) > 1 else [*pairs, (0.0, 0.0)]
 
 

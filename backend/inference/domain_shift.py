@@ -1,12 +1,10 @@
 """Are the traces of a kind that was enrolled, by their prompts and by their responses?
 
-The novelty of a prompt, which does not depend on who answers it, is its distance from the nearest enrolled prompts in
-weighted character n-grams. K prompts are of another kind where they are newer than resampled groups of K unseen
-enrolled prompts; half of those groups are of one topic each, since an auditor may test one topic alone.
+The novelty of a prompt is its distance from the nearest enrolled prompts in weighted character n-grams. K prompts are
+of another kind where they are newer than resampled groups of K unseen enrolled prompts, half of them of one topic each.
 
-The responses of a domain are the cloud of fingerprints of all its sources: K traces are of another kind where they lie
-farther from its centre than resampled groups of one enrolled source. That test cannot separate another task, language
-or source; it only shows where nothing was validated (paper, Stress Tests).
+K responses are of another kind where they lie farther from the centre of the domain's fingerprints than resampled
+groups of one enrolled source. That test cannot separate another task, language or source (paper, Stress Tests).
 
 Bates et al. (2023), Testing for outliers with conformal p-values, Annals of Statistics 51.
 """
@@ -74,11 +72,9 @@ class PromptScores:
     @classmethod
     def joined(cls, parts: Sequence[PromptScores]) -> PromptScores:
         """Those of one batch after the other."""
-        return cls(
-            np.concatenate([np.empty(0), *(part.novelty for part in parts)]),
-            tuple(language for part in parts for language in part.languages),
-            np.concatenate([np.empty(0, dtype=np.uint64), *(part.keys for part in parts)]),
-        )
+        novelty = np.concatenate([np.empty(0), *(part.novelty for part in parts)])
+        keys = np.concatenate([np.empty(0, dtype=np.uint64), *(part.keys for part in parts)])
+        return cls(novelty, tuple(language for part in parts for language in part.languages), keys)
 
 
 @dataclass(frozen=True)
@@ -163,17 +159,11 @@ def fit_prompt_reference(prompts: Sequence[str], folds: npt.NDArray[np.integer])
     if len(usable) < FEWEST:
         return None
     nulls = np.stack([np.sort(novelty[usable][rows].mean(1)) for rows in _groups(vectors[usable])])
-    seen = np.unique(counts.indices)
-    spoken = Counter(languages_of(prompts))
-    return PromptReference(
-        seen.astype(np.uint32),
-        weights[seen].astype(np.float16),
-        float(np.log(1 + len(prompts)) + 1),
-        _coded(vectors),
-        np.array(BUDGETS, dtype=np.intp),
-        nulls,
-        tuple(sorted(one for one, count in spoken.items() if count >= COMMON * len(prompts))),
-    )
+    seen, spoken = np.unique(counts.indices), Counter(languages_of(prompts))
+    languages = tuple(sorted(one for one, count in spoken.items() if count >= COMMON * len(prompts)))
+    unseen, budgets = float(np.log(1 + len(prompts)) + 1), np.array(BUDGETS, dtype=np.intp)
+    weighed = seen.astype(np.uint32), weights[seen].astype(np.float16)
+    return PromptReference(*weighed, unseen, _coded(vectors), budgets, nulls, languages)
 
 
 def reference_of(attachments: Mapping[str, npt.NDArray[Any]]) -> PromptReference | None:
@@ -288,10 +278,7 @@ def _share_above(value: float, budget: int, budgets: Ints, nulls: Doubles) -> fl
 
 
 def fit_domain(fingerprints: Floating, labels: Ints, budgets: Sequence[int], draws: int) -> DomainReference:
-    """Fit a domain to the fingerprints (n, D) of enrolled sources, labels (n,).
-
-    Every resampled group takes a random source and K of its traces with replacement.
-    """
+    """Fit a domain to fingerprints (n, D), labels (n,), by resampled groups of one source."""
     mean = fingerprints.mean(0, dtype=np.float64)
     scale = np.maximum(fingerprints.std(0, dtype=np.float64), STD_FLOOR)
     rng = np.random.default_rng(SEED)

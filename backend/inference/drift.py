@@ -90,13 +90,10 @@ def drift_test(
 
 
 def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
-    """Signs (m, n), -1 where the answers to a prompt change windows: all but the observed ones where they are few.
-
-    Swapping all other prompts gives the same distance, so the first one stays where every swap is tried.
-    """
+    """Signs (m, n), -1 where the answers to a prompt change windows; where they are few, all but the observed."""
     if 2 ** (n - 1) > permutations:
         stays = rng.integers(0, 2, size=(permutations, n))
-    else:
+    else:  # swapping all other prompts gives the same distance, so the first one stays
         stays = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
     return np.where(stays, 1.0, -1.0)
 
@@ -114,7 +111,7 @@ def similarities(rows: Doubles, method: Method) -> Doubles:
 
 
 def pairs_of_kind(family: Ints, kind: str, count: int, rng: np.random.Generator) -> Ints:
-    """Random ordered pairs of sources (count, 2); families weigh by their number of sources."""
+    """Random ordered pairs of sources (count, 2)."""
     alike, same = family[:, None] == family, np.eye(len(family), dtype=bool)
     allowed = np.argwhere({"same": same, "sibling": alike & ~same, "family": ~alike}[kind])
     if not len(allowed):
@@ -142,11 +139,10 @@ def drift_frame(
     """Share of pairs of windows that the drift test calls different.
 
     features : (C * P, D) row = source * P + prompt; standardised fingerprints, or log-posteriors; family : (C,).
-    space : what the features are, e.g. 'fingerprints'.
-    windows : traces a window; the two windows of a pair answer different prompts, or (paired) the same ones.
+    space : what the features are, e.g. 'fingerprints'; windows : traces a window.
     Returns columns k (traces a window), metric ``alarms``, scenario (same, sibling, family), statistic (energy, mmd,
-        and these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). Pairs of kind
-        'same' have no paired form: the data hold one answer a prompt. A kind without pairs is absent.
+        and these with ``-paired``), level, space, value, std (binomial standard error) and n (pairs). A kind without
+        pairs is absent; 'same' has no paired form, since the data hold one answer a prompt.
     """
     prompts = len(features) // len(family)
     rows: list[dict[str, object]] = []

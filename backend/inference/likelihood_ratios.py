@@ -106,8 +106,7 @@ def _above(values: Doubles, thresholds: Doubles) -> Ints:
 def weighed_log_ratio(log_likelihoods: Doubles, inside: npt.NDArray[np.bool_], log_prior: Doubles) -> Doubles:
     """A group of sources against all others, whose members weigh by their prior, (...).
 
-    log_likelihoods : (..., C) up to a constant a row; a log-posterior under the uniform prior is one.
-    inside : (C,) the sources of the proposition; some, not all.
+    log_likelihoods : (..., C) up to a constant a row; inside : (C,) the sources of the proposition, not all.
     log_prior : (C,) only its shares within either side count, so that posterior odds are prior odds times this ratio.
     """
     sides = []

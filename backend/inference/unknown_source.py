@@ -298,10 +298,9 @@ def unknown_frame(
 
     runs : one for each excluded family (or set of siblings), which ``scenario`` names: 'family' or 'sibling'.
     tested : folds to test; all when absent. level : p values up to it count as unknown.
-    Returns columns k, metric, scenario, statistic, level, value, std, n. Metrics: ``auroc``; ``false_acceptance``
-        (share of unknown groups with a larger p value than the level), ``false_acceptance_matched`` (the same with the
-        level put where just 5 % of the enrolled groups are rejected), ``false_rejection`` (of enrolled groups). Means
-        over runs, ``std`` over runs, ``n`` unknown groups of all runs (enrolled ones for ``false_rejection``).
+    Returns columns k, metric, scenario, statistic, level, value and std over runs, n (groups). Metrics: ``auroc``;
+        ``false_acceptance`` of unknown groups (p above the level), ``false_acceptance_matched`` (at the level where 5 %
+        of the enrolled groups are rejected), ``false_rejection`` of enrolled groups.
     """
     found: dict[tuple[int, str], list[tuple[float, int]]] = {}
     for run in runs:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.inference import Doubles, Floating, Ints
+from backend.inference import Doubles, Floating, Ints, likelihood_ratios
 from backend.inference.calibration import (
     Calibration,
     CalibrationFits,
@@ -24,17 +24,7 @@ from backend.inference.calibration import (
     held_out_groups,
     normalised,
 )
-from backend.inference.likelihood_ratios import (
-    LN10,
-    PooledRatios,
-    claim_trials,
-    cllr,
-    cllr_claim,
-    cllr_multiclass,
-    cllr_pairwise,
-    log_likelihood_ratios,
-    pool_adjacent_violators,
-)
+from backend.inference.likelihood_ratios import LN10, claim_trials, log_likelihood_ratios
 from backend.inference.sequential_stop import (
     Sessions,
     StopRule,
@@ -60,9 +50,9 @@ MEASURES: dict[str, Callable[[Doubles, Ints], float]] = {
     "accuracy": lambda log_posteriors, truth: float((log_posteriors.argmax(1) == truth).mean()),
     "ece": expected_calibration_error,
     "nll": negative_log_likelihood,
-    "cllr_claim": cllr_claim,
-    "cllr_pairwise": cllr_pairwise,
-    "cllr_multiclass": cllr_multiclass,
+    "cllr_claim": likelihood_ratios.cllr_claim,
+    "cllr_pairwise": likelihood_ratios.cllr_pairwise,
+    "cllr_multiclass": likelihood_ratios.cllr_multiclass,
 }
 VERDICTS = {  # what the verdict's rule does in a share of held-out groups
     "true_claim_supported": "supports the true source as the claim",
@@ -139,14 +129,14 @@ def calibration_frame(
             for when, scores in (("before", before), ("after", after))
         }
         trials = [claim_trials(log_likelihood_ratios(after[one]), groups.truth[one]) for one in present]
-        best = [pool_adjacent_violators(*pair) for pair in trials]
+        best = [likelihood_ratios.pool_adjacent_violators(*pair) for pair in trials]
         least = [ratios.cost() for ratios in best]
         limits = np.array([fit.log10_limits(k) for fit in fitted.values()])
         rows += _summaries(measured, k, n)
         rows += [{"k": k, "std": np.nan, **point} for point in ratio_curves(*trials[0], best[0])]
         costs = {
             "cllr_min": least,
-            "cllr_cal": [cllr(*pair) - cost for pair, cost in zip(trials, least, strict=True)],
+            "cllr_cal": [likelihood_ratios.cllr(*pair) - cost for pair, cost in zip(trials, least, strict=True)],
             "log10_lower": limits[:, 0],
             "log10_upper": limits[:, 1],
             "ece_floor": [calibration_error_floor(after[one], int(groups.seed[one][0])) for one in present],
@@ -172,13 +162,12 @@ def _summaries(found: Mapping[str, npt.ArrayLike], k: int, n: int) -> list[dict[
     return [{"k": k, "metric": metric, **summary, "n": n} for metric, summary in summaries.items()]
 
 
-def ratio_curves(true: Doubles, false: Doubles, pooled: PooledRatios) -> list[dict[str, object]]:
+def ratio_curves(true: Doubles, false: Doubles, pooled: likelihood_ratios.PooledRatios) -> list[dict[str, object]]:
     """Points of the Tippett and PAV plots of log ratios (n,), in nats, of true and of false claims.
 
     Returns metric, level, value, n (trials). ``tippett_true`` and ``tippett_false``: the share (value) of trials whose
-        log10 ratio is at least ``level``, at both ends and at :data:`TAILS` from either. ``pav``: the log10 ratio
-        (value) that trials show where ``level`` was stated, at :data:`PAV_POINTS` of the ratios where trials of both
-        kinds lie.
+        log10 ratio is at least ``level``. ``pav``: the log10 ratio (value) that trials show where ``level`` was stated,
+        among the ratios where trials of both kinds lie.
     """
     rows: list[dict[str, object]] = []
     shares = np.r_[0.0, TAILS, 0.5, 1 - np.array(TAILS), 1.0]
@@ -201,16 +190,12 @@ def _points(metric: str, levels: Doubles, values: Doubles, n: int) -> list[dict[
 
 def fold_sessions(prompt_folds: Ints, folds: Sequence[int], classes: int, orders: int, seed: int) -> Sessions:
     """Sessions of every source within each of some folds; a (fold, source) is a cluster."""
-    parts: list[Sessions] = []
-    for fold in folds:
+    shortest = min((prompt_folds == fold).sum() for fold in folds)
+    parts = []
+    for number, fold in enumerate(folds):
         one = ordered_sessions(grid_rows(classes, len(prompt_folds), prompt_folds == fold), orders, seed + fold)
-        parts.append(Sessions(one.rows, one.truth, one.cluster + classes * len(parts)))
-    shortest = min(part.rows.shape[1] for part in parts)
-    return Sessions(
-        np.concatenate([part.rows[:, :shortest] for part in parts]),
-        np.concatenate([part.truth for part in parts]),
-        np.concatenate([part.cluster for part in parts]),
-    )
+        parts.append((one.rows[:, :shortest], one.truth, one.cluster + classes * number))
+    return Sessions(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def stop_frame(
@@ -222,17 +207,15 @@ def stop_frame(
     with_bias: bool | None = False,
     calibrations: Mapping[int, Calibration] | None = None,
 ) -> pd.DataFrame:
-    """Realised error and length of sessions that stop by three rules; fitted on the other folds, run on each.
+    """Realised error and length of sessions that stop by three rules, cross-fitted over folds.
 
     log_posteriors : (C * P, C); prompt_folds : (P,); orders : random orders of the traces of every source and fold.
     Returns columns k (traces of a session at most), metric, rule, level, value (over the sessions of all folds), std
-        (over folds), n (sessions behind the value). Rules for naming a source: ``plain`` (Wald's threshold on the plain
-        sum), ``calibrated`` (the same on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics
-        ``stop_error`` and ``stop_traces_decided`` (among the sessions that stop), ``stop_share`` and ``stop_traces``
-        (among all, those that never stop at their full length). For a claim, by the controlled rule:
-        ``claim_false_support`` (the nearest enrolled source as the claim), ``claim_false_support_any`` (any other
-        source), ``claim_false_against``, ``claim_support`` and ``claim_traces`` (true claims). A metric of which there
-        is no session, because none stops or the threshold is infinite in every fold, has no row.
+        (over folds), n (sessions). Rules for naming a source: ``plain`` (Wald's threshold on the plain sum),
+        ``calibrated`` (on calibrated evidence), ``controlled`` (a fitted :class:`StopRule`); metrics ``stop_error`` and
+        ``stop_traces_decided`` (of sessions that stop), ``stop_share`` and ``stop_traces`` (of all). For a claim, by
+        the controlled rule: ``claim_false_support`` (the nearest source as the claim), ``claim_false_support_any`` (any
+        other), ``claim_false_against``, ``claim_support`` and ``claim_traces``. A metric without sessions has no row.
     """
     classes = log_posteriors.shape[1]
     labels, row_folds = np.repeat(np.arange(classes), len(prompt_folds)), np.tile(prompt_folds, classes)

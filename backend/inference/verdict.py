@@ -100,7 +100,7 @@ class Evidence:
     family_share: float
     posterior: float  # under the stated prior
     family_posterior: float
-    p_unknown: float  # of "the traces come from an enrolled source"; NaN where it was not computed
+    p_unknown: float = math.nan  # of "the traces come from an enrolled source"; NaN where it was not computed
     flags: tuple[Flag, ...] = ()  # shift flags, from :func:`shift_flags`
     traffic: Kind = "like"  # kind of the prompts, from :class:`backend.inference.domain_shift.Traffic`
     calibrated: bool = True
@@ -124,13 +124,9 @@ def gather(
     claimed: int | None,
     limits: tuple[float, float],
     family_limits: tuple[float, float],
-    p_unknown: float = math.nan,
     log_prior: Doubles | None = None,
-    flags: tuple[Flag, ...] = (),
-    traffic: Kind = "like",
-    calibrated: bool = True,
 ) -> Evidence:
-    """Evidence from one log-posterior (C,) under the uniform prior.
+    """Evidence from one log-posterior (C,) under the uniform prior, without tests and flags.
 
     family : (C,) family number of every source; claimed : source named beforehand; None for the leading one.
     limits, family_limits : log10 ratios that the validation can bear, of sources and of families.
@@ -155,10 +151,6 @@ def gather(
         family_share=float(np.exp(logsumexp(log_posterior[members]))),
         posterior=float(np.exp(weighed[source])),
         family_posterior=float(np.exp(logsumexp(weighed[members]))),
-        p_unknown=p_unknown,
-        flags=flags,
-        traffic=traffic,
-        calibrated=calibrated,
     )
 
 
@@ -272,9 +264,8 @@ def reconcile(
     """The statements that go with a verdict, without contradiction.
 
     sources, families : length C; subject : the claimed source, else the leading one; leader : the leading one.
-    p, passing : of the unknown-source test; stop : as the stop rule answers.
+    p, passing : of the unknown-source test; stop : as the stop rule answers; complete : whether all was read.
     siblings : members of the leading family that cannot be distinguished.
-    complete : False where somebody stopped the reading.
     """
     name, nearest = sources[subject], sources[leader]
     stated = verdict.validated and verdict.outcome != "UNKNOWN"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.geometry.map_comparison import candidate_rules, published_ranks
+from backend.geometry.maps import candidate_rules, published_ranks
 from backend.geometry.neighborhoods import PAPER_PAIRS, pair_ranks, passing_pairs, rank_rule
 from backend.geometry.signatures import cosine_similarity
 

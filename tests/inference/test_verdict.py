@@ -164,7 +164,7 @@ def test_own_thresholds():
 
 def test_gather_by_hand():
     posterior, family = np.array([0.50, 0.30, 0.15, 0.05]), np.array([7, 7, 2, 5])
-    evidence = gather(np.log(posterior), family, 10, 1, *WIDE, p_unknown=0.3)
+    evidence = dataclasses.replace(gather(np.log(posterior), family, 10, 1, *WIDE), p_unknown=0.3)
     assert evidence.claimed and evidence.source == 1 and evidence.family == 7
     assert evidence.log10_lr == pytest.approx(np.log10(0.30 / (0.70 / 3)))
     assert evidence.family_log10_lr == pytest.approx(np.log10((0.80 / 2) / (0.20 / 2)))
@@ -198,11 +198,11 @@ def test_a_source_that_a_sibling_beats_is_not_supported_however_many_others_ther
     shares = np.full(sources, 1e-6)
     shares[:2] = 0.4, 0.6
     log_posterior = np.log(shares / shares.sum())
-    evidence = gather(log_posterior, family, 20, 0, *WIDE, p_unknown=0.5)
+    evidence = dataclasses.replace(gather(log_posterior, family, 20, 0, *WIDE), p_unknown=0.5)
     assert evidence.log10_lr > 2
     verdict = decide(evidence)
     assert (verdict.outcome, verdict.level) == ("SUPPORTS", "family")
-    verdict = decide(gather(log_posterior, np.arange(sources), 20, 0, *WIDE, p_unknown=0.5))
+    verdict = decide(dataclasses.replace(gather(log_posterior, np.arange(sources), 20, 0, *WIDE), p_unknown=0.5))
     assert (verdict.outcome, verdict.reason) == ("INCONCLUSIVE", "other enrolled sources fit nearly as well")
 
 
