@@ -99,7 +99,8 @@ class Ecosystems:
         any that may be the preferred one, cannot be read.
         """
         known = self._ranked()
-        names = [one.name for _, one in known]
+        ecosystems = [one for _, one in known]
+        names = [one.name for one in ecosystems]
         if (damaged := self.damaged()) and name not in names and (name is None or name in damaged):
             which = name or min(damaged)
             instead = f", or name one of {', '.join(names)}" if names else ""
@@ -107,12 +108,9 @@ class Ecosystems:
             raise DamagedError(problem, f"{damaged[which].remedy}{instead}")
         if not known:
             raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
-        if name is not None:
-            needed = named(name, [one for _, one in known])
-            return next(enrolment for enrolment, one in known if one is needed)
-        chosen = default([one for _, one in known], claimed)
+        chosen = default(ecosystems, claimed) if name is None else named(name, ecosystems)
         if chosen is None:
-            meant = did_you_mean(str(claimed)[:80], (source for _, one in known for source in one.sources))
+            meant = did_you_mean(str(claimed)[:80], (source for one in ecosystems for source in one.sources))
             remedy = f"{meant}Look at GET /api/ecosystems or python -m jobs attribute --list, or claim no source"
             raise AtlasError(f"No ecosystem knows the source '{str(claimed)[:80]}'", remedy)
         return next(enrolment for enrolment, one in known if one is chosen)

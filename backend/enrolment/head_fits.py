@@ -26,7 +26,8 @@ from backend.methods.stack import CELLS, fit_stack
 from backend.protocol import CLEAN, FOLDS, READER_PAPER, balance_rows
 
 METHODS = OF_TRACES  # methods that any corpus can be enrolled by, the simplest first
-T, K = TypeVar("T"), TypeVar("K")
+T = TypeVar("T")
+K = TypeVar("K")
 AUTO = "auto"  # stands for the choice where a method is named
 SHRINKAGES = (0.05, 0.1, 0.2, 0.4, 0.7)  # candidates for the share of the diagonal in the covariance of discriminants
 STEPS = 900  # steps of the n-grams' fit on the largest rosters; with fewer traces more passes make as many

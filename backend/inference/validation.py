@@ -151,8 +151,8 @@ def calibration_frame(
                 for among in (None, len(np.unique(family)))
             )
             rates = verdict_rates(after[one], groups.truth[one], k, family, nearest, of_source, of_family)
-            for name, rate in rates.items():
-                rows.append({"k": k, "metric": f"verdict_{name}", "value": rate, "std": np.nan, "n": n})
+            about = {"k": k, "std": np.nan, "n": n}
+            rows += [{"metric": f"verdict_{name}", "value": rate, **about} for name, rate in rates.items()]
     return pd.DataFrame(rows)
 
 
