@@ -248,12 +248,13 @@ def make(
             if prompts >= FOLDS:
                 parts += [np.flatnonzero(rows.prompt_folds == fold) for fold in range(FOLDS)]
             means = signatures.source_means(chart.features(), sources=len(rows.sources), prompts=prompts, panels=parts)
-            full, *panels = signatures.signatures(means) if chart.blocks == 2 else signatures.unit_rows(means)
+            vectors = signatures.signatures(means) if chart.blocks == 2 else signatures.unit_rows(means)
+            full: Float = vectors[0]
             cosine = cosine_similarity(full)
         with timed(seconds, "neighbours"):
             pairs = neighborhoods.neighbor_frame(cosine, rows.sources)
             tree = signatures.dendrogram_frame(signatures.dendrogram(cosine))
-            panel_cosines = [cosine_similarity(panel) for panel in panels]
+            panel_cosines = [cosine_similarity(panel) for panel in vectors[1:]]
             stability = neighborhoods.prompt_stability(cosine, panel_cosines, rows.families)
         with timed(seconds, "purity"):
             order = neighborhoods.neighbor_order(cosine)

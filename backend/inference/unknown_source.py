@@ -305,21 +305,21 @@ def unknown_frame(
     found: dict[tuple[int, str], list[tuple[float, int]]] = {}
     for run in runs:
         for k, (p_values, source) in unknown_p_values(run, prompt_folds, budgets, statistic, tested).items():
-            known = np.isin(source, run.enrolled)
-            matched = np.quantile(p_values[known], UNKNOWN_LEVEL)
-            values = {
-                "auroc": auroc(p_values[known], p_values[~known]),
-                "false_acceptance": float((p_values[~known] > level).mean()),
-                "false_acceptance_matched": float((p_values[~known] > matched).mean()),
-                "false_rejection": float((p_values[known] <= level).mean()),
+            is_known = np.isin(source, run.enrolled)
+            known, unknown = p_values[is_known], p_values[~is_known]
+            shares = {
+                "auroc": auroc(known, unknown),
+                "false_acceptance": float((unknown > level).mean()),
+                "false_acceptance_matched": float((unknown > np.quantile(known, UNKNOWN_LEVEL)).mean()),
+                "false_rejection": float((known <= level).mean()),
             }
-            for metric, value in values.items():
-                which = known if metric == "false_rejection" else ~known
-                found.setdefault((k, metric), []).append((value, int(which.sum())))
+            for metric, share in shares.items():
+                groups = known if metric == "false_rejection" else unknown
+                found.setdefault((k, metric), []).append((share, len(groups)))
     about = {"scenario": scenario, "statistic": statistic}
     rows = []
     for (k, metric), pairs in found.items():
-        shares, counts = zip(*pairs, strict=True)
-        summary = {"value": float(np.mean(shares)), "std": float(np.std(shares)), "n": sum(counts)}
+        values, counts = zip(*pairs, strict=True)
+        summary = {"value": float(np.mean(values)), "std": float(np.std(values)), "n": sum(counts)}
         rows.append({"k": k, "metric": metric, **about, "level": None if metric == "auroc" else level, **summary})
     return pd.DataFrame(rows)

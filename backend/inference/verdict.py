@@ -134,7 +134,7 @@ def gather(
     """
     prior = np.zeros(len(log_posterior)) if log_prior is None else log_prior
     weighed = log_posterior + prior
-    weighed = weighed - logsumexp(weighed)
+    weighed -= logsumexp(weighed)
     source = int(weighed.argmax()) if claimed is None else claimed
     members = family == family[source]
     ratio = float(weighed_log_ratio(log_posterior, np.arange(len(family)) == source, prior)) / LN10
