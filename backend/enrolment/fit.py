@@ -349,27 +349,24 @@ def enrolment_of_traces(
     known = tuple((families or {}).get(source, source) for source in sources)
     numbers = np.array([sources.index(label) for label in labels])
     prompts = sorted({trace.prompt for trace in traces})
-    attachments: dict[str, npt.NDArray[Any]] = {}
-    method, facts = method or (methods.LDA_LIVE if blocks else READER_PAPER), dict[str, Any]()
-    prior = np.log(np.bincount(numbers) / len(numbers))
-    if len(prompts) < FOLDS:
-        of_prompt = np.zeros(len(prompts), dtype=np.intp)
-        encoded = reader.encode(traces, view)
-        tokens = np.array([e.response_tokens for e in encoded], dtype=np.intp)
-        fingerprints = reader.read(encoded, [layer])[layer, "full"].astype(np.float32)
-        heads: tuple[Head, ...] = (Head(fit_probe(fingerprints, numbers, len(sources)), (layer,)),)
-        method = READER_PAPER
+    attachments, facts = dict[str, npt.NDArray[Any]](), dict[str, Any]()
+    if few_prompts := len(prompts) < FOLDS:
+        method, blocks = READER_PAPER, None
+    method = method or (methods.LDA_LIVE if blocks else READER_PAPER)
+    of_prompt = np.zeros(len(prompts), dtype=np.intp) if few_prompts else fold_of_prompts(prompts)
+    place = {prompt: i for i, prompt in enumerate(prompts)}
+    rows = np.array([place[trace.prompt] for trace in traces])
+    if corpus is None:
+        cuts, read = (() if method == READER_PAPER else None), (*(blocks or ()), layer)
+        corpus = read_corpus(traces, reader, view, read, numbers, of_prompt[rows], len(sources), cuts)
     else:
-        of_prompt = fold_of_prompts(prompts)
+        corpus = replace(corpus, labels=numbers, folds=of_prompt[rows], classes=len(sources))
+    prior = np.log(np.bincount(numbers) / len(numbers))
+    if few_prompts:
+        probe = fit_probe(corpus.fingerprints(layer, CLEAN).astype(np.float32), numbers, len(sources))
+        heads: tuple[Head, ...] = (Head(probe, (layer,)),)
+    else:
         attachments |= prompt_attachments(prompts, of_prompt)
-        place = {prompt: i for i, prompt in enumerate(prompts)}
-        rows = np.array([place[trace.prompt] for trace in traces])
-        if corpus is None:
-            cuts, read = (() if method == READER_PAPER else None), (*(blocks or ()), layer)
-            corpus = read_corpus(traces, reader, view, read, numbers, of_prompt[rows], len(sources), cuts)
-        else:
-            corpus = replace(corpus, labels=numbers, folds=of_prompt[rows], classes=len(sources))
-        tokens = corpus.tokens
         fits = Fits(corpus, proxy, blocks or (layer,), dict.fromkeys(range(FOLDS), layer))
         choice = choose(fits) if method == AUTO else None
         fitted = fit_chosen(fits, choice) if choice else heads_of(fits, method)
@@ -386,7 +383,7 @@ def enrolment_of_traces(
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
                 measured = validation_rows(scores, of_prompt, known, placed[CLEAN], refit, parts)
                 attachments |= validation.validation_arrays(measured)
-    facts = {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(tokens, numbers), **facts}
+    facts |= {"data_hash": data_hash, "records": len(numbers), "whole_tokens": whole_tokens(corpus.tokens, numbers)}
     enrolment = assemble(
         reader, method, heads, name, (proxy, weights_hash), view, layer, tuple(sources), known,
         dict(zip(prompts, of_prompt.tolist(), strict=True)), facts, attachments,
@@ -462,9 +459,9 @@ def sample_enrolment(
 
 def split_prompts(prompt_ids: Sequence[str]) -> tuple[list[str], list[str]]:
     """Prompts to enrol, and the sixth of them to try: fold 0 of the protocol's shuffle."""
-    ids = np.array(sorted(set(prompt_ids)))
-    tried = fold_of_prompts(ids.tolist(), 6) == 0
-    return ids[~tried].tolist(), ids[tried].tolist()
+    ids = sorted(set(prompt_ids))
+    fold = fold_of_prompts(ids, 6)
+    return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
 
 
 def creation_facts() -> dict[str, Any]:
