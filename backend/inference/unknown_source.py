@@ -226,7 +226,8 @@ def group_means(features: Floating, groups: Ints) -> Doubles:
     out = np.zeros((len(groups), features.shape[1]))
     for k in range(groups.shape[1]):  # a column at a time: no (G, K, D) array is ever made
         out += features[groups[:, k]]
-    return out / groups.shape[1]
+    out /= groups.shape[1]
+    return out
 
 
 def without_columns(log_posteriors: Floating, enrolled: Ints) -> Doubles:

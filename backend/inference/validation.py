@@ -134,14 +134,14 @@ def calibration_frame(
         limits = np.array([fit.log10_limits(k) for fit in fitted.values()])
         rows += _summaries(measured, k, n)
         rows += [{"k": k, "std": np.nan, **point} for point in ratio_curves(*trials[0], best[0])]
-        costs = {
+        costs: dict[str, Sequence[float] | Doubles] = {
             "cllr_min": least,
             "cllr_cal": [likelihood_ratios.cllr(*pair) - cost for pair, cost in zip(trials, least, strict=True)],
             "log10_lower": limits[:, 0],
             "log10_upper": limits[:, 1],
             "ece_floor": [calibration_error_floor(after[one], int(groups.seed[one][0])) for one in present],
             "scale": [fit.scale[place] for fit in fitted.values()],
-            "bias": [(fit.bias != 0).any() for fit in fitted.values()],
+            "bias": [float((fit.bias != 0).any()) for fit in fitted.values()],
         }
         rows += _summaries(costs, k, n)
         if family is not None and k >= Rule().minimum_traces:
@@ -156,7 +156,7 @@ def calibration_frame(
     return pd.DataFrame(rows)
 
 
-def _summaries(found: Mapping[str, npt.ArrayLike], k: int, n: int) -> list[dict[str, object]]:
+def _summaries(found: Mapping[str, Sequence[float] | Doubles], k: int, n: int) -> list[dict[str, object]]:
     """Rows of metrics, from the values of each by seed or fold."""
     summaries = {metric: {"value": float(np.mean(each)), "std": float(np.std(each))} for metric, each in found.items()}
     return [{"k": k, "metric": metric, **summary, "n": n} for metric, summary in summaries.items()]
