@@ -72,7 +72,7 @@ class Ecosystem:
 
 
 class Ecosystems:
-    """The enrolments of a data folder; new files in its ``enrolments/`` are seen at the next look."""
+    """The enrolments of a data folder; new files in its ``enrolments/`` are found at the next call."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -144,7 +144,7 @@ class Ecosystems:
                         self._broken.pop(path, None)
                     found[path] = self._known[path]
                 except OSError:
-                    continue  # replaced at this moment, and seen at the next look
+                    continue  # replaced at this moment, and found at the next call
                 except AtlasError as error:
                     self._broken[path] = stamp, error
                     logging.getLogger(__name__).warning("%s", error)

@@ -15,7 +15,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +30,9 @@ Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked
 BUDGETS = (1, 2, 5, 10, 20, 50, 100)
 GRAMS = (2, 5)  # lengths of the character n-grams, inside words
 BUCKETS = 2**18
+COUNTER = HashingVectorizer(
+    analyzer="char_wb", ngram_range=GRAMS, n_features=BUCKETS, alternate_sign=False, norm=None, dtype=np.float64
+)
 WIDTH = 2048  # coordinates of a stored prompt: a signed fold of the buckets, which does not give text back
 STEP = 16  # steps of a stored coordinate within the spread of a unit vector's coordinates
 NEAREST = 5
@@ -185,17 +187,10 @@ def hash_of(prompt: str) -> int:
     return int.from_bytes(hashlib.sha256(prompt.strip().encode("utf-8", "replace")).digest()[:8], "big")
 
 
-@cache
-def _counter() -> HashingVectorizer:
-    return HashingVectorizer(
-        analyzer="char_wb", ngram_range=GRAMS, n_features=BUCKETS, alternate_sign=False, norm=None, dtype=np.float64
-    )
-
-
 def _count(prompts: Sequence[str]) -> csr_matrix:
     """Damped counts (n, BUCKETS) of the n-grams of every prompt."""
     texts = [prompt[:CHARACTERS].encode("utf-8", "replace").decode() for prompt in prompts]
-    counts = csr_matrix(_counter().transform([text if any(map(str.isalnum, text)) else "" for text in texts]))
+    counts = csr_matrix(COUNTER.transform([text if any(map(str.isalnum, text)) else "" for text in texts]))
     counts.data = 1 + np.log(counts.data)
     return counts
 

@@ -77,7 +77,11 @@ def drift_test(
     observed = np.r_[np.full(n, 1.0 / n), np.full(m, -1.0 / m)]
     rng = np.random.default_rng(seed)
     if paired:
-        signs = _swaps(n, permutations, rng)
+        if 2 ** (n - 1) > permutations:
+            stays = rng.integers(0, 2, size=(permutations, n))
+        else:  # all swaps but the observed one; the first prompt stays, since swapping all others is the same
+            stays = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
+        signs = np.where(stays, 1.0, -1.0)
         drawn = np.concatenate([signs, -signs], axis=1) / n
     else:
         drawn = rng.permuted(np.broadcast_to(observed, (permutations, n + m)), axis=1)
@@ -87,15 +91,6 @@ def drift_test(
     extreme = statistics[1:] >= statistics[0] - 1e-9 * max(abs(float(statistics[0])), 1e-12)
     p_value = (1 + int(extreme.sum())) / len(statistics)
     return DriftTest(float(statistics[0]), p_value, method, paired, n, m, len(drawn), seed)
-
-
-def _swaps(n: int, permutations: int, rng: np.random.Generator) -> Doubles:
-    """Signs (m, n), -1 where the answers to a prompt change windows; where they are few, all but the observed."""
-    if 2 ** (n - 1) > permutations:
-        stays = rng.integers(0, 2, size=(permutations, n))
-    else:  # swapping all other prompts gives the same distance, so the first one stays
-        stays = 1 - (np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n)[::-1] & 1)
-    return np.where(stays, 1.0, -1.0)
 
 
 def similarities(rows: Doubles, method: Method) -> Doubles:

@@ -25,7 +25,7 @@ from backend.protocol import BUDGETS, GROUPING_SEEDS, budget_groups
 Statistic = Literal["max-logit", "relative-mahalanobis"]
 DISCRIMINANT = ("mean", "transform", "centres", "between")
 DRAWS = 499
-UNKNOWN_LEVEL = 0.05  # p values up to it reject that any enrolled source made the traces
+UNKNOWN_LEVEL = 0.05  # p values up to it reject every enrolled source
 SEED = 42
 SHORTENED = 0.25  # of the variance within a block, taken out at most where K comes near the size of the block
 REALISED = 4  # groups of a source and block whose largest p value is looked at, to learn how that value is distributed
@@ -224,7 +224,7 @@ def _largest(nulls: npt.NDArray[np.float32], scores: Doubles) -> Doubles:
 def group_means(features: Floating, groups: Ints) -> Doubles:
     """Mean features (G, D) of groups (G, K) of rows."""
     out = np.zeros((len(groups), features.shape[1]))
-    for k in range(groups.shape[1]):  # a column at a time: no (G, K, D) array is ever made
+    for k in range(groups.shape[1]):  # a column at a time: without an array (G, K, D)
         out += features[groups[:, k]]
     out /= groups.shape[1]
     return out
