@@ -68,9 +68,14 @@ UNDECIDED = {  # error rates of the stop, their threshold, and what never happen
 
 def validation_of(enrolment: Enrolment) -> pd.DataFrame:
     """The rows of :func:`validation_arrays`; none where none are attached."""
+    return pd.DataFrame(_columns(enrolment))
+
+
+def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
+    """The same without pandas, which takes ten times as long to look rows up."""
     kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
     attached = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
-    return pd.DataFrame({name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()})
+    return {name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()}
 
 
 def accuracy_of_one(enrolment: Enrolment) -> float | None:
@@ -117,23 +122,23 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
     behind it; the names of :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole
     responses. An error rate of the stop that no session could have shown is a row ``undecided`` without a value.
     """
-    validation = validation_of(enrolment)
-    if validation.empty:
+    columns = _columns(enrolment)
+    if not len(columns["part"]):
         return None
-    condition = condition_in(enrolment, tokens, {CLEAN, *validation["condition"]})
+    condition = condition_in(enrolment, tokens, {CLEAN, *columns["condition"]})
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
-        of_part = validation[validation["part"] == part]
+        of_part = columns["part"] == part
         if part in SERVED:
-            of_part = of_part[of_part["rule" if part == "stop" else "statistic"] == SERVED[part]]
+            of_part &= columns["rule" if part == "stop" else "statistic"] == SERVED[part]
         if part == "drift":
-            of_part = of_part[of_part["space"] == SPACE]
-        here = of_part[of_part["condition"] == condition]
-        if here.empty:
-            here = of_part[of_part["condition"] == CLEAN]
-        if len(here):
-            near = _nearest(here["k"], traces)
-            rows += [_report_row(row) for row in here[here["k"] == near].to_dict("records")]
+            of_part &= columns["space"] == SPACE
+        here = of_part & (columns["condition"] == condition)
+        if not here.any():
+            here = of_part & (columns["condition"] == CLEAN)
+        if here.any():
+            places = np.flatnonzero(here & (columns["k"] == _nearest(columns["k"][here], traces)))
+            rows += [_report_row({name: column[i] for name, column in columns.items()}) for i in places]
     table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
     rules = {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
     rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
@@ -162,7 +167,7 @@ def passing_of(validation: Mapping[str, Any] | None) -> Passing | None:
     return Passing(rows[next(iter(shares))]["k"], shares.get("family"), shares.get("sibling"))
 
 
-def _nearest(budgets: pd.Series[float], traces: int) -> float:
+def _nearest(budgets: npt.NDArray[np.float64], traces: int) -> float:
     """The budget nearest to a number of traces, in log; the smaller of equals."""
     distinct = np.unique(budgets)
     return float(distinct[np.abs(np.log(distinct / max(traces, 1))).argmin()])
@@ -173,7 +178,7 @@ def _limit(condition: str) -> int:
     return int(digits) if digits.isdecimal() else 10**9
 
 
-def _report_row(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     texts = {name: row[name] or None for name in TEXTS}
     numbers = {name: None if np.isnan(row[name]) else float(row[name]) for name in ("level", "value", "std")}
     out = {**texts, **numbers, "k": int(row["k"]), "n": int(row["n"])}
@@ -256,7 +261,7 @@ def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> d
     rows = rows[(rows["part"] == "drift") & (rows["space"] == SPACE) & (rows["statistic"] == name)]
     if rows.empty or window < rows["k"].min():
         return None
-    near = _nearest(rows["k"], window)
+    near = _nearest(rows["k"].to_numpy(), window)
     shares = rows[rows["k"] == near].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
     return {"window": int(near), "level": float(rows["level"].iloc[0]), **found}
