@@ -12,8 +12,8 @@ from pathlib import Path
 import jobs
 from backend.errors import AtlasError
 
-STOPPED = "Stopped. Finished work is kept; the same command continues."
-"""What is printed after Ctrl-C, unless a verb has a sentence of its own under this name."""
+STOPPED = "Stopped. Finished work is saved; the same command continues."
+"""Message after Ctrl-C; a verb may have its own under this name."""
 SHARED = ("options", "pipeline", "trace_options")  # modules that are no verbs
 
 
@@ -24,37 +24,33 @@ def verbs() -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb.
+    """Run one verb and return the exit code.
 
-    Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``; its docstring is its help. It may
-    have a sentence ``STOPPED`` for Ctrl-C.
+    Each verb is a module with ``configure(parser)`` and ``run(arguments)``, which returns an exit code or None for 0;
+    its docstring is its help. It may have a sentence ``STOPPED`` for Ctrl-C.
     """
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="python -m jobs", description="Jobs of the Provenance Atlas.")
     chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    named = arguments[0] if arguments and arguments[0] in verbs() else None
-    for verb in [named] if named else verbs():
-        if named:
-            module = importlib.import_module(f"jobs.{verb}")
-            module.configure(chosen.add_parser(verb, description=module.__doc__))
-        else:
-            chosen.add_parser(verb, help=_summary(verb))
+    if arguments and arguments[0] in verbs():
+        module = importlib.import_module(f"jobs.{arguments[0]}")
+        module.configure(chosen.add_parser(arguments[0], description=module.__doc__))
+    else:
+        for verb in verbs():  # summaries, without importing what the verbs need
+            tree = ast.parse(Path(jobs.__path__[0], f"{verb}.py").read_text("utf-8"))
+            chosen.add_parser(verb, help=(ast.get_docstring(tree) or "").partition("\n")[0])
     parsed = parser.parse_args(arguments)
     chosen_verb = importlib.import_module(f"jobs.{parsed.verb}")
     try:
-        return int(chosen_verb.run(parsed))
+        return chosen_verb.run(parsed) or 0
     except AtlasError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        from backend.intake.traces import visible  # a message may quote a file, which a terminal must not obey
+
+        print(f"Error: {visible(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(getattr(chosen_verb, "STOPPED", STOPPED), file=sys.stderr)
         return 130
-
-
-def _summary(verb: str) -> str:
-    """First line of a verb's docstring, read without importing what the verb needs."""
-    tree = ast.parse(Path(jobs.__path__[0], f"{verb}.py").read_text("utf-8"))
-    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 if __name__ == "__main__":

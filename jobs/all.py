@@ -1,15 +1,14 @@
 """Run every stage in order and publish; each is resumable on its own, and --from goes on at one of them.
 
 The stages are ordinary verbs and are printed as they run, so any of them can be repeated by hand. What needs the
-sentence encoder runs where it is installed (python -m jobs proxies install minilm-l6); `status` says what is missing.
-With --limit N everything is made of the first N prompts: a look, in which budgets above a fifth of N do not exist. It
-has a work database and a data folder of its own, so that nothing of it gets into what is served.
+sentence encoder runs where it is installed (python -m jobs proxies install minilm-l6); `status` lists what is missing.
+With --limit N all is computed from the first N prompts, without budgets above a fifth of N, in a work database and a
+data folder of its own, so that nothing of it is served.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import shlex
 import time
@@ -36,32 +35,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("--proxy", default="smollm2-135m")
     options.add(parser, "roster")
-    text = "candidate blocks, comma separated (default: all blocks of the proxy)"
-    parser.add_argument("--layers", default="all", help=text)
-    first = next(iter(STAGES))
-    parser.add_argument("--from", dest="first", choices=tuple(STAGES), default=first, help="stage to begin with")
-    parser.add_argument("--to", type=Path, help="data folder to publish to (default: ATLAS_DATA or data)")
+    parser.add_argument("--layers", default="all", help="candidate blocks, comma separated (default: all of the proxy)")
+    parser.add_argument("--from", dest="first", choices=tuple(STAGES), default="extract", help="stage to begin with")
     parser.add_argument("--results", type=Path, help="file for the tables of results (default: none)")
-    parser.add_argument(
-        "--tune",
-        default="",
-        metavar="METHODS",
-        help="also train fine-tuned baselines, of encoder and deberta, comma separated; with encoder a stack "
-        "has one as a member (hours a fold without a GPU; default: none)",
-    )
-    parser.add_argument("--keep", action="store_true", help="keep earlier generations in that folder")
-    options.add(parser, "limit", "release", "work")
+    text = "fine-tuned baselines to train: deberta, and encoder, also as member of a stack (hours a fold without a GPU)"
+    parser.add_argument("--tune", default="", metavar="METHODS", help=text)
+    parser.add_argument("--keep", action="store_true", help="keep earlier generations of the data folder")
+    options.add(parser, "to", "limit", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Run the stages; the first that fails ends the run with its own message and exit code."""
     skipped = before(arguments.first)
     for name, command in plan(arguments):
-        if name not in skipped:
-            _stage(command)
+        if name in skipped:
+            continue
+        print(f"\n$ python -m jobs {shlex.join(command)}", flush=True)
+        started = time.perf_counter()
+        if code := verbs.main(command):
+            raise SystemExit(code)
+        print(f"  done in {(time.perf_counter() - started) / 60:.1f} min", flush=True)
     if arguments.limit and not arguments.to:
-        print(f"\nA look at it: ATLAS_DATA={shlex.quote(str(options.data_of(arguments)))} python app.py")
-    return 0
+        print(f"\nTo see it: ATLAS_DATA={shlex.quote(str(options.data_of(arguments)))} python app.py")
 
 
 def before(stage: str) -> tuple[str, ...]:
@@ -70,15 +65,12 @@ def before(stage: str) -> tuple[str, ...]:
 
 
 def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
-    """Stages with their commands; modal blocks are looked up when the first stage that reads at them comes.
+    """Stages with their commands; modal blocks are queried only before the first stage that needs them.
 
-    Every roster is read at its own; what is read once for all of them is read at each of these blocks.
+    Every roster has its own; what is read once for all rosters is read at each of these blocks.
     """
     rosters = options.rosters_of(arguments.roster)
-    tuned = options.parts(arguments.tune)
-    unknown = sorted(set(tuned) - set(TUNED))
-    if unknown:
-        raise AtlasError(f"'{unknown[0]}' is no fine-tuned baseline", f"Choose from {', '.join(TUNED)}")
+    tuned = options.named(arguments.tune, TUNED, "'{}' is no fine-tuned baseline") if arguments.tune else []
     longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
     release = ["--release", str(arguments.release)] if arguments.release else []
     limit = ["--limit", str(arguments.limit)] if arguments.limit else []
@@ -95,10 +87,11 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
 
     yield "extract", extract("agent500", "ur", "--layers", arguments.layers)
     yield "attribution", evaluate("attribution", "ur", "--layers", arguments.layers)
-    modal = {}
-    if "attribution-r" not in before(arguments.first):
-        modal = {roster: modal_layer(arguments, roster) for roster in rosters}
-    layer, members = ["--layers", numbers(modal.values())], member_blocks(arguments)
+    later = "attribution-r" in before(arguments.first)
+    modal = {} if later else {roster: modal_layer(arguments, roster) for roster in rosters}
+    depth = describe(arguments.proxy).depth
+    members = list(blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
+    layer = ["--layers", numbers(modal.values())]
     deeper = ["--layers", numbers([*modal.values(), *members]), "--lengths", "full"]
     yield "extract-modal", extract("math100", "ur", *deeper)
     yield "extract-modal", extract("math100", "r", *layer, "--lengths", "full")
@@ -144,7 +137,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     chosen = ["--roster", CONTROLLED if CONTROLLED in rosters else longest]
     yield "relate", ["relate", *proxy, *chosen, "--method", ",".join(related), *tail]
     domains = ["--benchmark", "agent500,math100"]
-    sweep = [] if arguments.limit else ["--sweep"]  # 20 maps each, which say nothing of a look
+    sweep = [] if arguments.limit else ["--sweep"]  # 20 maps each, of no use in a quick run
     yield "map", ["map", *proxy, *on, *tail, "--view", "r,ur", *domains, *sweep]
     texts = [name for name in MAPPED if name != READER_PAPER and (encoder or name != DNA)]
     yield "map", ["map", *on, *tail, "--view", "r", *domains, "--method", ",".join(texts)]
@@ -154,12 +147,6 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         yield "results", ["results", "--data", str(options.data_of(arguments)), "--to", str(arguments.results)]
 
 
-def member_blocks(arguments: argparse.Namespace) -> list[int]:
-    """Blocks whose discriminants are fused: the asked ones, or the default ones of the readout."""
-    depth = describe(arguments.proxy).depth
-    return list(blocks_at(depth)) if arguments.layers == "all" else blocks_of(arguments.layers, depth)
-
-
 def numbers(blocks: Iterable[int]) -> str:
     """Blocks as ``--layers`` takes them, each once."""
     return ",".join(map(str, sorted(set(blocks))))
@@ -167,17 +154,8 @@ def numbers(blocks: Iterable[int]) -> str:
 
 def modal_layer(arguments: argparse.Namespace, roster: str) -> int:
     """The block that the evaluation of a roster chose for everything without folds."""
-    with contextlib.closing(options.work_of(arguments)) as connection:
+    with options.work_of(arguments) as connection:
         modal = modal_block(connection, f"{READER_PAPER}/{proxy_key(arguments.proxy)}/ur", roster)
     if modal is None:
         raise AtlasError(f"No block is selected for {arguments.proxy} on {roster}", "Run: python -m jobs evaluate")
     return modal
-
-
-def _stage(command: list[str]) -> None:
-    print(f"\n$ python -m jobs {shlex.join(command)}", flush=True)
-    started = time.perf_counter()
-    code = verbs.main(command)
-    if code:
-        raise SystemExit(code)
-    print(f"  done in {(time.perf_counter() - started) / 60:.1f} min", flush=True)

@@ -2,7 +2,7 @@
 
 TRACES is JSONL, CSV, Parquet, a chat-completions log or plain text, also inside gzip; it is read a line at a time.
 --report out.html writes out.html, out.json and out.csv; python -m jobs verify out.json --traces TRACES computes the
-report again. No text is kept unless --keep-text asks for it.
+report again. No text is written without --keep-text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from backend import output_files as _files
+from backend import output_files
 from backend.attribution.report import write_csv, write_html, write_json
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
@@ -29,37 +29,28 @@ from backend.intake import COMMAND_LINE, inspect
 from backend.intake.encoding import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
-from jobs.trace_options import (
-    ENROLMENT,
-    NOTHING_KEPT,
-    add,
-    add_columns,
-    columns_of,
-    describe,
-    excluded,
-    parts,
-    plain_errors,
-    say,
-    stop_on_interrupt,
-)
+from jobs import trace_options as options
+from jobs.trace_options import say
 
-STOPPED = NOTHING_KEPT
+STOPPED = options.NOTHING_SAVED
+NAMED = ("claimed", "prior_statement", "case", "question", "encoding", "keep_duplicates", "against", "orders", "seed")
+"""Options that are fields of :class:`Settings` under the same name."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES")
-    parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are said to come from")
+    parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are claimed to come from")
     default = "of those that know the claim that of most sources, then the most accurate"
-    parser.add_argument("--enrolment", metavar="NAME", help=ENROLMENT.format(default))
+    parser.add_argument("--enrolment", metavar="NAME", help=options.ENROLMENT.format(default))
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV beside it")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="page to write, with JSON and CSV next to it")
     parser.add_argument("--case", default="Untitled case", help="name of the case")
-    parser.add_argument("--question", help="what is asked, in a sentence")
+    parser.add_argument("--question", help="the question, in a sentence")
     text = "JSON object of weights by source, or a report in JSON, whose prior is taken (default: all the same)"
     parser.add_argument("--prior", type=Path, metavar="FILE", help=text)
     parser.add_argument("--prior-statement", metavar="TEXT", help="where the prior comes from")
-    add_columns(parser)
+    options.add_columns(parser)
     parser.add_argument("--keep-duplicates", action="store_true", help="count traces that repeat an earlier one")
     text = "show text and token evidence of N traces (default: none)"
     parser.add_argument("--keep-text", type=int, default=0, metavar="N", help=text)
@@ -69,56 +60,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "stated error rate of the sequential stop: .01, .05 or .1 (default: %(default)s)"
     parser.add_argument("--stop-level", type=float, default=STOP_LEVEL, metavar="RATE", help=text)
     parser.add_argument("--also", metavar="NAMES", help="further enrolments that read the traces, comma separated")
-    add(parser, "device")
+    options.add(parser, "device")
 
 
-@plain_errors()
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Attribute, print the answer and write the report. Raises AtlasError where a file or an option makes no sense."""
     if arguments.list:
         for name, path in enrolments().items():
             enrolment = load_enrolment(path)
             say(f"{name}: {enrolment.reader}, {len(enrolment.sources)} sources: {', '.join(enrolment.sources)}")
-        return 0
+        return
     if arguments.traces is None:
         raise AtlasError("No file of traces was given", "Run: python -m jobs attribute TRACES --claimed LABEL")
-    also = tuple(parts(arguments.also))
-    written = _targets(arguments.report)
+    also = tuple(options.parts(arguments.also))
+    written: list[Path] = []
+    if arguments.report is not None:
+        output_files.writable([arguments.report])  # what is no name of a file has no other ending either
+        written = [arguments.report.with_suffix(ending) for ending in (".json", ".csv", ".html")]
     named = [Path(name) for name in (arguments.enrolment, *also) if name]
-    _files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
-    _files.writable(written)
+    output_files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
+    output_files.writable(written)
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
-    columns = columns_of(arguments)
+    columns = options.columns_of(arguments)
     further = [find_enrolment(name) for name in also]
     also = tuple(name if Path(name).is_file() else one.name for name, one in zip(also, further, strict=True))
     settings = Settings(
         enrolment=enrolment.name,
-        claimed=arguments.claimed,
         prior=_prior(arguments.prior),
-        prior_statement=arguments.prior_statement,
-        case=arguments.case,
-        question=arguments.question,
         columns=columns,
-        encoding=arguments.encoding,
-        keep_duplicates=arguments.keep_duplicates,
         show=arguments.keep_text,
-        against=arguments.against,
-        orders=arguments.orders,
-        seed=arguments.seed,
         stop_level=arguments.stop_level,
         also=also,
+        **{name: getattr(arguments, name) for name in NAMED},
     )
     checked(enrolment, settings)
     others = others_of(enrolment, settings, dict(zip(also, further, strict=True)).__getitem__)
     with opened(arguments.traces) as stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE, arguments.encoding)
-        describe(layout)
+        options.describe(layout)
         say(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         if arguments.enrolment is None and (offered := offer(enrolment, arguments.claimed)):
             say(f"  {offered}")
-        models = Models.on(arguments.device)
-        attributor, *further_attributors = (models.attributor(one) for one in (enrolment, *others))
-        with stop_on_interrupt() as cancelled:
+        attributor, *further_attributors = map(Models.on(arguments.device).attributor, (enrolment, *others))
+        with options.stop_on_interrupt() as cancelled:
             report = audit(
                 stream,
                 layout,
@@ -132,18 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     _answer(report)
     if written:
         for path, form in zip(written, (write_json, write_csv, write_html), strict=True):
-            _files.write(path, form(report))
+            output_files.write(path, form(report))
         data, table, page = written
         print(f"Written: {page}, {data.name} and {table.name}.")
-    return 0
-
-
-def _targets(report: Path | None) -> tuple[Path, ...]:
-    """Data, table and page of a report; none where none is asked for."""
-    if report is None:
-        return ()
-    _files.writable([report])  # what is no name of a file has no other ending either
-    return tuple(report.with_suffix(ending) for ending in (".json", ".csv", ".html"))
 
 
 def _prior(path: Path | None) -> dict[str, float] | None:
@@ -165,11 +140,8 @@ def _progress(enrolment: Enrolment) -> Any:
         nonlocal total
         total = total + (progress.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64)
         nearest = visible(enrolment.sources[int(total.argmax())])
-        print(
-            f"  {progress.done:,} traces, {progress.seconds:.1f} s; nearest so far, not yet calibrated: {nearest}",
-            file=sys.stderr,
-            flush=True,
-        )
+        text = f"  {progress.done:,} traces, {progress.seconds:.1f} s; nearest so far, not yet calibrated: {nearest}"
+        print(text, file=sys.stderr, flush=True)
 
     return show
 
@@ -180,7 +152,7 @@ def _answer(report: dict[str, Any]) -> None:
     say(f"{results['verdict']}: {results['sentence']}")
     for step in results["next_steps"]:
         say(f"Next: {step}")
-    excluded(report["input"], report["exclusions"], "the report")
+    options.excluded(report["input"], report["exclusions"], "the report")
     for note in report["input"]["notes"]:
         say(note)
     for row in results["candidates"][:5]:

@@ -2,7 +2,7 @@
 
 A source is NAME=local:MODEL or NAME=api:MODEL with settings behind it, for example
 terse=local:smollm2-135m,temperature=0.7,top_p=0.95,system=Answer in one sentence. The same command continues an
-interrupted collection: responses that are in the file are not asked for again.
+interrupted collection: responses that are in the file are not requested again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
-from backend import output_files as _files
+from backend import output_files
 from backend.corpus import ProgressReporter
 from backend.corpus.collection import collect, read_prompts
 from backend.corpus.endpoints import RateLimits, Source, parse_source, read_sources
@@ -46,21 +45,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     remote.add_argument("--retries", type=int, default=usual.retries, metavar="N", help="repetitions (%(default)s)")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Collect, and say what is missing."""
     sources = sources_of(arguments)
     if arguments.limit is not None and arguments.limit < 1:
         raise AtlasError(f"limit is {arguments.limit}", "Give at least 1, or leave it out for all prompts")
-    _files.spare([arguments.to], filter(None, [arguments.prompts, arguments.sources]))
+    output_files.spare([arguments.to], filter(None, [arguments.prompts, arguments.sources]))
     prompts = read_prompts(arguments.prompts)[: arguments.limit]
-    limits = {name: getattr(arguments, name) for name in ("per_minute", "concurrency", "timeout", "retries")}
+    limits = RateLimits(arguments.per_minute, arguments.concurrency, arguments.timeout, arguments.retries)
     summary = collect(
         sources,
         prompts,
         arguments.to,
         batch_size=arguments.batch,
         device=arguments.device,
-        manners=RateLimits(**limits),
+        manners=limits,
         hearer=ProgressReporter(lambda sentence: print(sentence, flush=True), _progress),
     )
     print(f"{arguments.to}: {summary.collected:,} responses collected now, {summary.present:,} were there.")
@@ -70,13 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"{len(summary.missing):,} responses are missing, the first is '{sample_id}' of '{source}' ({reason})",
             "Run the same command again to ask for them once more",
         )
-    return 0
 
 
 def sources_of(arguments: argparse.Namespace) -> list[Source]:
     """Sources of the command line and of the file."""
-    names = ("max_new_tokens", "seed", "base_url", "key_env")
-    defaults: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    defaults = {name: getattr(arguments, name) for name in ("max_new_tokens", "seed", "base_url", "key_env")}
     sources = [parse_source(text, defaults) for text in arguments.source]
     if arguments.sources:
         sources += read_sources(arguments.sources, defaults)

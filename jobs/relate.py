@@ -2,28 +2,17 @@
 
 MPT and PhyloLM read text alone. READER needs fingerprints (extract --benchmark bench-a) and reads at the modal block of
 its layer selection on Agent500 (where view r was never evaluated, that of view ur) unless --layer names one. Static
-LLM-DNA embeds the responses by the recipe of its encoder, and keeps the embeddings. The comparisons cover every reader
-that the work database holds.
+LLM-DNA embeds the responses by the recipe of its encoder, and caches the embeddings. The comparisons cover every reader
+in the work database.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 
 import duckdb
 
-from backend.evaluations.relationships import (
-    Subject,
-    dna_subject,
-    measure,
-    read_of,
-    reader_subject,
-    task_of,
-    text_subjects,
-    write_comparisons,
-    write_task,
-)
+from backend.evaluations import relationships
 from backend.geometry.maps import MODAL, block_of
 from backend.methods.registry import DNA, RELATED
 from backend.protocol import READER_PAPER
@@ -45,37 +34,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "limit", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Measure every reader that is named, write its rows, and compare all readers of the work database."""
     release = options.release_of(arguments)
-    with contextlib.closing(options.work_of(arguments)) as connection:
+    with options.work_of(arguments) as connection:
         subjects = subjects_of(connection, arguments)
-        task = task_of(release, arguments.limit)
-        # A missing one speaks before work begins.
-        loaded = [read_of(task, subject, arguments.encoder) for subject in subjects]
-        write_task(connection, release, task)
+        task = relationships.task_of(release, arguments.limit)
+        # All are read before work begins, so that a missing one is reported at once.
+        loaded = [relationships.read_of(task, subject, arguments.encoder) for subject in subjects]
+        relationships.write_task(connection, release, task)
         print(f"{'reader':<34} {'protocol':<8} {'readout':<13} accuracy      [95 %]         P     R     F1    AUC")
         for subject, read in zip(subjects, loaded, strict=True):
-            measure(connection, release, task, subject, read)
-        write_comparisons(connection, release)
-    return 0
+            relationships.measure(connection, release, task, subject, read)
+        relationships.write_comparisons(connection, release)
 
 
 def methods_of(text: str) -> list[str]:
     """Comma-separated methods."""
-    return options.chosen(text, METHODS, "a method that does not exist")
+    return options.chosen(text, METHODS, "'{}' names a method that does not exist")
 
 
-def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Namespace) -> list[Subject]:
-    """Readers that the arguments ask for; the block of each is decided here."""
+def subjects_of(connection: duckdb.DuckDBPyConnection, arguments: argparse.Namespace) -> list[relationships.Subject]:
+    """Readers that the arguments name, each with its block."""
     methods, views = methods_of(arguments.method), options.views_of(arguments.view)
-    subjects = list(text_subjects(methods))
+    subjects = list(relationships.text_subjects(methods))
     if "reader" in methods:
         for proxy in map(proxy_key, options.parts(arguments.proxy)):
             for view in views:
                 layer, origin = block_of(connection, proxy, view, arguments.roster, arguments.layer)
-                subjects.append(reader_subject(proxy, view, layer, origin))
+                subjects.append(relationships.reader_subject(proxy, view, layer, origin))
     if DNA in methods:
         encoder = describe(arguments.encoder).key
-        subjects += [dna_subject(encoder, view) for view in views]
+        subjects += [relationships.dna_subject(encoder, view) for view in views]
     return subjects

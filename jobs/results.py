@@ -1,7 +1,6 @@
-"""Write every table of the paper with our numbers beside the published ones, and the numbers of every page.
+"""Write every table of the paper with our numbers next to the published ones, and the numbers of every page.
 
-The report and what stands between the marks of a page are functions of the database alone: the same work database, or
-generation, gives the same files.
+The report, and the text between the marks of a page, depend on the database alone.
 """
 
 from __future__ import annotations
@@ -34,19 +33,15 @@ and difference columns cite both of their parts. Accuracies and shares are betwe
 
 What did not agree, between the paper, its files and here, is at the end: [Where they disagree](#where-they-disagree).
 """
-
-
 REPORT = Path("docs/results.md")
-PAGES = "README.md, docs/*.md"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    text = f"write the report there, and no page (default: {REPORT}, and the marks of {PAGES})"
+    text = f"write the report there, and no page (default: {REPORT}, and the marks of README.md, docs/*.md)"
     parser.add_argument("--to", type=Path, metavar="FILE", help=text)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name what differs")
-    text = "published generation (default: ATLAS_DATA or data)"
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help=text)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="generation (default: ATLAS_DATA or data)")
     parser.add_argument("--work", type=Path, metavar="FILE", help="a work database in its place")
 
 
@@ -86,18 +81,12 @@ def differences(texts: Mapping[Path, str]) -> Iterator[str]:
         if MARKED.search(text):
             yield from (f"{file}: {name} differs" for name in changed_marks(before, text))
             continue
-        old, new = (dict(_sections(content)) for content in (before, text))
+        old, new = (dict(part.partition("\n")[::2] for part in content.split("\n## ")) for content in (before, text))
         yield from (f"{file}: section {name!r} differs" for name in new | old if new.get(name) != old.get(name))
 
 
 def _report_text(cursor: duckdb.DuckDBPyConnection) -> str:
     return "\n".join(report(cursor)).rstrip() + "\n"
-
-
-def _sections(text: str) -> Iterator[tuple[str, str]]:
-    for part in text.split("\n## "):
-        title, _, body = part.partition("\n")
-        yield title, body
 
 
 def report(cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
@@ -122,6 +111,6 @@ def _builds(book: Book) -> Iterator[str]:
         build = book.builds.get(build_id, {})
         origin = f"published, `{build.get('source_file')}`" if build.get("origin") == "published" else "measured"
         hashes = [f"`{build[name][:12]}`" if build.get(name) else "" for name in ("data_hash", "proxy_hash")]
-        made = f"{build['started_at']:%Y-%m-%d %H:%M}" if build else "not recorded"
+        date = f"{build['started_at']:%Y-%m-%d %H:%M}" if build else "not recorded"
         command, code = f"`{build.get('command', '')}`", f"`{build.get('code_version', '')}`"
-        yield f"| {number} | `{build_id}` | {origin} | {command} | {code} | {' | '.join(hashes)} | {made} |"
+        yield f"| {number} | `{build_id}` | {origin} | {command} | {code} | {' | '.join(hashes)} | {date} |"

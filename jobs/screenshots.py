@@ -2,7 +2,7 @@
 
 A view is a link, so a picture is a link and a name. The job starts the atlas on a free port, opens each link once in
 a headless Chromium, takes both themes of it, and stops both when it is done. Pictures are
-WebP files without loss: they are kept in git.
+WebP files without loss, for git.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 180.0  # Seconds that a server may take to start on a busy machine; an idle one needs a few.
-
 COMMAND_S = 600.0  # Seconds that a browser may take for one command there.
-SIZE = (1280, 800)
+WIDTH, HEIGHT = 1280, 800
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-swiftshader", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
@@ -94,7 +93,7 @@ def served() -> Iterator[str]:
 
 @contextlib.contextmanager
 def chromium(downloads: Path | None = None, *flags: str) -> Iterator[WebDriver]:
-    """A browser with an empty profile that keeps what its console says, and downloads into a folder if there is one."""
+    """A browser with an empty profile that logs its console, and downloads into a folder if there is one."""
     try:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
@@ -129,7 +128,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", help="take the pictures whose name begins like this")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Take the pictures."""
     arguments.to.mkdir(parents=True, exist_ok=True)
     with served() as url, chromium(None, "--hide-scrollbars") as driver:
@@ -137,31 +136,26 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.only and not name.startswith(arguments.only):
                 continue
             link = f"{url}{path}?{urlencode({**choices, 'theme': 'dark'})}"
-            _open(driver, link, PRESSED.get(name, ()))
+            driver.get("about:blank")
+            driver.get(link)
+            for button, then in PRESSED.get(name, ()):
+                _until(driver, f"return document.querySelector({button!r}) !== null", link)
+                driver.execute_script(f"document.querySelector({button!r}).click()")
+                _until(driver, f"return document.querySelector({then!r}) !== null", link)
+            _until(driver, DRAWN, link)
             for theme in ("dark", "light"):
                 if driver.execute_script("return document.documentElement.dataset.theme") != theme:
                     driver.execute_script("document.querySelector('#theme-toggle').click()")
-                width, height = SIZE
-                file = arguments.to / f"{name}-{theme}-{width}x{height}.webp"
-                file.write_bytes(_picture(driver, width, height, link))
+                file = arguments.to / f"{name}-{theme}-{WIDTH}x{HEIGHT}.webp"
+                file.write_bytes(_picture(driver, link))
                 print(file.name, flush=True)
-    return 0
 
 
-def _open(driver: WebDriver, url: str, pressed: Sequence[tuple[str, str]] = ()) -> None:
-    """Open a link and press what is pressed before the pictures are taken."""
-    driver.get("about:blank")
-    driver.get(url)
-    for button, then in pressed:
-        _until(driver, f"return document.querySelector({button!r}) !== null", url)
-        driver.execute_script(f"document.querySelector({button!r}).click()")
-        _until(driver, f"return document.querySelector({then!r}) !== null", url)
-    _until(driver, DRAWN, url)
+def _picture(driver: WebDriver, url: str) -> bytes:
+    """WebP of a page in a window of this size; one that scrolls is taken whole."""
+    from PIL import Image
 
-
-def _picture(driver: WebDriver, width: int, height: int, url: str) -> bytes:
-    """The page as it stands in a window of this size; one that scrolls is taken whole."""
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     time.sleep(SETTLE_S)
     _until(driver, DRAWN, url)
@@ -169,20 +163,13 @@ def _picture(driver: WebDriver, width: int, height: int, url: str) -> bytes:
         "const c = document.querySelector('.content');"
         "return document.querySelector('.map-page') ? 0 : c.scrollHeight + c.getBoundingClientRect().top"
     )
-    if whole > height:
+    if whole > HEIGHT:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "height": int(whole)})
         time.sleep(SETTLE_S)
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-    return _compact(base64.b64decode(shot["data"]))
-
-
-def _compact(picture: bytes) -> bytes:
-    """A WebP with every pixel of a PNG."""
-    from PIL import Image
-
-    with io.BytesIO() as out:
-        Image.open(io.BytesIO(picture)).convert("RGB").save(out, "WEBP", lossless=True, method=6)
-        return out.getvalue()
+    with io.BytesIO(base64.b64decode(shot["data"])) as png, io.BytesIO() as webp:
+        Image.open(png).convert("RGB").save(webp, "WEBP", lossless=True, method=6)
+        return webp.getvalue()
 
 
 def _until(driver: WebDriver, holds: str, url: str) -> None:

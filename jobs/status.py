@@ -1,7 +1,6 @@
-"""Say what has been made: stages with age and duration, what is missing, and the command that makes it.
+"""List stages with age and duration, what is missing, and the commands for it.
 
-Reads the work database without writing to it, and the feature store on disk. It never waits: while a job holds the
-database it says so.
+Reads the work database without writing to it, and the feature store on disk. It never waits for another job.
 """
 
 from __future__ import annotations
@@ -9,11 +8,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
-from backend.corpus.release import Release, default_release
 from backend.errors import AtlasError
-from backend.store.database import default_data_folder, served
+from backend.store.database import served
 from jobs import options
 from jobs.pipeline import Item, enrolled, extracted, measured, published, recorded_in, reference
 
@@ -21,21 +18,18 @@ from jobs.pipeline import Item, enrolled, extracted, measured, published, record
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("--proxy", default="smollm2-135m", help="proxies, comma separated")
-    options.add(parser, "roster")
-    parser.add_argument("--to", type=Path, help="data folder (default: ATLAS_DATA or data)")
-    options.add(parser, "release", "work")
+    options.add(parser, "roster", "to", "release", "work")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Print the state of every stage; 0 even where something is missing."""
     proxies, rosters = options.parts(arguments.proxy), options.rosters_of(arguments.roster)
     if not proxies:
         raise AtlasError("--proxy names no proxy", "Give one, such as smollm2-135m")
-    work, data = options.work_path(arguments), arguments.to or default_data_folder()
+    work, data = options.work_path(arguments), options.data_of(arguments)
     begins = served(data) if arguments.work is None and not work.exists() else None
     record = recorded_in(begins[1] if begins else work)
-    release = Release(arguments.release or default_release())
-    items = [*extracted(proxies, rosters, release), *measured(record, proxies, rosters)]
+    items = [*extracted(proxies, rosters, options.release_of(arguments)), *measured(record, proxies, rosters)]
     items += [reference(record), *enrolled(data, proxies, rosters), published(record, data)]
     begun = f"; it will begin with {begins[0]}, which is shown" if begins else ""
     print(f"Work database: {work}{'' if work.exists() else f' (there is none yet{begun})'}")
@@ -44,16 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     missing = [item for item in items if item.state != "done"]
     print(f"\n{len(items) - len(missing)} of {len(items)} are done." + ("" if missing else " Nothing is missing."))
     for command in dict.fromkeys(item.command for item in missing):
-        print(f"  {command}")
-    return 0
+        print(f"  python -m jobs {command}")
 
 
 def table(items: Iterable[Item], now: datetime) -> Iterator[str]:
     """Lines of the report."""
-    rows = [("stage", "what", "state", "age", "took")]
+    rows = [("stage", "what", "state", "age", "duration")]
     for item in items:
-        age = span((now - item.made).total_seconds()) if item.made else ""
-        rows.append((item.stage, item.what, item.state, age, "" if item.took_s is None else span(item.took_s)))
+        age = span((now - item.written).total_seconds()) if item.written else ""
+        rows.append((item.stage, item.what, item.state, age, "" if item.seconds is None else span(item.seconds)))
     yield from options.aligned(rows)
 
 

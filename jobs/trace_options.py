@@ -1,4 +1,4 @@
-"""Options that the verbs share, what verbs that read traces print, and Ctrl-C; it needs neither store nor models."""
+"""Shared options, and printing for verbs that read traces; needs neither store nor models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from backend.errors import AtlasError
 from backend.intake import Columns, Layout, Preview
 from backend.intake.traces import visible
 
@@ -21,7 +20,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "limit": {
         "type": int,
         "metavar": "N",
-        "help": "only the first N prompts: a look, in a work database and a data folder of its own",
+        "help": "only the first N prompts, in a work database and a data folder of its own",
     },
     "to": {"type": Path, "metavar": "FOLDER", "help": "data folder (default: ATLAS_DATA, else data/)"},
     "roster": {"default": "100-way,165-way", "help": "rosters, comma separated"},
@@ -31,9 +30,8 @@ SHARED: dict[str, dict[str, Any]] = {
 ENROLMENT = "a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: {})"
 ROLES = ("response", "prompt", "time", "label", "name")
 LISTED = 10  # places of a file that are named one by one
-KEPT = "what is done is kept"
-NOTHING_KEPT = "Stopped. Nothing is kept; the same command starts again."
-"""What verbs that write at their end only print after a second Ctrl-C."""
+NOTHING_SAVED = "Stopped. Nothing is saved; the same command starts again."
+"""``STOPPED`` of verbs that write only at their end."""
 
 
 def add(parser: argparse._ActionsContainer, *names: str) -> None:
@@ -67,33 +65,24 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Errors without anything that a terminal would obey: they may hold words of a file."""
-    try:
-        yield
-    except AtlasError as error:
-        raise AtlasError(visible(error.problem), visible(error.remedy)) from error
-
-
 def say(text: str) -> None:
-    """Print a line; names out of a file, or of sources, may hold what a terminal would obey."""
+    """Print a line that may quote a file, with escapes for what a terminal would obey."""
     print(visible(text))
 
 
 def describe(file: Layout | Preview) -> None:
     """Say what a file was found to be."""
-    told = [file.kind, *(["gzip"] if file.packed else []), file.encoding or "binary"]
-    told += [f"{role} from '{column}'" for role, column in file.columns.named().items()]
-    say(f"{file.name}: {', '.join(told)}")
+    facts = [file.kind, *(["gzip"] if file.packed else []), file.encoding or "binary"]
+    facts += [f"{role} from '{column}'" for role, column in file.columns.named().items()]
+    say(f"{file.name}: {', '.join(facts)}")
 
 
 def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], all_in: str) -> None:
-    """Print which places of the ``input`` of a report were not scored, and why; ``all_in`` holds those not listed."""
+    """Print which places of the ``input`` of a report were not scored; ``all_in`` names where all are listed."""
     entries = [*file["problems"], *exclusions]
     if not entries:
         return
-    say(f"{len(entries):,} places of {file['name']} were left out:")
+    say(f"{len(entries):,} places of {file['name']} were excluded:")
     for entry in entries[:LISTED]:
         column = f", {entry['column']}" if entry.get("column") else ""
         say(f"  {file['unit']} {entry['place']}{column}: {entry['reason']}")
@@ -102,15 +91,15 @@ def excluded(file: Mapping[str, Any], exclusions: Sequence[Mapping[str, Any]], a
 
 
 @contextmanager
-def stop_on_interrupt(kept: str = KEPT) -> Iterator[Callable[[], bool]]:
-    """A first Ctrl-C ends the work after the batch that runs, a second one at once."""
+def stop_on_interrupt(then: str = "what is done is saved") -> Iterator[Callable[[], bool]]:
+    """A first Ctrl-C ends the work after the current batch, a second one at once."""
     signals: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if signals:
             raise KeyboardInterrupt
         signals.append(number)
-        print(f"Stopping after this batch; {kept}. Once more stops at once, and nothing is kept.", file=sys.stderr)
+        print(f"Stopping after this batch; {then}. Once more stops at once, and nothing is saved.", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, handle)
     try:

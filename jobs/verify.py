@@ -21,22 +21,19 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, inspect
 from backend.intake.encoding import opened
-from jobs.trace_options import NOTHING_KEPT, add, plain_errors, say
+from jobs.trace_options import NOTHING_SAVED, add, say
 
-STOPPED = NOTHING_KEPT
+STOPPED = NOTHING_SAVED
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("report", type=Path, metavar="REPORT.json")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
-    text = "an enrolment's name or file (default: found by its sha256)"
-    parser.add_argument("--enrolment", metavar="NAME", help=text)
-    add(parser, "encoding")
-    add(parser, "device")
+    parser.add_argument("--enrolment", metavar="NAME", help="enrolment's name or file (default: found by its sha256)")
+    add(parser, "encoding", "device")
 
 
-@plain_errors()
 def run(arguments: argparse.Namespace) -> int:
     """Check, compute again, and say equal or not. Raises AtlasError if the report cannot be read or computed again."""
     try:
@@ -46,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.traces is None:
         return _say(alterations(report), "The report agrees with itself. Give --traces to compute it again.")
     enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device, arguments.encoding)
-    told = compared(report, again.report, enrolment, again.scored.mean)
-    for note in told.notes:
+    result = compared(report, again.report, enrolment, again.scored.mean)
+    for note in result.notes:
         say(note)
     return _say(
-        told.found,
-        f"EQUAL: {told.traces:,} traces give the same answer ({told.verdict}); the largest difference of a "
-        f"log-posterior is {told.largest:.2g} nats.",
+        result.found,
+        f"EQUAL: {result.traces:,} traces give the same answer ({result.verdict}); the largest difference of a "
+        f"log-posterior is {result.largest:.2g} nats.",
     )
 
 
@@ -65,33 +62,25 @@ def recomputed(
     """
     here: dict[str, Enrolment] = {}
     for path in enrolments().values():
-        with contextlib.suppress(AtlasError):  # one that is damaged is not the one that is looked for
+        with contextlib.suppress(AtlasError):  # a damaged one is not the one of the report
             one = load_enrolment(path)
             here[one.sha256] = one
-    enrolment = _enrolment(report, here, named)
+    sha256 = str(report["method"].get("enrolment_sha256") if isinstance(report["method"], dict) else None)
+    if named is None and sha256 not in here:
+        raise AtlasError(f"No published enrolment has the sha256 {sha256[:16]}…", "Give its file: --enrolment FILE")
+    enrolment = here[sha256] if named is None else find_enrolment(named)
     settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
     with opened(traces) as stream:
         settings = fitting(settings, report["input"].get("sha256"), stream, traces.name, COMMAND_LINE, encoding)
         layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE, settings.encoding)
-        models = Models.on(device)
-        attributor, *others = (
-            models.attributor(one) for one in (enrolment, *(here[sha256] for sha256 in settings.also))
-        )
+        readers = [enrolment, *(here[sha256] for sha256 in settings.also)]
+        attributor, *others = map(Models.on(device).attributor, readers)
         selection = selection_for(report, layout.sha256, COMMAND_LINE)
         return enrolment, audit(stream, layout, attributor, settings, selection, others=others)
 
 
-def _enrolment(report: Mapping[str, Any], here: Mapping[str, Enrolment], named: str | None) -> Enrolment:
-    if named is not None:
-        return find_enrolment(named)
-    sha256 = str(report["method"].get("enrolment_sha256") if isinstance(report["method"], dict) else None)
-    if sha256 not in here:
-        raise AtlasError(f"No published enrolment has the sha256 {sha256[:16]}…", "Give its file: --enrolment FILE")
-    return here[sha256]
-
-
 def _say(found: list[str] | tuple[str, ...], equal: str) -> int:
-    """Print the answer; a report may hold what would move the cursor and paint another one over it."""
+    """Print the differences, or ``equal``; 1 if there are any."""
     if not found:
         say(equal)
         return 0

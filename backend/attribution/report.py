@@ -33,7 +33,8 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, matched_validation
 from backend.inference.domain_shift import LEVEL
 from backend.inference.verdict import SCALE, Rule
-from backend.intake.traces import Layout, Problem, Received, is_remark, notes_on_remarks
+from backend.intake.layout import Layout, Problem, Received
+from backend.intake.traces import is_remark, notes_on_remarks
 from backend.output_files import plain_cell
 
 START = "0" * 64

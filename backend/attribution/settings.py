@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 from backend.errors import AtlasError
 from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake.encoding import encoding_given
-from backend.intake.traces import Columns, short, visible
+from backend.intake.layout import Columns
+from backend.intake.traces import short, visible
 
 Report = Mapping[str, Any]  # JSON of :func:`backend.attribution.report.build_report`
 EVEN_PRIOR = "Every enrolled source is as likely as the next."

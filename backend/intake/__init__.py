@@ -6,6 +6,8 @@ shows it before anything runs: the same for the page, the command line and REST.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -14,27 +16,10 @@ from typing import Any, BinaryIO
 from backend.errors import AtlasError
 from backend.intake.encoding import arrive
 from backend.intake.formats import UNITS, kind_of, records
+from backend.intake.layout import COMMAND_LINE, PAGE, Columns, Intake, Layout, Limits, Problem, Received, trace_hash
 from backend.intake.log_formats import ChatError, Found, LogFormat, Turn, format_of
 from backend.intake.parquet import parquet_fields
-from backend.intake.traces import (
-    COMMAND_LINE,
-    Clock,
-    Columns,
-    Intake,
-    Layout,
-    Limits,
-    Problem,
-    Received,
-    as_remark,
-    as_text,
-    is_remark,
-    is_role,
-    look_up,
-    notes_on_remarks,
-    recognise,
-    short,
-    trace_hash,
-)
+from backend.intake.traces import Clock, as_text, is_remark, is_role, look_up, notes_on_remarks, recognise, short
 
 __all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Preview", "Problem", "Received", "inspect",
            "notes_about", "peek", "preview", "receive", "trace_hash", "walk"]  # fmt: skip
@@ -53,7 +38,7 @@ def inspect(
     stream: BinaryIO,
     name: str,
     columns: Columns | None = None,
-    limits: Limits | None = None,
+    limits: Limits = PAGE,
     encoding: str | None = None,
     clock: Clock | None = None,
 ) -> Layout:
@@ -62,23 +47,20 @@ def inspect(
     stream : seekable; it stays open. columns, encoding : what a person named; the rest is recognised.
     Raises AtlasError if it is empty, too large, of no known kind or encoding, or a mapped column does not exist.
     """
-    limits = limits or Limits()
     clock = clock or Clock(name, limits)
     arrived = arrive(stream, limits, clock, encoding)
     kind, delimiter = kind_of(stream, arrived, name, limits, clock)
-    of_file = {part: getattr(arrived, part) for part in ("encoding", "codec", "size", "sha256", "packed")}
-    layout = Layout(short(name, 200), kind, UNITS[kind], **of_file, delimiter=delimiter)
+    layout = Layout(short(name, 200), kind, UNITS[kind], **vars(arrived), delimiter=delimiter)
     fields, late = (parquet_fields(stream, limits), []) if kind == "parquet" else _fields(stream, layout, limits, clock)
     mapped = columns is not None and columns.response is not None
     return replace(layout, fields=(*fields, *late), columns=recognise(fields, columns, late), mapped=mapped)
 
 
-def walk(stream: BinaryIO, layout: Layout, limits: Limits | None = None) -> Iterator[Received | Problem]:
+def walk(stream: BinaryIO, layout: Layout, limits: Limits = PAGE) -> Iterator[Received | Problem]:
     """Stream the traces of a file, in its order; nothing but one record is in memory.
 
     Raises AtlasError if there are more traces or more bad places than the limits allow, or the file breaks off.
     """
-    limits = limits or Limits()
     clock = Clock(layout.name, limits)
     for found in _walk(stream, layout, limits, clock):
         clock.pause()
@@ -107,17 +89,12 @@ def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Ite
 
 
 def receive(
-    stream: BinaryIO,
-    name: str,
-    columns: Columns | None = None,
-    limits: Limits | None = None,
-    encoding: str | None = None,
+    stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits = PAGE, encoding: str | None = None
 ) -> Intake:
     """Read a file: its traces, every bad place, duplicates and notes.
 
     Raises AtlasError as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
-    limits = limits or Limits()
     clock = Clock(name, limits)
     layout = inspect(stream, name, columns, limits, encoding, clock)
     traces: list[Received] = []
@@ -163,11 +140,7 @@ class Preview:
 
 
 def preview(
-    stream: BinaryIO,
-    name: str,
-    columns: Columns | None = None,
-    limits: Limits | None = None,
-    encoding: str | None = None,
+    stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits = PAGE, encoding: str | None = None
 ) -> Preview:
     """Read a file whole and say what is in it; see :func:`receive`."""
     intake = receive(stream, name, columns, limits, encoding)
@@ -283,9 +256,21 @@ def _traces(
         if long:
             yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
             continue
-        time, label, name, requested = map(as_remark, (time, label, name, turn.requested))
+        time, label, name, requested = map(_remark, (time, label, name, turn.requested))
         sha256 = trace_hash(turn.prompt, turn.response)
         yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, requested)
+
+
+def _remark(value: Any) -> str | None:
+    """A time, label or id as short text; whatever it is, it is never a reason to refuse a trace."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    try:
+        return short(value if isinstance(value, str) else json.dumps(value, default=str), 200)
+    except (ValueError, TypeError, RecursionError):
+        return None
 
 
 def _turns(log_format: LogFormat | None, record: Mapping[str, Any], columns: Columns) -> Iterator[Found]:
@@ -322,20 +307,15 @@ def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
 
 
 def peek(
-    stream: BinaryIO, name: str, limits: Limits | None = None, encoding: str | None = None
+    stream: BinaryIO, name: str, limits: Limits = PAGE, encoding: str | None = None
 ) -> tuple[Layout, list[tuple[int, dict[str, str]]]]:
-    """What a file is, and its first records as they are: place, and the text of every column, cut.
-
-    For a person who chooses columns, where none is recognised as the response or another is meant.
-    """
-    limits = limits or Limits()
+    """What a file is, and its first records for a choice of columns: place, and the text of every column, cut."""
     clock = Clock(name, limits)
     layout = inspect(stream, name, None, limits, encoding, clock)
     found = islice(records(stream, layout, limits, clock), SEARCHED)
     entries = islice((entry for entry in found if not isinstance(entry, Problem)), PEEKED)
-    return layout, [(place, _cells(record, layout.fields)) for place, record in entries]
-
-
-def _cells(record: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
-    values = {field: look_up(record, field) for field in fields}
-    return {field: "" if value is None else short(value, SHOWN) for field, value in values.items()}
+    shown: list[tuple[int, dict[str, str]]] = []
+    for place, record in entries:
+        values = {field: look_up(record, field) for field in layout.fields}
+        shown.append((place, {field: "" if value is None else short(value, SHOWN) for field, value in values.items()}))
+    return layout, shown

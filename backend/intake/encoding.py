@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from backend.errors import AtlasError
-from backend.intake.traces import Clock, Limits, short
+from backend.intake.layout import Limits
+from backend.intake.traces import Clock, short
 
 PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"

@@ -18,19 +18,9 @@ from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
 from backend.intake.encoding import Arrived, text_of
+from backend.intake.layout import COMMAND_LINE, Layout, Limits, Problem
 from backend.intake.parquet import Record, read_parquet
-from backend.intake.traces import (
-    COMMAND_LINE,
-    MOST_COLUMNS,
-    Clock,
-    Layout,
-    Limits,
-    Problem,
-    TooManyValuesError,
-    check_names,
-    parse_json,
-    short,
-)
+from backend.intake.traces import MOST_COLUMNS, Clock, TooManyValuesError, check_names, parse_json, short
 
 Line = tuple[int, str | None]  # number from 1, and text; None where it is too long
 PIECE = 1 << 16

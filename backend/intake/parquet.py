@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from backend.errors import AtlasError
 from backend.intake.encoding import PIECE, too_large
+from backend.intake.layout import Layout, Limits, Problem
 from backend.intake.log_formats import format_keys
-from backend.intake.traces import Clock, Layout, Limits, Problem, check_names, short
+from backend.intake.traces import Clock, check_names, short
 
 ROWS = 256  # rows that are decoded at a time, where their pages are small
 BATCH = 32_000_000  # bytes of a batch that is turned into Python at once; a larger one goes row by row
@@ -52,7 +53,8 @@ def read_parquet(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock)
     needed = _needed(layout)
     try:
         file = _opened(stream)
-        leaves = [i for i in range(len(file.schema)) if _within(file.schema.column(i).path, needed)]
+        roots = tuple(f"{column}." for column in needed)
+        leaves = [i for i in range(len(file.schema)) if f"{file.schema.column(i).path}.".startswith(roots)]
         listed = [file.schema.column(i) for i in leaves if file.schema.column(i).max_repetition_level]
         file = _opened(stream, file.metadata, [leaf.path for leaf in listed if leaf.physical_type == "BYTE_ARRAY"])
         for group, chunks in enumerate(chunks_of(stream)):
@@ -98,10 +100,6 @@ def _needed(layout: Layout) -> list[str]:
     return [field for field in layout.fields if field in mapped or field in keys]
 
 
-def _within(path: str, columns: Sequence[str]) -> bool:
-    return f"{path}.".startswith(tuple(f"{column}." for column in columns))
-
-
 def _sizes(stream: BinaryIO, column: Any, start: int, end: int) -> Iterator[tuple[int, int]]:
     """What the pages of a column count for, and the bytes that a row may copy of each (0 in lists, which do not)."""
     yield _CHUNK, 0
@@ -141,6 +139,7 @@ def _damaged(error: BaseException, after: int = 0) -> AtlasError:
 
 Fields = dict[tuple[int, int], Any]  # a struct by type and number: a field of another type is another field
 _I32, _I64, _LIST, _STRUCT = 5, 6, 9, 12
+_SIZES = {1: 1, 2: 1, 3: 1, 7: 8}  # of true, false, byte and double in a list or a field
 _ROW_GROUPS, _COLUMNS, _META = (_LIST, 4), (_LIST, 1), (_STRUCT, 3)
 _PACKED, _DATA_PAGE, _DICTIONARY_PAGE = (_I64, 7), (_I64, 9), (_I64, 11)
 _DELTA_BYTE_ARRAY = 7
@@ -168,7 +167,7 @@ def chunks_of(stream: BinaryIO) -> list[list[tuple[int, int]]]:
     length = footer_length(stream)
     stream.seek(-8 - length, io.SEEK_END)
     try:
-        footer, _ = _struct(stream.read(length), 0)
+        footer = _Thrift(stream.read(length)).struct()
         return [[_extent(column[_META]) for column in group[_COLUMNS]] for group in footer[_ROW_GROUPS]]
     except (LookupError, TypeError) as error:
         raise ValueError("the footer is damaged") from error
@@ -197,77 +196,70 @@ def _extent(column: Fields) -> tuple[int, int]:
 def _header(stream: BinaryIO, start: int) -> tuple[Fields, int]:
     for window in _WINDOWS:
         stream.seek(start)
-        raw = stream.read(window)
+        thrift = _Thrift(stream.read(window))
         try:
-            header, length = _struct(raw, 0)
+            header = thrift.struct()
             if {(_I32, 2), (_I32, 3)} <= header.keys():
-                return header, length
+                return header, thrift.at
             break
         except IndexError:
-            if len(raw) < window:
+            if len(thrift.raw) < window:
                 break
     raise ValueError(f"there is no page at byte {start:,}")
 
 
-def _struct(raw: bytes, at: int) -> tuple[Fields, int]:
-    """A struct in Thrift's compact form, and where it ends."""
-    found: Fields = {}
-    number = 0
-    while raw[at]:
-        step, kind = raw[at] >> 4, raw[at] & 15
-        at += 1
-        if step:
-            number += step
+class _Thrift:
+    """Thrift's compact form; IndexError where the bytes end, ValueError where they are damaged."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw, self.at = raw, 0
+
+    def struct(self) -> Fields:
+        found: Fields = {}
+        number = 0
+        while head := self.raw[self.at]:
+            self.at += 1
+            step, kind = head >> 4, head & 15
+            number = number + step if step else self.integer()
+            if (kind, number) in found:
+                raise ValueError("a field is there twice")
+            if kind not in (1, 2):  # true and false
+                found[kind, number] = self.value(kind)
+        self.at += 1
+        return found
+
+    def value(self, kind: int) -> Any:
+        """A value of a struct or a list; None for bytes and texts."""
+        if kind == _STRUCT:
+            return self.struct()
+        if kind in (4, _I32, _I64):
+            return self.integer(64 if kind == _I64 else 32)
+        if kind == _LIST:
+            length, inner = self.raw[self.at] >> 4, self.raw[self.at] & 15
+            self.at += 1
+            length = self.varint() if length == 15 else length
+            return [self.value(inner) for _ in range(length)]
+        if kind == 8:
+            length = self.varint()  # where it ends beyond the bytes, the next field does not begin
+        elif kind in _SIZES:
+            length = _SIZES[kind]
+            if self.at + length > len(self.raw):
+                raise IndexError("the header is cut")
         else:
-            number, at = _integer(raw, at)
-        if (kind, number) in found:
-            raise ValueError("a field is there twice")
-        if kind in (1, 2):  # true and false
-            continue
-        found[kind, number], at = _value(raw, at, kind)
-    return found, at + 1
+            raise ValueError("a field has an unknown type")
+        self.at += length
+        return None
 
+    def integer(self, bits: int = 32) -> int:
+        value = self.varint() & ((1 << bits) - 1)
+        return (value >> 1) ^ -(value & 1)
 
-def _value(raw: bytes, at: int, kind: int) -> tuple[Any, int]:
-    """A value of a struct or a list, and where it ends; None for bytes and texts."""
-    if kind == _STRUCT:
-        return _struct(raw, at)
-    if kind in (4, _I32, _I64):
-        return _integer(raw, at, 64 if kind == _I64 else 32)
-    if kind == 8:
-        length, at = _varint(raw, at)
-        return None, at + length
-    if kind in (1, 2, 3, 7):  # true, false and byte, double
-        after = at + (8 if kind == 7 else 1)
-        if after > len(raw):
-            raise IndexError("the header is cut")
-        return None, after
-    if kind != _LIST:
-        raise ValueError("a field has an unknown type")
-    length, inner = raw[at] >> 4, raw[at] & 15
-    at += 1
-    if length == 15:
-        length, at = _varint(raw, at)
-    values = []
-    for _ in range(length):
-        value, at = _value(raw, at, inner)
-        values.append(value)
-    return values, at
-
-
-def _integer(raw: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    value, at = _varint(raw, at)
-    value &= (1 << bits) - 1
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        value |= (raw[at] & 127) << shift
-        at += 1
-        if raw[at - 1] < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number is too long")
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 64, 7):
+            byte = self.raw[self.at]
+            self.at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError("a number is too long")

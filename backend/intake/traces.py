@@ -1,135 +1,29 @@
-"""Parts of an intake: received traces, columns and their roles, bad places, limits, the clock, JSON.
+"""Values of an intake: roles of columns, cells as text, the clock, JSON.
 
-Text is data here and stays data: nothing is evaluated, unpickled or formatted into a command.
+Text stays data: nothing is evaluated, unpickled or formatted into a command.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.errors import AtlasError
-from backend.traces import Trace, whole_text
+from backend.intake.layout import Columns, Limits
+from backend.traces import whole_text
 
 REMARK = 64  # characters of a time, label or name up to which it is one, and no text of a trace
 whole = whole_text
-_COMPACT = json.JSONEncoder(separators=(",", ":"))
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the direction of reading, or end a line
-
-
-@dataclass(frozen=True)
-class Limits:
-    bytes: int = 25_000_000  # of the file as it arrives
-    unpacked: int = 100_000_000  # of a gzip file when it is unpacked, and of the columns of Parquet that are read
-    document: int = 25_000_000  # of a file that has to be read as a whole (a JSON document, pasted text)
-    traces: int = 100_000
-    characters: int = 1_000_000  # of one prompt or one response
-    text: int = 50_000_000  # characters of all traces that are in memory at a time
-    problems: int = 10_000  # bad places after which a file is refused: it is something else then
-    lines: int = 5_000_000  # that are not blank
-    values: int = 100_000_000  # bytes that the values of one JSON text may take, by estimate
-    seconds: float = 5.0  # computing time of one reading of the file
-
-
-COMMAND_LINE = Limits(  # for files on the machine, which are walked through line by line
-    bytes=200_000_000_000,
-    unpacked=1_000_000_000_000,
-    document=250_000_000,
-    characters=4_000_000,
-    text=2_000_000_000,
-    lines=10_000_000_000,
-    values=2_500_000_000,
-    seconds=3_600.0,
-)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which column means what; a path into nested records has dots (``response.body.text``).
-
-    Empty where a person wants no column; None where none was recognised.
-    """
-
-    response: str | None = None  # none where traces come from a chat log or pasted text
-    prompt: str | None = None
-    time: str | None = None
-    label: str | None = None  # whom the file says the response is from
-    name: str | None = None  # the file's own id of the trace
-
-    def named(self) -> dict[str, str]:
-        """Roles that have a column; a response has to have one."""
-        roles = {role: getattr(self, role) for role in ("response", "prompt", "time", "label", "name")}
-        return {role: column for role, column in roles.items() if column or (column is not None and role == "response")}
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """One trace as it came in; ``requested`` is the model that was requested, where the file says that too."""
-
-    place: int  # line, row or record, from 1
-    turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
-    prompt: str
-    response: str
-    time: str | None
-    label: str | None
-    name: str | None
-    sha256: str  # see :func:`trace_hash`
-    requested: str | None = None
-
-    @property
-    def trace(self) -> Trace:
-        return Trace(self.prompt, self.response)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    place: int  # line, row or record, from 1
-    column: str | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a file is, found out before its traces are read."""
-
-    name: str  # as it was uploaded; never a path
-    kind: str  # jsonl, json, csv, parquet, text
-    unit: str  # what places count: line, row, record, block
-    encoding: str  # with a remark where it was a guess; empty for Parquet
-    codec: str  # Python's name of it
-    size: int  # bytes as received
-    sha256: str  # of those bytes
-    packed: bool = False  # whether it is a gzip file
-    delimiter: str = ","  # of CSV
-    fields: tuple[str, ...] = ()  # columns of the file; empty where there are none
-    columns: Columns = field(default_factory=Columns)  # as recognised or given
-    mapped: bool = False  # whether a person named the response column; no record is then read as a chat log
-
-
-@dataclass(frozen=True)
-class Intake:
-    """A file that was read: the preview names what is good, what is bad, and why."""
-
-    layout: Layout
-    traces: tuple[Received, ...]
-    problems: tuple[Problem, ...]  # every bad place
-    duplicates: Mapping[int, int]  # index of a trace to that of the first with the same label, prompt and response
-    notes: tuple[str, ...]  # sentences a person should read before anything runs
-
-
-def trace_hash(prompt: str, response: str) -> str:
-    """sha256 of a trace: of the JSON array ``[prompt,response]`` in ASCII, without spaces."""
-    return hashlib.sha256(_COMPACT.encode([prompt, response]).encode("ascii")).hexdigest()
 
 
 def is_remark(text: str) -> bool:
@@ -200,22 +94,16 @@ class Clock:
         self._since = time.thread_time()
 
 
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    "response": (
-        "response", "completion", "output", "answer", "generation", "generated_text", "model_output", "response_text",
-        "output_text", "completion_text", "assistant", "reply", "prediction", "content", "text",
-    ),
-    "prompt": (
-        "prompt", "question", "instruction", "query", "input", "user", "prompt_text", "input_text", "request",
-    ),
-    "time": ("timestamp", "time", "created_at", "created", "date", "datetime", "requested_at", "ts"),
-    "label": (
-        "source", "label", "model", "model_name", "model_id", "engine", "generator", "generator_model", "generated_by",
-        "author_model", "source_model", "response_model", "answered_by", "llm", "llm_name",
-    ),
-    "name": ("sample_id", "id", "trace_id", "request_id", "custom_id", "run_id", "uuid", "key"),
-}  # fmt: skip
-_ROLES = frozenset(name for names in _NAMES.values() for name in names)
+_NAMES = {
+    "response": "response completion output answer generation generated_text model_output response_text output_text "
+    "completion_text assistant reply prediction content text",
+    "prompt": "prompt question instruction query input user prompt_text input_text request",
+    "time": "timestamp time created_at created date datetime requested_at ts",
+    "label": "source label model model_name model_id engine generator generator_model generated_by author_model "
+    "source_model response_model answered_by llm llm_name",
+    "name": "sample_id id trace_id request_id custom_id run_id uuid key",
+}
+_ROLES = frozenset(name for names in _NAMES.values() for name in names.split())
 MOST_COLUMNS = 2_000
 _NONE = "none"  # what a person says for a role that is to have no column, where no column has that name
 
@@ -238,7 +126,7 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
     for part in (fields, late):
         by_name: dict[str, str] = {_plain(name): name for name in reversed(part)}
         for role, names in _NAMES.items():
-            fitting = [by_name[n] for n in names if n in by_name and by_name[n] not in taken]
+            fitting = [by_name[n] for n in names.split() if n in by_name and by_name[n] not in taken]
             if fitting and getattr(found, role) is None:
                 found = replace(found, **{role: fitting[0]})
                 taken.add(fitting[0])
@@ -289,18 +177,6 @@ def as_text(value: Any) -> str | None:
     words = {dict: "an object", list: "a list", bytes: "bytes"}
     kind = next((words[kind] for kind in words if isinstance(value, kind)), f"a value of type {type(value).__name__}")
     raise TypeError(f"holds {kind}, not text")
-
-
-def as_remark(value: Any) -> str | None:
-    """A time, label or id as short text; whatever it is, it is never a reason to refuse a trace."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
-    try:
-        return short(value if isinstance(value, str) else json.dumps(value, default=str), 200)
-    except (ValueError, TypeError, RecursionError):
-        return None
 
 
 def _is_part(part: Any) -> bool:

@@ -303,7 +303,7 @@ def test_ctrl_c_twice_keeps_nothing_and_says_so(
     assert main(["drift", *map(str, long_windows(folder))]) == 130
     said = capsys.readouterr().err
     assert said.count("Stopping after this batch") == 1
-    assert said.endswith("Stopped. Nothing is kept; the same command starts again.\n")
+    assert said.endswith("Stopped. Nothing is saved; the same command starts again.\n")
 
 
 def test_a_service_compares_what_was_read_before_a_cancel(folder: Path, reader: Reader) -> None:

@@ -31,7 +31,7 @@ from backend.inference.verdict import (
     decide,
     reconcile,
 )
-from backend.intake.traces import Columns, Layout, trace_hash
+from backend.intake import Columns, Layout, trace_hash
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 

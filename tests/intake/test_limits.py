@@ -21,6 +21,7 @@ from backend.corpus.labelled import labelled, read_labelled
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Limits, Problem, inspect, preview, receive, walk
 from backend.intake.formats import PIECE, filled_lines, table_lines
+from backend.intake.layout import PAGE
 from backend.intake.traces import Clock, TooManyValuesError, parse_json
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,7 +80,7 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
-def answer(name: str, data: bytes, limits: Limits | None = None) -> str:
+def answer(name: str, data: bytes, limits: Limits = PAGE) -> str:
     try:
         found = preview(io.BytesIO(data), name, limits=limits)
     except AtlasError as error:

@@ -24,7 +24,7 @@ from backend.enrolment.files import load_enrolment
 from backend.enrolment.own_traces import slug
 from backend.enrolment.validation_lookup import matched_validation, validation_of
 from backend.errors import AtlasError
-from backend.intake.traces import Received, trace_hash
+from backend.intake import Received, trace_hash
 from backend.methods.probe import fit_probe
 from backend.protocol import balance_rows, fold_of_prompts
 from backend.proxies.reader import Reader

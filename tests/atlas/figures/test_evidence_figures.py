@@ -27,7 +27,7 @@ from backend.enrolment.validation_lookup import sentence
 from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, Traffic
 from backend.inference.drift import drift_test
-from backend.intake.traces import Columns, Layout, Problem, trace_hash
+from backend.intake import Columns, Layout, Problem, trace_hash
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
 
