@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backend.attribution.scoring
-from atlas.pages.attribute import windows
+from atlas.pages.attribute import comparisons
 from backend.attribution.drift_report import Window, drift_answer
 from backend.attribution.report import digest
 from backend.attribution.settings import Settings, of_windows
@@ -150,7 +150,7 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
 def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
     rows = pd.DataFrame(told["validation"]).assign(roster="tiny")
-    text = str(windows.answer(told, rows, "light").to_plotly_json())
+    text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
     assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"])

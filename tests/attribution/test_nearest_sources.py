@@ -12,7 +12,7 @@ from flask_caching import Cache
 
 from atlas.data import QueryCache
 from atlas.figures.plots import rate_text
-from atlas.pages.attribute import frames, result
+from atlas.pages.attribute import result
 from atlas.state import View
 from backend.attribution.report import landing_sentence
 from backend.attribution.scoring import cosines_to
@@ -51,7 +51,7 @@ def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_pat
     server = Flask("page")
     asked = QueryCache(tmp_path, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
     report = report_of(rows)
-    assert frames.landed(report).to_dict("records") == rows
+    assert result.rows("lands", report).to_dict("records") == rows
     with server.test_request_context():
         shown = str(result.landing(report, asked, View(theme="light")))
         for row in rows:
@@ -60,7 +60,7 @@ def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_pat
         bare = str(result.landing(report_of(None), asked, View(theme="light")))
         assert "brings no signatures" in bare
         assert result.landing_figure(asked, report_of(None), "light") is None
-    assert frames.landed(report_of(None)).empty
+    assert result.rows("lands", report_of(None)).empty
 
 
 def test_a_sentence_names_the_nearest_and_the_subject(rows: list[dict[str, Any]]) -> None:

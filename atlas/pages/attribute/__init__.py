@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
+from dash import Dash, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
@@ -13,19 +13,8 @@ from atlas import answers, shell
 from atlas.api import access
 from atlas.api.problems import RefusedError
 from atlas.data import questions
-from atlas.pages.attribute import (
-    check,
-    frames,
-    intake,
-    question,
-    result,
-    sections,
-    validated,
-    verdict,
-    visitor,
-    windows,
-    work,
-)
+from atlas.pages.attribute import comparisons, intake, question, result, sections, verdict, visitor, work
+from atlas.pages.attribute.sections import Clicks, Report, Stored, Text
 from atlas.theme import Theme
 from backend.errors import AtlasError
 
@@ -54,42 +43,42 @@ def layout(**query: str) -> Component:
         html.P(lead, className="sentence page-lead"),
         html.Div(again, className="again"),
     ]
-    steps = [intake.step(), question.step(), work.step(), html.Div(id="attr-result")]
-    root = [
-        html.Div(head, className="page-head"),
-        *([token_field()] if access.guarded() and not access.authorised(request) else []),
-        html.Div(steps, id="attr-one", hidden=mode != "one"),
-        html.Div(windows.page(), id="attr-two", hidden=mode != "two"),
-        html.Div(check.page(), id="attr-check", hidden=mode != "check"),
-    ]
-    stores = [*question.stores(link), *work.clocks(), *windows.stores(), *check.stores()]
-    return html.Div([*stores, html.Div(root, id="attr-root", className="attr")], className="column")
-
-
-def token_field() -> Component:
-    """Where a visitor gives the token that the server asks for."""
+    closed = access.guarded() and not access.authorised(request)
     name = {"input": {"aria-label": "Token", "autoComplete": "off"}}
-    children = [
+    token = [
         html.Label("This atlas takes traces from people with its token only", htmlFor="attr-token"),
         dmc.PasswordInput(id="attr-token", value="", size="sm", w=240, attributes=name),
         html.Button("Enter", id="attr-token-go", className="button"),
         sections.hint(None, id="attr-token-said", role="status"),
     ]
-    return html.Div(children, id="attr-token-place", className="row token-place")
+    steps = [intake.step(), question.step(), work.step(), html.Div(id="attr-result")]
+    root = [
+        html.Div(head, className="page-head"),
+        *([html.Div(token, id="attr-token-place", className="row token-place")] if closed else []),
+        html.Div(steps, id="attr-one", hidden=mode != "one"),
+        html.Div(comparisons.page(comparisons.WINDOWS), id="attr-two", hidden=mode != "two"),
+        html.Div(comparisons.page(comparisons.CHECK), id="attr-check", hidden=mode != "check"),
+    ]
+    clocks = [
+        dcc.Interval(id="attr-warm", interval=work.WARM_MS),
+        dcc.Interval(id="attr-tick", interval=work.POLL_MS, disabled=True),
+    ]
+    stores = [*question.stores(link), *clocks, *comparisons.stores()]
+    return html.Div([*stores, html.Div(root, id="attr-root", className="attr")], className="column")
 
 
 def register(app: Dash) -> None:
     """Callbacks of the page."""
 
-    @app.callback(
-        *sections.places(Output, "attr-token-said.children attr-token.value attr-admitted.data"),
-        Input("attr-token-go", "n_clicks"),
-        State("attr-token", "value"),
-        prevent_initial_call=True,
+    @sections.callback(
+        app,
+        "attr-token-said.children attr-token.value attr-admitted.data",
+        "attr-token-go.n_clicks",
+        "attr-token.value",
     )
-    def admitted(clicks: int | None, token: str | None) -> Any:
+    def admitted(clicks: Clicks, token: Text) -> Any:
         if not clicks:
-            return no_update, no_update, no_update
+            return (no_update,) * 3
         try:
             right = access.fits((token or "").encode("utf-8", "surrogatepass"), request.remote_addr)
         except RefusedError as error:
@@ -99,111 +88,68 @@ def register(app: Dash) -> None:
         access.admit(ctx.response)
         return "Welcome. You can give traces now.", "", clicks
 
-    intake.register(app)
-    question.register(app)
-    work.register(app)
-    windows.register(app)
-    check.register(app)
+    for part in (intake, question, work, comparisons):
+        part.register(app)
     _figures(app)
-    _tokens(app)
+    sections.client(app, "copy", "attr-copy.children", "attr-copy.n_clicks")
 
-    app.clientside_callback(
-        ClientsideFunction("attribute", "copy"),
-        Output("attr-copy", "children"),
-        Input("attr-copy", "n_clicks"),
-        prevent_initial_call=True,
-    )
-
-    @app.callback(
-        *sections.places(Output, "attr-one.hidden attr-two.hidden attr-check.hidden"),
-        Input("attr-mode", "value"),
-        prevent_initial_call=True,
-    )
+    @sections.callback(app, "attr-one.hidden attr-two.hidden attr-check.hidden", "attr-mode.value")
     def chosen(mode: str) -> Any:
         return tuple(mode != other for other in MODES)
 
 
-def _report(job: str) -> frames.Report:
-    report: frames.Report = visitor.service().report(visitor.session(), job)
-    return report
+def _report(job: str) -> Report:
+    return visitor.service().report(visitor.session(), job)
 
 
-def _rows(name: str, job: str, choice: dict[str, Any] | None) -> Any:
+def _rows(name: str, job: str, choice: Stored) -> Any:
     """Rows of a live figure."""
     if name == "tokens":
         chosen = [(choice or {})[part] for part in ("row", "source", "rival")]
-        return frames.pieces(visitor.service().tokens(visitor.session(), job, *chosen))
-    return TABLES[name](_report(job))
-
-
-TABLES = {
-    "evidence": frames.evidence,
-    "candidates": frames.candidates,
-    "adds": frames.traces,
-    "without": frames.without,
-    "readers": frames.readers,
-    "left": frames.excluded,
-    "lands": frames.landed,
-    "tippett": validated.tippett_rows,
-    "pav": validated.pav_rows,
-}
-"""Figures of a result whose rows come from its report alone."""
+        return result.token_rows(visitor.service().tokens(visitor.session(), job, *chosen))
+    return result.rows(name, _report(job))
 
 
 def _figures(app: Dash) -> None:
-    app.clientside_callback(
-        ClientsideFunction("atlas", "tableShown"),
-        Output({"type": sections.BODY, "figure": MATCH}, "className"),
-        Output({"type": sections.TABLE, "figure": MATCH}, "aria-pressed"),
-        Input({"type": sections.TABLE, "figure": MATCH}, "n_clicks"),
-        prevent_initial_call=True,
-    )
+    sections.client(
+        app, "tableShown", "live-body:MATCH.className live-table:MATCH.aria-pressed", "live-table:MATCH.n_clicks",
+        of="atlas",
+    )  # fmt: skip
 
-    @app.callback(
-        Output({"type": sections.ROWS, "figure": ALL}, "children"),
-        Input({"type": sections.TABLE, "figure": ALL}, "n_clicks"),
-        Input("attr-heat-choice", "data"),
-        State({"type": sections.TABLE, "figure": ALL}, "id"),
-        State("attr-job", "data"),
-        prevent_initial_call=True,
+    @sections.callback(
+        app,
+        "live-rows:ALL.children",
+        "live-table:ALL.n_clicks attr-heat-choice.data",
+        "live-table:ALL.id attr-job.data",
     )
-    def rows(
-        clicks: list[int | None], choice: dict[str, Any] | None, identities: list[dict[str, str]], job: str | None
-    ) -> Any:
+    def rows(clicks: list[Clicks], choice: Stored, identities: list[dict[str, str]], job: Text) -> Any:
         # Another trace or rival refills the table of the tokens where it is open.
         pressed = ctx.triggered_id["figure"] if isinstance(ctx.triggered_id, dict) else "tokens"
 
         def shown(count: int | None, figure: str) -> Any:
             if not count or count % 2 == 0 or figure != pressed or not job or (figure == "tokens" and not choice):
                 return no_update
-            return shell.table(_rows(figure, job, choice), identity={"type": "live-grid", "figure": figure})
+            return shell.table(_rows(figure, job, choice), identity=sections.live("live-grid", figure))
 
         return [shown(count, identity["figure"]) for count, identity in zip(clicks, identities, strict=True)]
 
-    @app.callback(
-        Output({"type": sections.DOWNLOAD, "figure": MATCH}, "data"),
-        Input({"type": sections.CSV, "figure": MATCH}, "n_clicks"),
-        State({"type": sections.CSV, "figure": MATCH}, "id"),
-        State("attr-job", "data"),
-        State("attr-heat-choice", "data"),
-        prevent_initial_call=True,
+    @sections.callback(
+        app,
+        "live-download:MATCH.data",
+        "live-csv:MATCH.n_clicks",
+        "live-csv:MATCH.id attr-job.data attr-heat-choice.data",
     )
-    def csv(clicks: int | None, identity: dict[str, str], job: str | None, choice: dict[str, Any] | None) -> Any:
+    def csv(clicks: Clicks, identity: dict[str, str], job: Text, choice: Stored) -> Any:
         if not clicks or not job or (identity["figure"] == "tokens" and not choice):
             return no_update
         text = shell.csv_text(_rows(identity["figure"], job, choice))
         name = f"{verdict.file_name(_report(job))}_{identity['figure']}.csv"
         return {"content": text, "filename": name, "type": "text/csv"}
 
-    @app.callback(
-        Output({"type": sections.GRAPH, "figure": ALL}, "figure"),
-        Input("theme", "data"),
-        Input({"type": "attr-stop", "figure": ALL}, "value"),
-        State({"type": sections.GRAPH, "figure": ALL}, "id"),
-        State("attr-job", "data"),
-        prevent_initial_call=True,
+    @sections.callback(
+        app, "live-graph:ALL.figure", "theme.data attr-stop:ALL.value", "live-graph:ALL.id attr-job.data"
     )
-    def coloured(theme: Theme, levels: list[str], identities: list[dict[str, str]], job: str | None) -> Any:
+    def coloured(theme: Theme, levels: list[str], identities: list[dict[str, str]], job: Text) -> Any:
         if not job or not identities:
             return [no_update] * len(identities)
         report = _report(job)
@@ -213,19 +159,15 @@ def _figures(app: Dash) -> None:
         def drawn(name: str) -> Any:
             if turned and name != "evidence":
                 return no_update
-            return result.redrawn(name, report, theme, level, questions()) or no_update
+            return result.draw(name, report, theme, level, questions()) or no_update
 
         return [drawn(identity["figure"]) for identity in identities]
 
-
-def _tokens(app: Dash) -> None:
-    @app.callback(
-        Output("heat", "children"),
-        Output("attr-heat-choice", "data"),
-        *sections.places(Input, "heat-trace.value heat-source.value heat-rival.value"),
-        State("attr-job", "data"),
-    )
-    def heated(trace: str | None, source: str | None, rival: str | None, job: str | None) -> Any:
+    @sections.callback(
+        app, "heat.children attr-heat-choice.data", "heat-trace.value heat-source.value heat-rival.value",
+        "attr-job.data", prevent=False,
+    )  # fmt: skip
+    def heated(trace: Text, source: Text, rival: Text, job: Text) -> Any:
         if not (trace and source and rival and job):
             return no_update, no_update
         choice = {"row": int(trace), "source": source, "rival": rival}
@@ -235,12 +177,8 @@ def _tokens(app: Dash) -> None:
             return visitor.refusal(error), None
         return result.heat_map(evidence), choice
 
-    @app.callback(
-        Output("heat-trace", "value"),
-        Input({"type": sections.GRAPH, "figure": "adds"}, "clickData"),
-        prevent_initial_call=True,
-    )
-    def picked(click: dict[str, Any] | None) -> Any:
+    @sections.callback(app, "heat-trace.value", "live-graph:adds.clickData")
+    def picked(click: Stored) -> Any:
         chosen = ((click or {}).get("points") or [{}])[0].get("customdata")
         return str(chosen[0]) if chosen else no_update
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import shell, tables
 from atlas.pages.attribute import sections, visitor
+from atlas.pages.attribute.sections import Clicks, Stored, Text
 from backend.errors import AtlasError
 from backend.intake import Columns, Layout, Preview
 from backend.service.uploads import Upload
@@ -27,13 +28,16 @@ ROLES = {
 }
 KINDS = {"jsonl": "JSON lines", "json": "JSON document", "csv": "CSV", "parquet": "Parquet", "text": "plain text"}
 NONE = ""
-"""Value of a select whose role is to have no column, or of an encoding that is to be recognised; no select offers a
-column without a name."""
+"""Value of a select whose role has no column, or of an encoding to recognise; no column without a name is offered."""
 ENCODINGS = (
     *("utf-8", "utf-16-le", "utf-16-be", "cp1252", "latin-1", "cp1250", "iso8859-2", "cp1251", "koi8-r", "cp1253"),
     *("cp1254", "cp1255", "cp1256", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "mac-roman"),
 )
 """What a page offers; command line and REST take any."""
+TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25 MB"
+SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
+GONE = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
+"""What the step shows without a file."""
 PASTED = "pasted.txt"
 
 
@@ -52,35 +56,31 @@ def step() -> Component:
         html.Span(id="attr-sample-other"),
     ]
     encodings = [{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)]
-    meaning = "The character set of the file's text"
-    encoding = _mapped("Encoding", "attr-encoding", meaning, encodings, value=NONE)
+    charset = "The character set of the file's text"
+    encoding = sections.choice("Encoding", "attr-encoding", f"Encoding: {charset}", encodings, value=NONE)
     roles = [
         html.Div(
-            _mapped(word, f"attr-column-{role}", meaning, [], placeholder="none"),
+            sections.choice(word, f"attr-column-{role}", f"{word}: {meaning}", [], placeholder="none"),
             id={"type": "attr-role", "role": role},
         )
         for role, (word, meaning) in ROLES.items()
     ]
     choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
-    mapping = [choices, html.Div(encoding, id="attr-encoded")]
     read = [
         sections.notice("attr-preview-head", "polite"),
-        html.Div(mapping, className="mapping"),
+        html.Div([choices, html.Div(encoding, id="attr-encoded")], className="mapping"),
         html.Div(id="attr-preview"),
     ]
     return sections.step(
         1,
         "Traces",
-        "attr-title-1",
+        "attr",
         html.Div([drop("attr-drop", "Drop a file of traces"), paste], className="drops"),
         html.Div(sample, className="row"),
         sections.notice("attr-problem"),
         shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),
         dcc.Download(id="attr-sample-file"),
     )
-
-
-TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25 MB"
 
 
 def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
@@ -103,16 +103,6 @@ def place(identity: str, words: str, taken: str = TAKEN) -> Component:
     return html.Div([drop(identity, words, taken), head])
 
 
-def _mapped(word: str, identity: str, meaning: str, data: Sequence[Any], **options: Any) -> Component:
-    field = shell.select(
-        identity, f"{word}: {meaning}", data, size="xs", searchable=True, allowDeselect=False, **options
-    )
-    return shell.labelled(word, identity, field)
-
-
-SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
-
-
 def decoded(contents: str) -> bytes:
     """Bytes of what the browser sent; raises AtlasError if they are damaged."""
     try:
@@ -122,11 +112,11 @@ def decoded(contents: str) -> bytes:
 
 
 def reference(upload: Upload) -> dict[str, Any]:
-    """What the browser keeps of a file: its key, never its content."""
+    """What the browser stores of a file: its key, never its content."""
     return {"key": upload.key, "name": upload.name, "enrolment": upload.enrolment, "label": upload.label}
 
 
-def given(recognised: Mapping[str, str | None] | None, values: Sequence[str | None]) -> Columns:
+def given(recognised: Mapping[str, str | None] | None, values: Sequence[Text]) -> Columns:
     """What a person mapped, also to :data:`NONE`: only roles that differ from what was recognised, because naming the
     response switches the reading of chat logs off."""
     known = recognised or {}
@@ -140,21 +130,15 @@ def offered(role: str, fields: Sequence[str]) -> list[dict[str, str]]:
     return columns if role == "response" else [{"value": NONE, "label": "none"}, *columns]
 
 
-def read(key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
-    """Preview of one of the visitor's files."""
-    return visitor.service().inspect(visitor.session(), key, columns, encoding)
-
-
 def head(preview: Preview) -> Component:
     """What the file is, in one line."""
     kind = KINDS.get(preview.kind, preview.kind)
-    many, bad, again = preview.traces, len(preview.problems), len(preview.duplicates)
     form = (", gzip" if preview.packed else "") + (f", {preview.encoding}" if preview.encoding else "")
     facts = [html.Span([html.Strong(preview.name, className="long", dir="auto"), f" · {kind}{form}"])]
-    facts.append(html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]))
-    for count, noun in ((bad, f"bad {preview.unit}"), (again, "duplicate")):
-        words: list[Component | str] = [html.Strong(f"{count:,}"), f" {noun}{'s' if count != 1 else ''}"]
-        facts.append(html.Span(words, className="caution" if count else ""))
+    facts.append(html.Span([html.Strong(f"{preview.traces:,}"), f" trace{'s' if preview.traces != 1 else ''}"]))
+    for number, noun in ((len(preview.problems), f"bad {preview.unit}"), (len(preview.duplicates), "duplicate")):
+        words: list[Component | str] = [html.Strong(f"{number:,}"), f" {noun}{'s' if number != 1 else ''}"]
+        facts.append(html.Span(words, className="caution" if number else ""))
     return html.Div(facts, className="preview-facts")
 
 
@@ -184,11 +168,7 @@ def body(preview: Preview) -> list[Component]:
 
 
 def unread(
-    upload: Mapping[str, Any],
-    error: AtlasError,
-    values: Sequence[str | None] | None,
-    encoding: str,
-    last: Mapping[str, Any],
+    upload: Mapping[str, Any], error: AtlasError, values: Sequence[Text] | None, encoding: str, last: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the step shows of a file that gives no trace: its columns to choose from, where it has any.
 
@@ -202,28 +182,31 @@ def unread(
         problem = {"problem": refused(upload["name"], error)}
         if last:  # another encoding can be chosen
             return problem | {"columns": {**last, "encoding": encoding, "traces": 0}}
-        return problem | {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
+        return problem | GONE
     recognised = {role: getattr(layout.columns, role) for role in ROLES}
     shown = recognised if values is None else dict(zip(ROLES, values, strict=True))
-    kind = KINDS.get(layout.kind, layout.kind)
     name = html.Strong(layout.name, className="long", dir="auto")
+    kind = f" · {KINDS.get(layout.kind, layout.kind)} · no trace yet"
     remedy = "Choose the column that holds the response; the first lines are shown below"
+    return _readable(layout, recognised if values is None else last["recognised"], shown, encoding) | {
+        "head": html.Div(html.Span([name, kind]), className="preview-facts"),
+        "body": _columns(layout, rows),
+        "problem": visitor.refusal(AtlasError(error.problem, remedy)),
+    }
+
+
+def _readable(
+    file: Preview | Layout, recognised: Mapping[str, Text], shown: Mapping[str, Text], encoding: str, traces: int = 0
+) -> dict[str, Any]:
+    """Choices for a file with columns, by the columns recognised and shown for every role."""
     return {
         "hidden": False,
-        "head": html.Div(html.Span([name, f" · {kind} · no trace yet"]), className="preview-facts"),
-        "body": _columns(layout, rows),
-        "unmapped": False,
-        "columns": {
-            "recognised": recognised if values is None else last["recognised"],
-            "shown": shown,
-            "encoding": encoding,
-            "traces": 0,
-        },
-        "offered": [offered(role, layout.fields) for role in ROLES],
+        "unmapped": not file.fields or file.kind == "text",
+        "columns": {"recognised": recognised, "shown": shown, "encoding": encoding, "traces": traces},
+        "offered": [offered(role, file.fields) for role in ROLES],
         "values": list(shown.values()),
-        "unencoded": not layout.encoding,
+        "unencoded": not file.encoding,
         "encoding": encoding,
-        "problem": visitor.refusal(AtlasError(error.problem, remedy)),
     }
 
 
@@ -245,7 +228,7 @@ def refused(name: str, error: AtlasError) -> list[Component]:
 
 
 def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
-    """Places of the file and what is said of them."""
+    """Places of the file and their texts."""
     columns = [tables.number("place", unit.capitalize(), width=80)]
     columns += [
         {"field": name, "headerName": shell.header(name), "flex": 1, "minWidth": 120, "tooltipField": name}
@@ -258,39 +241,30 @@ def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
 
 def register(app: Dash) -> None:
     """Callbacks of the step."""
-    app.clientside_callback(
-        ClientsideFunction("attribute", "watch"), Output("attr-watch", "data"), Input("attr-watch", "id")
-    )
+    sections.client(app, "watch", "attr-watch.data", "attr-watch.id", prevent=False)
 
-    @app.callback(
-        *sections.places(
-            Output, "attr-upload.data attr-problem.children attr-drop.contents attr-sample-other.children"
-        ),
-        *sections.places(Input, "attr-drop.contents attr-use.n_clicks attr-sample.n_clicks"),
-        State("attr-drop", "filename"),
-        State("attr-paste", "value"),
-        prevent_initial_call=True,
+    @sections.callback(
+        app,
+        "attr-upload.data attr-problem.children attr-drop.contents attr-sample-other.children",
+        "attr-drop.contents attr-use.n_clicks attr-sample.n_clicks",
+        "attr-drop.filename attr-paste.value",
     )
-    def take(contents: str | None, _use: int, clicks: int | None, name: str | None, text: str | None) -> Any:
+    def receive(contents: Text, _use: Clicks, clicks: Clicks, name: Text, text: Text) -> Any:
         pressed = ctx.triggered_id
         if pressed == "attr-drop" and not contents:
-            return no_update, no_update, no_update, no_update
+            return (no_update,) * 4
         try:
             key, service = visitor.opened_session(), visitor.service()
             if pressed == "attr-sample":
                 names = service.samples()
                 number = ((clicks or 1) - 1) % len(names)
                 upload = service.sample(key, number)
-                source = shell.source_name(str(upload.label))
+                words: list[Component | str] = [
+                    f"Sample {number + 1} of {len(names)}, written by ",
+                    shell.source_name(str(upload.label)),
+                ]
                 button = html.Button("Download it", id="attr-sample-save", className="quiet")
-                other = sections.hint(
-                    [
-                        f"Sample {number + 1} of {len(names)}, written by ",
-                        source,
-                        "; click again for the next. ",
-                        button,
-                    ]
-                )
+                other = sections.hint([*words, "; click again for the next. ", button])
                 return reference(upload), None, no_update, other
             if pressed == "attr-use":
                 upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
@@ -298,17 +272,12 @@ def register(app: Dash) -> None:
             upload = service.upload(key, name or "traces", decoded(str(contents)))
             return reference(upload), None, None, None
         except AtlasError as error:
-            # What was there before is not what was asked for now, and must not be weighed in its place.
+            # The file before is not the one just chosen, and must not be weighed in its place.
             what = {"attr-drop": name or "traces", "attr-use": "The pasted text"}.get(str(pressed), "The sample")
             return None, refused(what, error), None if pressed == "attr-drop" else no_update, None
 
-    @app.callback(
-        Output("attr-sample-file", "data"),
-        Input("attr-sample-save", "n_clicks"),
-        State("attr-upload", "data"),
-        prevent_initial_call=True,
-    )
-    def save(clicks: int | None, upload: dict[str, Any] | None) -> Any:
+    @sections.callback(app, "attr-sample-file.data", "attr-sample-save.n_clicks", "attr-upload.data")
+    def save(clicks: Clicks, upload: Stored) -> Any:
         if not clicks or not upload:
             return no_update
         saved, path = visitor.service().uploads.get(visitor.session(), upload["key"])
@@ -335,15 +304,11 @@ def register(app: Dash) -> None:
         state={"known": State("attr-columns", "data")},
         prevent_initial_call=True,
     )
-    def looked_at(
-        upload: dict[str, Any] | None, values: list[str | None], encoding: str | None, known: dict[str, Any] | None
-    ) -> Any:
-        nothing: list[Any] = [no_update] * len(SELECTS)
-        one = ("hidden", "head", "body", "unmapped", "columns", "unencoded", "encoding", "problem")
-        same = dict.fromkeys(one, no_update) | {"offered": nothing, "values": nothing}
-        gone = same | {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
+    def preview(upload: Stored, values: list[Text], encoding: Text, known: Stored) -> Any:
+        same: dict[str, Any] = dict.fromkeys((*GONE, "unencoded", "encoding", "problem"), no_update)
+        same |= dict.fromkeys(("offered", "values"), [no_update] * len(SELECTS))
         if not upload:
-            return gone
+            return same | GONE
         fresh = any(entry["prop_id"] == "attr-upload.data" for entry in ctx.triggered)
         last = known or {}
         chosen = NONE if fresh else encoding or NONE
@@ -351,25 +316,11 @@ def register(app: Dash) -> None:
         anew = fresh or chosen != last.get("encoding")
         if not fresh and (not known or (not anew and list(last["shown"].values()) == list(values))):
             return same
+        columns = None if anew else given(last["recognised"], values)
         try:
-            preview = read(upload["key"], None if anew else given(last["recognised"], values), chosen or None)
+            found = visitor.service().inspect(visitor.session(), upload["key"], columns, chosen or None)
         except AtlasError as error:
             return same | unread(upload, error, None if anew else values, chosen, {} if fresh else last)
-        now = {role: getattr(preview.columns, role) for role in ROLES}
-        return {
-            "hidden": False,
-            "head": head(preview),
-            "body": body(preview),
-            "unmapped": not preview.fields or preview.kind == "text",
-            "columns": {
-                "recognised": now if anew else last["recognised"],
-                "shown": now,
-                "encoding": chosen,
-                "traces": preview.traces,
-            },
-            "offered": [offered(role, preview.fields) for role in ROLES],
-            "values": list(now.values()),
-            "unencoded": not preview.encoding,
-            "encoding": chosen,
-            "problem": None,
-        }
+        now = {role: getattr(found.columns, role) for role in ROLES}
+        texts = {"head": head(found), "body": body(found), "problem": None}
+        return _readable(found, now if anew else last["recognised"], now, chosen, found.traces) | texts

@@ -1,4 +1,4 @@
-"""Step 2: the question. Ecosystem, claim, prior, names for the report, and what may be kept of the text."""
+"""Step 2: the question. Ecosystem, claim, prior, names for the report, and text that it may show."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import questions
 from atlas.pages.attribute import sections, visitor
+from atlas.pages.attribute.sections import Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import Ecosystem, default
 from backend.errors import AtlasError
@@ -24,9 +25,9 @@ from backend.store import queries
 if TYPE_CHECKING:
     from backend.attribution.decision import EnrolmentCapabilities
 
-VIEW_TOLD = {"ur": "prompt and response", "r": "responses alone"}
+VIEW_WORDS = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
-KEPT_TEXT = 3
+TEXTS_SHOWN = 3
 LONGEST = 300  # characters of a case or a question
 
 
@@ -53,7 +54,7 @@ def step() -> Component:
     ]
     summary = html.Summary("Prior, duplicates, text in the report, stop, further readers")
     more = html.Details([summary, _more()], className="folded")
-    return sections.step(2, "Question", "attr-title-2", html.Div(fields, className="asks"), more)
+    return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more)
 
 
 def _more() -> Component:
@@ -89,8 +90,8 @@ def _more() -> Component:
         sections.hint("Word-for-word repeats are no new evidence; off leaves them out."),
     ]
     count = dmc.NumberInput(
-        id="attr-keep-count", value=KEPT_TEXT, min=1, max=10, step=1, w=96, size="xs", suffix=" traces", disabled=True,
-        allowDecimal=False, attributes=aria("Traces whose text the report shows"),
+        id="attr-keep-count", value=TEXTS_SHOWN, min=1, max=10, step=1, w=96, size="xs", suffix=" traces",
+        disabled=True, allowDecimal=False, attributes=aria("Traces whose text the report shows"),
     )  # fmt: skip
     keep = dmc.Switch(id="attr-keep", checked=False, size="sm", label="Show text in the report")
     text = [
@@ -101,7 +102,7 @@ def _more() -> Component:
         ),
     ]
     stop = [
-        shell.segmented("attr-stop-level", stop_words((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Error of the stop"),
+        shell.segmented("attr-stop-level", sections.error_rates((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Error of the stop"),
         sections.hint(
             "How often 'enough after so many traces' may name a wrong source. The result shows the other measured "
             "rates too; looking at them does not change what each states.",
@@ -122,11 +123,6 @@ def _more() -> Component:
         _field("Also read with", "attr-also", also, further),
     ]
     return html.Div(children, className="asks")
-
-
-def stop_words(levels: Sequence[float]) -> dict[str, str]:
-    """Error rates of the stop to choose from."""
-    return {f"{level:g}": f"{100 * level:g} %" for level in levels}
 
 
 def _field(word: str, identity: str, field: Component, hint: shell.Children) -> Component:
@@ -199,13 +195,13 @@ def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
     ]
 
 
-def told(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
+def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     """What an ecosystem is, and what its answers are worth, in sentences."""
-    read = VIEW_TOLD.get(one.view, one.view)
+    read = VIEW_WORDS.get(one.view, one.view)
     method, *rest = one.reader.split("/")
     who = "The text of responses is scored" if reads_text(method) else f"{one.proxy} reads {read}"
     if method in ENCODED:
-        who = f"{rest[0]}{', fine-tuned,' * (method == ENCODER)} embeds {VIEW_TOLD.get(rest[1], rest[1])}"
+        who = f"{rest[0]}{', fine-tuned,' * (method == ENCODER)} embeds {VIEW_WORDS.get(rest[1], rest[1])}"
     elif rest and "+" in rest[0]:
         who = f"{rest[0].replace('+', ' and ')} read {read}"
     what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families. "
@@ -250,48 +246,38 @@ def weights(
 
 
 CHOICES = {
-    name: State(f"attr-{field}", "checked" if name in ("duplicates", "keep") else "value")
-    for name, field in {
-        **{"ecosystem": "ecosystem", "claim": "claim", "prior": "prior", "share": "prior-share"},
-        **{"weights": "prior-weights", "statement": "prior-statement", "case": "case", "question": "question"},
-        **{"duplicates": "again-count", "keep": "keep", "count": "keep-count", "stop": "stop-level", "also": "also"},
-    }.items()
+    field: State(f"attr-{field}", "checked" if field in ("again-count", "keep") else "value")
+    for field in (
+        *("ecosystem", "claim", "prior", "prior-share", "prior-weights", "prior-statement", "case", "question"),
+        *("again-count", "keep", "keep-count", "stop-level", "also"),
+    )
 }
 """Where the choices of this step stand in the page."""
 
 
 def settings(chosen: Mapping[str, Any], columns: Columns, encoding: str | None = None) -> Settings:
-    """What the audit is asked for: values of :data:`CHOICES` and the columns that a person mapped.
+    """Settings of the attribution, from values of :data:`CHOICES` and the columns that a person mapped.
 
     Raises AtlasError if no ecosystem is there, or the prior cannot be read.
     """
     one = ecosystem(chosen["ecosystem"])
     if one is None:
         raise AtlasError("No ecosystem is chosen", "Choose one, or make one: python -m jobs enroll --sample")
-    prior = weights(chosen["prior"], one, chosen["claim"], chosen["share"], chosen["weights"])
+    prior = weights(chosen["prior"], one, chosen["claim"], chosen["prior-share"], chosen["prior-weights"])
     return Settings(
         enrolment=one.name,
         claimed=chosen["claim"] or None,
         prior=prior,
-        prior_statement=_line(chosen["statement"]) if prior else None,
+        prior_statement=_line(chosen["prior-statement"]) if prior else None,
         case=_line(chosen["case"]) or Settings.case,
         question=_line(chosen["question"]),
         columns=columns,
         encoding=encoding,
-        keep_duplicates=bool(chosen["duplicates"]),
-        show=int(chosen["count"] or KEPT_TEXT) if chosen["keep"] else 0,
-        stop_level=float(chosen["stop"] or STOP_LEVEL),
+        keep_duplicates=bool(chosen["again-count"]),
+        show=int(chosen["keep-count"] or TEXTS_SHOWN) if chosen["keep"] else 0,
+        stop_level=float(chosen["stop-level"] or STOP_LEVEL),
         also=tuple(name for name in chosen["also"] or () if name != one.name),
     )
-
-
-def _why_none() -> str:
-    """Why no ecosystem is chosen, and what to do."""
-    if not visitor.known():
-        return "Seen by people with the token only"
-    if visitor.ecosystems():
-        return "The sample's ecosystem alone is enrolled here. Choose it, or make one: python -m jobs enroll"
-    return "Make one: python -m jobs enroll --sample"
 
 
 def _line(text: str | None) -> str | None:
@@ -300,64 +286,49 @@ def _line(text: str | None) -> str | None:
 
 def register(app: Dash) -> None:
     """Callbacks of the step."""
-    app.clientside_callback(
-        ClientsideFunction("attribute", "choices"),
-        Output("attr-link", "data"),
-        *sections.places(Input, "attr-ecosystem.value attr-claim.value attr-mode.value"),
-        State("attr-picked", "data"),
-    )
+    values = "attr-ecosystem.value attr-claim.value attr-mode.value"
+    sections.client(app, "choices", "attr-link.data", values, "attr-picked.data", prevent=False)
 
-    @app.callback(
-        *sections.places(
-            Output, "attr-ecosystem.data attr-ecosystem.value attr-ecosystem.placeholder attr-picked.data"
-        ),
-        *sections.places(Input, "attr-wanted.data attr-upload.data attr-admitted.data reader.value roster.value"),
-        *sections.places(State, "attr-ecosystem.value attr-picked.data"),
+    @sections.callback(
+        app,
+        "attr-ecosystem.data attr-ecosystem.value attr-ecosystem.placeholder attr-picked.data",
+        "attr-wanted.data attr-upload.data attr-admitted.data reader.value roster.value",
+        "attr-ecosystem.value attr-picked.data",
+        prevent=False,
     )
     def offered(
-        link: dict[str, str],
-        upload: dict[str, Any] | None,
-        _admitted: int | None,
-        reader: str | None,
-        roster: str | None,
-        now: str | None,
-        last: dict[str, Any] | None,
+        link: dict[str, str], upload: Stored, _admitted: int | None, reader: Text, roster: Text, now: Text, last: Stored
     ) -> Any:
         known = visitor.ecosystems()
-        header = {"reader": reader, "roster": roster}
-        choice = choose(known, header, link, (upload or {}).get("enrolment"), now, last)
+        choice = choose(known, {"reader": reader, "roster": roster}, link, (upload or {}).get("enrolment"), now, last)
         empty = "Nothing is enrolled here" if visitor.known() else "Give the token first"
         return ecosystem_options(known), choice["shown"], "Choose an ecosystem" if known else empty, choice
 
-    @app.callback(
-        *sections.places(
-            Output,
-            "attr-claim.data attr-claim.value attr-ecosystem-note.children attr-stop-level.data "
-            "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value attr-judge.children",
-        ),
-        *sections.places(Input, "attr-ecosystem.value reader.value roster.value"),
-        *sections.places(
-            State, "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value attr-picked.data"
-        ),
+    @sections.callback(
+        app,
+        "attr-claim.data attr-claim.value attr-ecosystem-note.children attr-stop-level.data "
+        "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value attr-judge.children",
+        "attr-ecosystem.value reader.value roster.value",
+        "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value attr-picked.data",
+        prevent=False,
     )
     def sources(
-        name: str | None,
-        reader: str | None,
-        roster: str | None,
-        claim: str | None,
-        link: dict[str, str],
-        level: str | None,
-        also: list[str] | None,
-        choice: dict[str, Any] | None,
-    ) -> Any:
+        name: Text, reader: Text, roster: Text, claim: Text, link: dict[str, str], level: Text,
+        also: list[str] | None, choice: Stored,
+    ) -> Any:  # fmt: skip
         if not name:
-            return [], None, _why_none(), no_update, no_update, True, [], [], None
+            why = "Make one: python -m jobs enroll --sample"
+            if not visitor.known():
+                why = "Seen by people with the token only"
+            elif visitor.ecosystems():
+                why = "The sample's ecosystem alone is enrolled here. Choose it, or make one: python -m jobs enroll"
+            return [], None, why, no_update, no_update, True, [], [], None
         one = ecosystem(name)
         if one is None:
             return (no_update,) * 9
         wish = claim or link.get("claim")
         brings = visitor.service().brings(one.name)
-        rates = stop_words(brings.stop_levels)
+        rates = sections.error_rates(brings.stop_levels)
         usual = f"{STOP_LEVEL:g}"
         others = [other for other in visitor.ecosystems() if other.name != one.name]
         names = {other.name for other in others}
@@ -366,7 +337,7 @@ def register(app: Dash) -> None:
         return (
             sections.grouped(one.sources, one.families, sections.known_sources(questions())),
             wish if wish in one.sources else None,
-            [told(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
+            [describe(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,
@@ -375,32 +346,19 @@ def register(app: Dash) -> None:
             sections.judged_by(questions(), one.roster or one.name, len(one.sources), one, reader),
         )
 
-    @app.callback(
-        *sections.places(Output, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden"),
-        Input("attr-prior", "value"),
+    @sections.callback(
+        app, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden", "attr-prior.value", prevent=False
     )
     def prior_fields(kind: str) -> Any:
         return kind != "claim", kind != "own", kind == "even"
 
-    @app.callback(Output("attr-keep-count", "disabled"), Input("attr-keep", "checked"))
-    def keeps(checked: bool) -> bool:
+    @sections.callback(app, "attr-keep-count.disabled", "attr-keep.checked", prevent=False)
+    def shows(checked: bool) -> bool:
         return not checked
 
 
 def stores(link: dict[str, str]) -> list[Component]:
     """What the page remembers between its callbacks; no text of a trace."""
-    names = (
-        "wanted",
-        "picked",
-        "upload",
-        "admitted",
-        "columns",
-        "link",
-        "watch",
-        "followed",
-        "job",
-        "ended",
-        "heat-choice",
-    )
+    names = "wanted picked upload admitted columns link watch followed job ended heat-choice"
     more: dict[str, dict[str, Any]] = {"wanted": {"data": link}, "job": {"storage_type": "session"}}
-    return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names]
+    return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names.split()]

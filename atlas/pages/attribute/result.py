@@ -1,11 +1,10 @@
-"""The result of one attribution, from the answer to the detail: everything is read from its report."""
+"""The result of one attribution, from the answer to the detail, and the rows of its tables: all from its report."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -15,27 +14,15 @@ from dash.development.base_component import Component
 from atlas import shell, tables
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures import evidence as figures
-from atlas.figures.evidence import number
-from atlas.figures.plots import rate_text
-from atlas.pages.attribute import frames, sections
-from atlas.pages.attribute.frames import Report
-from atlas.pages.attribute.validated import ratio_figure, ratio_figures, validated
-from atlas.pages.attribute.verdict import PROBABILITY_HELP, RATIO_HELP, exports, family_answer, verdict, verify
+from atlas.figures.evidence import margin_of_all, number
+from atlas.figures.plots import count, rate_text
+from atlas.pages.attribute import sections, verdict
+from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_cell
 from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
 from backend.store import queries
 
-QUESTIONS = {
-    "evidence": "How does the evidence grow with the traces?",
-    "candidates": "Which sources explain the traces?",
-    "adds": "What does every trace add?",
-    "without": "What if one trace were left out?",
-    "readers": "What hangs on the reader?",
-    "tokens": "Which words carry the evidence?",
-    "lands": "Where do the traces land?",
-    "left": "What was left out?",
-}
 BIASED = "Each trace holds what the calibration adds for its source."
 NEAREST = 8  # sources that are listed where the traces land
 FLAT_MAPS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
@@ -43,28 +30,88 @@ STRONGEST = 5  # tokens that are named in words for each side
 SHOWN = 10  # candidates, neighbours and families that are listed at once; the table holds all
 
 
+COLUMNS = {
+    "candidates": ["source", "family", "probability", "log10_ratio", "score", "bias"],
+    "adds": ["number", "place", "nearest", "log10_ratio", "tokens", "response_characters", "time", "name", "sha256"],
+    "without": ["number", "log10_without", "change", "sha256"],
+    "readers": [
+        "enrolment", "reader", "sources", "verdict", "subject", "leader", "log10_ratio_others", "low", "high",
+        "probability", "unknown_p", "calibrated", "enrolment_sha256",
+    ],
+    "left": ["place", "column", "reason"],
+    "lands": ["rank", "source", "family", "cosine"],
+}  # fmt: skip
+FLOATS = dict.fromkeys(("log10_ratio_others", "low", "high", "probability", "unknown_p"), float)
+ORDERS = {"low": "orders_low", "middle": "orders_middle", "high": "orders_high", "leads": "share_leading"}
+
+
+def rows(name: str, report: Report) -> pd.DataFrame:
+    """Rows behind a live figure, for its table and its CSV file.
+
+    evidence : after every printed number of traces; orders_* are quantiles against the best other source over random
+    orders and share_leading is their share that the subject leads, missing where there are none.
+    candidates : log10_ratio is that of the subject against the source, from the sum of ``score`` and of the
+    calibration's ``bias`` for every trace; 0 for the subject itself.
+    adds, without : what every trace adds, and the evidence of all others. lands : the nearest sources first.
+    tippett, pav : shares of claims by log10 ratio, and ratios that claims show.
+    """
+    results = report.get("results", {})
+    match name:
+        case "evidence":
+            running = pd.DataFrame(results["running"]).rename(columns={"log10_ratio_others": "log10_ratio"})
+            spread = pd.DataFrame(results["spread"]["points"], columns=["traces", *ORDERS]).rename(columns=ORDERS)
+            return running.merge(spread, on="traces", how="outer").sort_values("traces").reset_index(drop=True)
+        case "tippett":
+            return _points(report, "tippett_true", "tippett_false")
+        case "pav":
+            return _points(report, "pav")
+        case "candidates" | "readers":
+            found = results[name]
+        case "left":
+            found = [*report["input"]["problems"], *({**row, "column": None} for row in report["exclusions"])]
+        case "lands":
+            found = results["lands"]["rows"] if results["lands"] else []
+        case _:
+            found = report["traces"]
+    frame = pd.DataFrame(found, columns=COLUMNS[name])
+    if name == "without":
+        frame["change"] = frame["log10_without"] - margin_of_all(report)
+    frame = frame.astype(FLOATS) if name == "readers" else frame
+    return frame.sort_values("place", kind="stable") if name == "left" else frame
+
+
+def _points(report: Report, *metrics: str) -> pd.DataFrame:
+    found = [row for row in (report.get("validation") or {}).get("rows", ()) if row["metric"] in metrics]
+    return pd.DataFrame(found, columns=["metric", "k", "level", "value", "n"])
+
+
+def token_rows(evidence: Mapping[str, Any]) -> pd.DataFrame:
+    """Tokens of a heat map (columns start, stop, token, log_odds); in nats, they add up to the score."""
+    frame = pd.DataFrame(evidence["pieces"], columns=["start", "stop", "text", "value"])
+    return frame.rename(columns={"text": "token", "value": "log_odds"})
+
+
 def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Mapping[str, str]) -> Component:
     """The most probable sources with their probability as a bar; names lead to their pages where they have one."""
     results = report["results"]
-    rows = results["candidates"][:SHOWN]
+    shown = results["candidates"][:SHOWN]
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
-    if subject not in rows:
-        rows = [*rows[:-1], subject]
+    if subject not in shown:
+        shown = [*shown[:-1], subject]
+    roles = {results["leader"]: "leading", results["claimed"]: "claimed"}
     body = []
-    for row in rows:
+    for row in shown:
         source, subject = row["source"], row["source"] == results["subject"]
-        roles = {results["leader"]: "leading", results["claimed"]: "claimed"}
         role = [html.Span(roles[source], className="role")] if source in roles else []
         family = html.Span(row["family"], dir="auto", className="legend-name")
-        share = {"width": f"{100 * (row['probability'] or 0):.2f}%"}
-        bar = html.Span(className="share-fill", style=share)
+        bar = html.Span(className="share-fill", style={"width": f"{100 * (row['probability'] or 0):.2f}%"})
         ratio = "–" if subject or not results["stated"] else number(row["log10_ratio"], 2)
         cells = [
             html.Th(html.Span([*sections.named(view, source, known), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
             html.Td(html.Span(bar, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
-            html.Td(_share(row["probability"]), className="number"),
-            html.Td(ratio, className="number"),
+            number_cell(_share(row["probability"])),
+            number_cell(ratio),
         ]
         body.append(html.Tr(cells, className="here" if subject else ""))
     heads = ["source", "family", "", "probability", "log10 ratio over it"]
@@ -95,7 +142,7 @@ def _share(value: float | None) -> str:
 
 
 def sensitivity(report: Report) -> str:
-    """What the answer hangs on, in sentences."""
+    """How the answer depends on single traces and their order, in sentences."""
     results = report["results"]
     out, points = results["leave_one_out"], results["spread"]["points"]
     half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
@@ -116,10 +163,10 @@ def sensitivity(report: Report) -> str:
 def result(report: Report, cache: QueryCache, view: View) -> Component:
     """The whole result."""
     results = report["results"]
-    live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
+    show = sections.sections_of(report)
     marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
     n = int(results["traces"])
-    many = f"n = {n:,} trace{'s' if n != 1 else ''}"
+    many = f"n = {count(n, 'trace')}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
     lines = (
         " Dashed: a hundred to one, which the rule asks for."
@@ -129,56 +176,52 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
-    show = partial(sections.section, made=made, badge=live)
     grows: list[Component | str] = [
-        shell.term("log10 ratio", RATIO_HELP),
+        shell.term("log10 ratio", verdict.RATIO_HELP),
         f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the traces up in "
         "the order of arrival (hollow where another source leads), the band holds 90 % of "
         f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
     ]
-    curve = sections.graph("evidence", figures.evidence_curve(report, theme=view.theme))
     explains: list[Component | str] = [
-        shell.term("Probability", PROBABILITY_HELP),
+        shell.term("Probability", verdict.PROBABILITY_HELP),
         f" {calibrated if results['stated'] else 'not stated here'} for {many.removeprefix('n = ')}; prior: "
-        f"{report['reference']['prior_statement']} {family_answer(report)} "
+        f"{report['reference']['prior_statement']} {verdict.family_answer(report)} "
         f"n = {len(results['candidates'])} enrolled sources.",
     ]
-    table = candidates(report, marks, view, known)
     adds = (
         f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. Click a bar for "
         f"its words.{bias} {many}.{rest}"
     )
-    bars = sections.graph("adds", figures.contributions(report, theme=view.theme))
-    stems = sections.graph("without", figures.leave_one_out(report, theme=view.theme))
-    two = [
-        show("adds", QUESTIONS["adds"], adds, bars, height=320),
-        show("without", QUESTIONS["without"], sensitivity(report), stems, height=320),
-    ]
+
+    def plot(name: str, sentence: shell.Children, height: int = 320, **options: Any) -> Component:
+        drawing = sections.graph(name, draw(name, report, view.theme))
+        return show(name, sentence, drawing, height=height, picture=True, **options)
+
     return html.Div(
         [
-            verdict(report, cache, view.reader),
-            exports(report),
-            show("evidence", QUESTIONS["evidence"], grows, curve, height=380, controls=_stops(report)),
-            show("candidates", QUESTIONS["candidates"], explains, table, height=None, picture=False),
-            html.Div(two, className="two"),
-            readers(report, live, made),
-            tokens(report, live, made, known),
+            verdict.verdict(report, cache, view.reader),
+            verdict.exports(report),
+            plot("evidence", grows, 380, controls=_stops(report)),
+            show("candidates", explains, candidates(report, marks, view, known)),
+            html.Div([plot("adds", adds), plot("without", sensitivity(report))], className="two"),
+            readers(report, show),
+            tokens(report, show, known),
             landing(report, cache, view),
-            validated(report),
-            ratio_figures(report, view.theme, live, made),
-            excluded(report, live, made),
-            verify(report),
+            verdict.validated(report),
+            ratio_figures(report, plot),
+            excluded(report, show),
+            verdict.verify(report),
         ]
     )
 
 
-def readers(report: Report, live: Component, made: Component) -> Component | None:
-    """The same traces read by further ecosystems; None where one reader alone was asked."""
-    rows = frames.readers(report)
-    if len(rows) < 2:
+def readers(report: Report, show: Section) -> Component | None:
+    """The same traces read by further ecosystems; None where there is one reader alone."""
+    frame = rows("readers", report)
+    if len(frame) < 2:
         return None
     body = []
-    for at, row in enumerate(tables.rows(rows)):
+    for at, row in enumerate(tables.rows(frame)):
         who = [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")]
         ratio = "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} "
         between = "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}"
@@ -186,21 +229,18 @@ def readers(report: Report, live: Component, made: Component) -> Component | Non
             html.Th(who, scope="row"),
             html.Td(row.verdict),
             html.Td(shell.source_name(row.leader)),
-            html.Td([ratio, html.Span(between, className="soft")], className="number"),
-            html.Td("–" if pd.isna(row.unknown_p) else rate_text(row.unknown_p), className="number"),
+            number_cell([ratio, html.Span(between, className="soft")]),
+            number_cell(rate_text(row.unknown_p)),
         ]
         body.append(html.Tr(cells, className="" if at else "here"))
     heads = ["ecosystem and reader", "answer", "leading source", "log10 ratio, 90 % of resamples", "unknown p"]
-    agree = rows["leader"].nunique() == 1
+    agree = frame["leader"].nunique() == 1
     alike = "All of them lead to the same source." if agree else "They do not lead to the same source."
     sentence = (
         f"The answer above is that of the first one; the others read the same {report['results']['traces']:,} traces "
-        f"under even priors. {alike} n = {len(rows)} readers."
+        f"under even priors. {alike} n = {len(frame)} readers."
     )
-    table = shell.small_table(heads, body, QUESTIONS["readers"])
-    return sections.section(
-        "readers", QUESTIONS["readers"], sentence, table, made=made, badge=live, height=None, picture=False
-    )
+    return show("readers", sentence, shell.small_table(heads, body, QUESTIONS["readers"]))
 
 
 def _stops(report: Report) -> list[Component] | None:
@@ -209,12 +249,12 @@ def _stops(report: Report) -> list[Component] | None:
     levels = stop.get("levels") or []
     if len(levels) < 2 or stop.get("withheld"):
         return None
-    offered = {f"{answer['error_rate']:g}": f"{100 * answer['error_rate']:g} %" for answer in levels}
-    identity = {"type": "attr-stop", "figure": "evidence"}
+    offered = sections.error_rates(answer["error_rate"] for answer in levels)
+    identity = sections.live("attr-stop", "evidence")
     return [shell.segmented(identity, offered, f"{stop['error_rate']:g}", "Risk of stopping too early")]
 
 
-def tokens(report: Report, live: Component, made: Component, known: Mapping[str, str]) -> Component:
+def tokens(report: Report, show: Section, known: Mapping[str, str]) -> Component:
     """The place of the heat map, with the choice of a trace and of two candidates."""
     results = report["results"]
     traces = sorted(report["traces"], key=lambda trace: -abs(trace["log10_ratio"]))[:500]
@@ -231,107 +271,100 @@ def tokens(report: Report, live: Component, made: Component, known: Mapping[str,
         " of two candidates belongs to no word; it is spread evenly."
         if method in (*ENCODED, TEXT_TUNED, FUSED_TUNED)
         else " of two candidates split exactly over the words of a response. Hover a word for its share.",
-        _beyond_words(report),
     ]
-    nothing = shell.empty("No trace is chosen yet", "Choose one above, or click a bar")
-    place = html.Div(id="heat", className="heat-place", children=nothing)
-    first, rival = offered[0]["value"] if offered else None, results["leave_one_out"]["rival"]
-    return sections.section(
-        "tokens", QUESTIONS["tokens"], sentence,
-        shell.loading(place, "Reading the trace once more …", parent_className="loading"),
-        made=made, badge=live, height=None, picture=False,
-        controls=[
-            _choose("heat-trace", "Trace", offered, first, "Trace to look into"),
-            _choose("heat-source", "For", sources, results["subject"], "Candidate that the words may speak for"),
-            _choose("heat-rival", "Against", sources, rival, "Candidate to hold it against"),
-        ],
-    )  # fmt: skip
-
-
-def _beyond_words(report: Report) -> str:
-    """What the bar of a trace holds besides its words, in a sentence; '' where that is nothing."""
-    results = report["results"]
     bias = {row["source"]: row["bias"] for row in results["candidates"]}
     subject, rival = results["subject"], results["leave_one_out"]["rival"]
-    added = (bias[subject] - bias[rival]) / math.log(10)
-    if not added:
-        return ""
-    return f" Its bar, {subject} against {rival}, also holds {number(added, 2)} in log10 from the calibration."
+    added = (bias[subject] - bias[rival]) / math.log(10)  # by the calibration, to no word
+    bar = f" Its bar, {subject} against {rival}, also holds {number(added, 2)} in log10 from the calibration."
+    sentence.append(bar if added else "")
+    nothing = shell.empty("No trace is chosen yet", "Choose one above, or click a bar")
+    place = html.Div(id="heat", className="heat-place", children=nothing)
+    first = offered[0]["value"] if offered else None
+    shown = {"maxDropdownHeight": 320, "limit": 200, "nothingFoundMessage": "Nothing has this name"}
+    choices = [
+        sections.choice(label, identity, meaning, data, value=value, **shown)
+        for label, identity, meaning, data, value in (
+            ("Trace", "heat-trace", "Trace to look into", offered, first),
+            ("For", "heat-source", "Candidate that the words may speak for", sources, subject),
+            ("Against", "heat-rival", "Candidate to hold it against", sources, rival),
+        )
+    ]
+    content = shell.loading(place, "Reading the trace once more …", parent_className="loading")
+    return show("tokens", sentence, content, controls=choices)
 
 
-def excluded(report: Report, live: Component, made: Component) -> Component | None:
+def excluded(report: Report, show: Section) -> Component | None:
     """Bad places and duplicates, where there are any."""
-    frame = frames.excluded(report)
+    frame = rows("left", report)
     notes = [html.P(note, className="sentence") for note in report["input"]["notes"]]
     if frame.empty:
         return html.Div(notes) if notes else None
     sentence = f"Places of {report['input']['name']} that were not scored. n = {len(frame):,}."
-    table = shell.table(frame.head(2_000), identity="left-grid")
-    return sections.section(
-        "left", QUESTIONS["left"], sentence, html.Div([table, *notes], style={"height": "100%"}), made=made, badge=live,
-        height=min(360, 96 + 34 * len(frame)), picture=False, table=False,
-    )  # fmt: skip
+    content = html.Div([shell.table(frame.head(2_000), identity="left-grid"), *notes], style={"height": "100%"})
+    return show("left", sentence, content, height=min(360, 96 + 34 * len(frame)), table=False)
 
 
-def _choose(identity: str, label: str, data: list[dict[str, Any]], value: str | None, meaning: str) -> Component:
-    field = shell.select(
-        identity, meaning, data, value=value, searchable=True, allowDeselect=False, size="xs", maxDropdownHeight=320,
-        limit=200, nothingFoundMessage="Nothing has this name",
-    )  # fmt: skip
-    return shell.labelled(label, identity, field)
+def draw(name: str, report: Report, theme: Theme, level: float | None = None, cache: QueryCache | None = None) -> Any:
+    """The drawing of a live figure; None for those that are no drawing of the report alone."""
+    match name:
+        case "evidence":
+            return figures.evidence_curve(report, theme=theme, level=level)
+        case "adds":
+            return figures.contributions(report, theme=theme)
+        case "without":
+            return figures.leave_one_out(report, theme=theme)
+        case "tippett":
+            ends = sorted(_points(report, "log10_lower", "log10_upper")["value"])
+            return figures.tippett(rows(name, report), (ends[0], ends[1]) if len(ends) == 2 else None, theme=theme)
+        case "pav":
+            return figures.pooled_ratios(rows(name, report), theme=theme)
+        case "lands" if cache:
+            return landing_figure(cache, report, theme)
+    return None
 
 
-def redrawn(
-    name: str, report: Report, theme: Theme, level: float | None = None, cache: QueryCache | None = None
-) -> Any:
-    """A live figure in another theme; None for those that are no drawing of the report alone."""
-    if name == "evidence":
-        return figures.evidence_curve(report, theme=theme, level=level)
-    if name == "lands" and cache:
-        return landing_figure(cache, report, theme)
-    if name in ("tippett", "pav"):
-        return ratio_figure(name, report, theme=theme)
-    draws = {"adds": figures.contributions, "without": figures.leave_one_out}
-    return draws[name](report, theme=theme) if name in draws else None
-
-
-def _flat_map(cache: QueryCache, where: Mapping[str, Any]) -> pd.DataFrame:
-    """The ecosystem's flat map, where the traces were placed (reader, roster, domain); may be empty."""
-    none = pd.DataFrame(columns=["source", "name", "family", "access", "x", "y"])
-    if cache.problem() is not None:
-        return none
-    view = View(reader=where["reader"], roster=where["roster"], domain=where["domain"])
-    reader = cache.map_reader(view)
-    for method in FLAT_MAPS:
-        found = cache.ask(queries.projection, reader, view.roster, view.domain, method, 2)
-        if len(found):
-            return found
-    return none
+def ratio_figures(report: Report, plot: Section) -> Component | None:
+    """Tippett and PAV plots of the validated ratios; None where the validation holds no points of them."""
+    shares, pooled = rows("tippett", report), rows("pav", report)
+    if shares.empty:
+        return None
+    of = f"{count(int(shares['k'].iloc[0]), 'held-out trace')} each"
+    sizes = shares.groupby("metric")["n"].max()
+    tippett = (
+        f"Share of claims about {of} whose log10 ratio is at least so large; dotted, what reports hold it within. "
+        f"n = {sizes['tippett_true']:,} true and {sizes['tippett_false']:,} false claims."
+    )
+    pav = (
+        f"The ratio stated about {of}, against the one that claims so rated show (pool adjacent violators). "
+        f"n = {pooled['n'].max():,} claims."
+    )
+    return html.Div([plot("tippett", tippett), *([] if pooled.empty else [plot("pav", pav)])], className="two")
 
 
 def landing_figure(cache: QueryCache, report: Report, theme: Theme) -> Any:
-    """The map with the nearest sources marked; None without a map."""
+    """The ecosystem's flat map with the nearest sources marked; None without a map."""
     where = report["results"]["lands"]
-    placed = _flat_map(cache, where) if where else pd.DataFrame()
-    if placed.empty:
+    if not where or cache.problem() is not None:
         return None
-    near = frames.landed(report).head(NEAREST)
-    marks = sections.marks_of(cache, report["reference"]["families"])
+    view = View(reader=where["reader"], roster=where["roster"], domain=where["domain"])
+    asks = (queries.projection, cache.map_reader(view), view.roster, view.domain)
+    placed = next((found for method in FLAT_MAPS if len(found := cache.ask(*asks, method, 2))), None)
+    if placed is None:
+        return None
+    near, marks = rows("lands", report).head(NEAREST), sections.marks_of(cache, report["reference"]["families"])
     return figures.landing(placed, near, marks, theme=theme, claimed=report["results"]["claimed"] or "")
 
 
 def landing(report: Report, cache: QueryCache, view: View) -> Component:
-    """Table of the nearest sources and the map beside it: what the report says."""
-    rows, where = frames.landed(report), report["results"]["lands"]
-    live, made = sections.badge(report["method"]["enrolment_sha256"]), sections.made_of(report)
-    if rows.empty:
+    """Table of the nearest sources with their map, from the report."""
+    frame, where = rows("lands", report), report["results"]["lands"]
+    if frame.empty:
         roster = report["method"]["facts"].get("roster")
         again = f"--roster {roster}" if roster else "LABELLED --name NAME"
         missing = "This ecosystem brings no signatures of its sources"
         remedy = shell.empty(missing, f"Make it again: python -m jobs enroll {again}")
         return html.Section([html.H2(QUESTIONS["lands"]), remedy], className="figure", id="figure-lands")
     drawn = landing_figure(cache, report, view.theme)
-    table = _nearest_table(rows.head(NEAREST), report, cache, view)
     domain = DOMAIN_NAMES.get(where["domain"], where["domain"]) or "its own prompts"
     sentence: list[Component | str] = [
         "Cosine between the mean fingerprint of these traces and the ",
@@ -339,33 +372,27 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         f" of every source on {domain}. "
         + ("The traces get no point of their own on a projection: the numbers mark their nearest. " if drawn else "")
         + "Nearness says what the traces are like, the ratio above says who made them. "
-        f"n = {len(rows)} sources.",
+        f"n = {len(frame)} sources.",
     ]
-    parts: list[Component] = [table]
+    marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
+    view = dataclasses.replace(view, source="")
+    body = []
+    for row in tables.rows(frame.head(NEAREST)):
+        family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
+        cells = [
+            number_cell(str(row.rank)),
+            html.Th(html.Span(sections.named(view, row.source, known), className="marked"), scope="row"),
+            html.Td(html.Span(family if row.family in marks else [], className="marked")),
+            number_cell(rate_text(row.cosine)),
+        ]
+        body.append(html.Tr(cells, className="here" if row.source == report["results"]["subject"] else ""))
+    heads, name = ["rank", "source", "family", "cosine"], "Nearest sources in the original space"
+    parts: list[Component] = [shell.small_table(heads, body, name, "small wide nearest-sources")]
     if drawn:
         label = "Map of the sources, the nearest numbered"
         parts.append(html.Div(sections.graph("lands", drawn), role="img", **shell.aria(label=label)))
     content = html.Div(parts, className="land" if drawn else "land land-alone")
-    return sections.section(
-        "lands", QUESTIONS["lands"], sentence, content, made=made, badge=live, height=None, picture=False
-    )
-
-
-def _nearest_table(rows: pd.DataFrame, report: Report, cache: QueryCache, view: View) -> Component:
-    marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
-    view = dataclasses.replace(view, source="")
-    body = []
-    for row in tables.rows(rows):
-        family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
-        cells = [
-            html.Td(str(row.rank), className="number"),
-            html.Th(html.Span(sections.named(view, row.source, known), className="marked"), scope="row"),
-            html.Td(html.Span(family if row.family in marks else [], className="marked")),
-            html.Td(rate_text(row.cosine), className="number"),
-        ]
-        body.append(html.Tr(cells, className="here" if row.source == report["results"]["subject"] else ""))
-    heads, name = ["rank", "source", "family", "cosine"], "Nearest sources in the original space"
-    return shell.small_table(heads, body, name, "small wide nearest-sources")
+    return sections.sections_of(report)("lands", sentence, content)
 
 
 def heat_map(evidence: Mapping[str, Any]) -> Component:
@@ -373,7 +400,7 @@ def heat_map(evidence: Mapping[str, Any]) -> Component:
 
     evidence : source, rival, log_odds, stored, pieces (text, start, stop, value) and rest (text beyond the window).
     """
-    pieces = frames.pieces(evidence)
+    pieces = token_rows(evidence)
     largest = float(pieces["log_odds"].abs().max()) if len(pieces) else 0.0
     spans = [
         html.Span(
@@ -389,12 +416,26 @@ def heat_map(evidence: Mapping[str, Any]) -> Component:
     label = "Response with the evidence of its tokens"
     text = html.Div(spans, className="heat-text", dir="auto", tabIndex=0, role="group", **shell.aria(label=label))
     total = html.P(sum_words(evidence), className="sentence", id="heat-sum")
-    return html.Div([_heat_legend(evidence, largest), text, total, *_strongest(evidence)], className="heat")
+    steps = [
+        html.Span(className=f"token token-{side}", style={"--weight": f"{weight:.2f}"})
+        for side, weights in (("against", (1, 0.66, 0.33)), ("for", (0.33, 0.66, 1)))
+        for weight in weights
+    ]
+    rival, source = (html.Span(evidence[side], className="name", dir="auto") for side in ("rival", "source"))
+    scale = f"full colour at {number(largest, 2).lstrip('+')} nats; dotted below: for the rival"
+    legend = [
+        html.Span(["speaks for ", rival]),
+        html.Span(steps, className="heat-steps", **shell.aria(hidden="true")),
+        html.Span(["speaks for ", source]),
+        html.Span(scale, className="soft"),
+    ]
+    parts = [html.Div(legend, className="heat-legend"), text, total, *_strongest(evidence)]
+    return html.Div(parts, className="heat")
 
 
 def sum_words(evidence: Mapping[str, Any]) -> list[Component | str]:
-    """The sum of the tokens beside the score that it must equal."""
-    total, odds, stored = float(frames.pieces(evidence)["log_odds"].sum()), evidence["log_odds"], evidence["stored"]
+    """The sum of the tokens, and the score that it must equal."""
+    total, odds, stored = float(token_rows(evidence)["log_odds"].sum()), evidence["log_odds"], evidence["stored"]
     return [
         f"The {len(evidence['pieces']):,} pieces of text add up to ",
         html.Span(f"{number(total, 4)} nats", className="count"),
@@ -404,25 +445,8 @@ def sum_words(evidence: Mapping[str, Any]) -> list[Component | str]:
     ]
 
 
-def _heat_legend(evidence: Mapping[str, Any], largest: float) -> Component:
-    steps = [
-        html.Span(className=f"token token-{side}", style={"--weight": f"{weight:.2f}"})
-        for side, weights in (("against", (1, 0.66, 0.33)), ("for", (0.33, 0.66, 1)))
-        for weight in weights
-    ]
-    rival, source = (html.Span(evidence[side], className="name", dir="auto") for side in ("rival", "source"))
-    scale = f"full colour at {number(largest, 2).lstrip('+')} nats; dotted below: for the rival"
-    children = [
-        html.Span(["speaks for ", rival]),
-        html.Span(steps, className="heat-steps", **shell.aria(hidden="true")),
-        html.Span(["speaks for ", source]),
-        html.Span(scale, className="soft"),
-    ]
-    return html.Div(children, className="heat-legend")
-
-
 def _strongest(evidence: Mapping[str, Any]) -> list[Component]:
-    pieces = frames.pieces(evidence)
+    pieces = token_rows(evidence)
     lines: list[Component] = []
     for sign, side in ((1, evidence["source"]), (-1, evidence["rival"])):
         weighed = pieces[pieces["log_odds"] * sign > 0].sort_values("log_odds", ascending=sign < 0).head(STRONGEST)
@@ -436,5 +460,5 @@ def _strongest(evidence: Mapping[str, Any]) -> list[Component]:
 
 
 def visible(token: str) -> str:
-    """A token with its blanks made visible."""
+    """A token with its blanks visible."""
     return token.replace("\n", "↵").replace("\t", "⇥").replace(" ", "␣") or "(nothing)"

@@ -7,12 +7,12 @@ there is no link to copy: a link does not carry traces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import dash_mantine_components as dmc
-import pandas as pd
-from dash import Input, Output, State, dcc, html
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -20,44 +20,106 @@ from atlas.data import METHOD_NAMES, VIEW_READS, QueryCache
 from atlas.state import View
 from atlas.theme import Mark, family_marks
 from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
+from backend.service.job import Snapshot
 from backend.store import queries
 
-BODY, TABLE, ROWS, CSV, DOWNLOAD, GRAPH = (
-    f"live-{part}" for part in ("body", "table", "rows", "csv", "download", "graph")
-)
-D = TypeVar("D", Output, Input, State)
+QUESTIONS = {
+    "evidence": "How does the evidence grow with the traces?",
+    "candidates": "Which sources explain the traces?",
+    "adds": "What does every trace add?",
+    "without": "What if one trace were left out?",
+    "readers": "What hangs on the reader?",
+    "tokens": "Which words carry the evidence?",
+    "lands": "Where do the traces land?",
+    "left": "What was left out?",
+    "tippett": "How often do ratios point the right way?",
+    "pav": "Do ratios mean what they say?",
+}
+"""Titles of the figures of a live result."""
 NOTHING = {"width": "0%"}  # style of a bar before anything has been read
+D = TypeVar("D", Output, Input, State)
+F = TypeVar("F", bound=Callable[..., Any])
+Report = Mapping[str, Any]
+Section = Callable[..., Component]  # :func:`section` with build and badge of one report
+Clicks = int | None  # values of a callback: presses of a button, what a store holds, what a field holds
+Stored = dict[str, Any] | None
+Text = str | None
 
 
 def places(kind: type[D], names: str) -> list[D]:
-    """Outputs, inputs or states ``id.property`` for a callback; an output with a star is another callback's too."""
-    found = [(*name.rstrip("*").rsplit(".", 1), name.endswith("*")) for name in names.split()]
-    return [kind(at, what, **({"allow_duplicate": True} if shared else {})) for at, what, shared in found]
+    """Outputs, inputs or states of a callback, written ``id.property``; an output with a star is another's too.
+
+    ``id:ALL``, ``id:MATCH`` and ``id:name`` are parts of live figures, see :func:`live`.
+    """
+    out = []
+    for word in names.split():
+        identity, part = word.rstrip("*").rsplit(".", 1)
+        of, _, figure = identity.partition(":")
+        at = live(of, {"ALL": ALL, "MATCH": MATCH}.get(figure, figure)) if figure else identity
+        out.append(kind(at, part, **({"allow_duplicate": True} if word.endswith("*") else {})))
+    return out
 
 
-def step(number: int, title: str, identity: str, *children: Component) -> Component:
-    """A numbered step with its heading on the left."""
+def live(kind: str, figure: Any) -> dict[str, Any]:
+    """Id of a part of a live figure."""
+    return {"type": kind, "figure": figure}
+
+
+def callback(app: Dash, outputs: str, inputs: str, states: str = "", *, prevent: bool | str = True) -> Callable[[F], F]:
+    """A callback between :func:`places`; it does not run when the page opens unless ``prevent`` says otherwise."""
+    wires = [*places(Output, outputs), *places(Input, inputs), *places(State, states)]
+    register: Callable[[F], F] = app.callback(*wires, prevent_initial_call=prevent or None)
+    return register
+
+
+def client(
+    app: Dash, name: str, outputs: str, inputs: str, states: str = "", *, of: str = "attribute", prevent: bool = True
+) -> None:
+    """As :func:`callback`, by a named function of the browser."""
+    wires = [*places(Output, outputs), *places(Input, inputs), *places(State, states)]
+    app.clientside_callback(ClientsideFunction(of, name), *wires, prevent_initial_call=prevent or None)
+
+
+def choice(label: str, identity: str, meaning: str, data: Sequence[Any], **options: Any) -> Component:
+    """A labelled list to choose one from, with a search."""
+    field = shell.select(identity, meaning, data, size="xs", searchable=True, allowDeselect=False, **options)
+    return shell.labelled(label, identity, field)
+
+
+def step(number: int, title: str, prefix: str, *children: Component) -> Component:
+    """A numbered step with its heading, whose id is ``prefix``-title-``number``."""
+    identity = f"{prefix}-title-{number}"
     head = html.H2([html.Span(f"{number}", className="step-number"), title], id=identity)
     body = html.Div(list(children), className="step-body")
     return html.Section([head, body], className="step", **shell.aria(labelledby=identity))
 
 
-def progress(prefix: str, message: Component | None = None, below: Sequence[Component] = ()) -> Component:
-    """How far a job is: words, a way to cancel with a message next to it, a bar, and what is shown below.
+def progress(prefix: str, *below: Component, message: Mapping[str, str] | None = None) -> Component:
+    """How far a job is: words, a way to cancel, a bar, and what is shown below.
 
-    The ids begin with ``prefix``: -progress, -words, -cancel, -bar.
+    The ids begin with ``prefix``: -progress, -words, -cancel, -bar, and -cancel-said where there is a ``message``
+    about the cancelling, by its attributes.
     """
-    line: list[Component] = [html.Span(id=f"{prefix}-words", role="status")]
-    line += [html.Button("Cancel", id=f"{prefix}-cancel", className="button"), *([] if message is None else [message])]
+    line = [
+        html.Span(id=f"{prefix}-words", role="status"),
+        html.Button("Cancel", id=f"{prefix}-cancel", className="button"),
+        *([] if message is None else [hint(None, id=f"{prefix}-cancel-said", **message)]),
+    ]
     fill = html.Div(id=f"{prefix}-bar", className="progress-fill", style=NOTHING)
     track = html.Div(fill, className="progress-track", **shell.aria(hidden="true"))
     children = [html.Div(line, className="progress-line"), track, *below]
     return html.Div(children, id=f"{prefix}-progress", className="progress", hidden=True)
 
 
-def bar(done: int, total: int) -> dict[str, str]:
-    """Style of the bar of a job."""
+def bar(*jobs: Snapshot) -> dict[str, str]:
+    """Style of the bar of jobs: the share of what they, and further readers, have read."""
+    done, total = sum(job.done + job.further for job in jobs), sum(job.total + job.further_total for job in jobs)
     return {"width": f"{100 * done / max(total, 1):.1f}%"}
+
+
+def error_rates(levels: Iterable[float]) -> dict[str, str]:
+    """Error rates of the stop to choose from."""
+    return {f"{level:g}": f"{100 * level:g} %" for level in levels}
 
 
 def hint(words: shell.Children, **options: Any) -> Component:
@@ -66,40 +128,46 @@ def hint(words: shell.Children, **options: Any) -> Component:
 
 
 def notice(identity: str, urgency: str = "assertive") -> Component:
-    """A place in which something is said aloud when it changes."""
+    """A place that is read aloud when it changes."""
     return html.Div(id=identity, **shell.aria(live=urgency))
 
 
-def answer_box(tone: str, kicker: Sequence[Any], headline: Component, *rest: Component, **options: Any) -> Component:
-    """An answer: what it is about, its word, and what follows from it."""
+def number_cell(value: shell.Children, **options: Any) -> Component:
+    """A number in a small table."""
+    return html.Td(value, className="number", **options)
+
+
+def answer_box(
+    tone: str, kicker: Sequence[Any], word: tuple[str, str, Sequence[Any]], *rest: Component, **options: Any
+) -> Component:
+    """An answer: what it is about, its ``word`` (id, sign, words), and what follows from it."""
+    identity, sign, words = word
+    mark = html.Span(sign, className="verdict-sign", **shell.aria(hidden="true"))
+    headline = html.H2([mark, *words], id=identity, className="verdict-word")
     children = [html.P(list(kicker), className="kicker long"), headline, *rest]
     return html.Section(children, className=f"verdict verdict-{tone}", **options)
 
 
-def answer_word(identity: str, sign: str, *words: Any) -> Component:
-    """The word of an answer behind its sign."""
-    mark = html.Span(sign, className="verdict-sign", **shell.aria(hidden="true"))
-    return html.H2([mark, *words], id=identity, className="verdict-word")
-
-
-def fact(word: str, meaning: str, value: str, note: str) -> Component:
-    """One number of an answer, with its name and what it says."""
-    number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
-    return html.Div([html.Dt(shell.term(word, meaning) if meaning else word), html.Dd(number)])
+def facts(*entries: tuple[str, str, str, str]) -> Component:
+    """Numbers of an answer, each by its name, meaning, value and note."""
+    parts = []
+    for word, meaning, value, note in entries:
+        number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
+        parts.append(html.Div([html.Dt(shell.term(word, meaning) if meaning else word), html.Dd(number)]))
+    return html.Dl(parts, className="verdict-facts")
 
 
 def reader_words(cache: QueryCache | None, judge: Any) -> str:
     """Method, what is read, and proxy of an ecosystem or a report's method: a narrow field cuts the end off."""
     method, *rest = judge.reader.split("/")
-    words = [METHOD_NAMES.get(method, method)]
+    name, proxy, view = METHOD_NAMES.get(method, method), judge.proxy, judge.view
     if reads_text(method):
-        return f"{words[0]} · text of the response"
-    proxy, view = judge.proxy, judge.view
+        return f"{name} · text of the response"
     if method in ENCODED:
         proxy, view = rest
     elif cache and cache.problem() is None and cache.knows(judge.reader):
         proxy = cache.proxy_name(judge.reader)
-    return " · ".join([*words, VIEW_READS.get(view, view), proxy])
+    return f"{name} · {VIEW_READS.get(view, view)} · {proxy}"
 
 
 def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, header: str | None) -> list[Any]:
@@ -111,67 +179,59 @@ def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, hea
     return parts
 
 
+def sections_of(report: Report) -> Section:
+    """:func:`section` for the figures of a report."""
+    sha256 = report["method"]["enrolment_sha256"]
+    enrolment = html.Code(f"enrolment {sha256[:12]}", title=f"sha256 {sha256}")
+    badge = html.Span(["Live", enrolment], className="origin origin-live", title="Computed now, from your traces")
+    return partial(section, build=build(report), badge=badge)
+
+
 def section(
-    name: str,
-    question: str,
-    sentence: shell.Children,
-    content: Component,
-    *,
-    made: Component,
-    badge: Component,
-    height: int | None,
-    picture: bool = True,
-    table: bool = True,
-    controls: shell.Children = None,
-    beside: Component | None = None,
-    below: Component | None = None,
-) -> Component:
+    name: str, sentence: shell.Children, content: Component, *, build: Component, badge: Component,
+    height: int | None = None, picture: bool = False, table: bool = True, controls: shell.Children = None,
+) -> Component:  # fmt: skip
     """One figure or table of a live result; ``picture`` and ``table`` say whether it can be saved and shown as rows."""
-    label: dict[str, Any] = {"role": "img", "aria-label": question} if picture else {}
-    body = html.Div(
-        id={"type": BODY, "figure": name},
-        className="figure-body",
-        style={"height": height} if height else {},
-        children=[
-            html.Div(content, className="figure-drawing", **label),
-            html.Div(id={"type": ROWS, "figure": name}, className="figure-table"),
-        ],
-    )
+    label: dict[str, Any] = {"role": "img", "aria-label": QUESTIONS[name]} if picture else {}
+    parts = [
+        html.Div(content, className="figure-drawing", **label),
+        html.Div(id=live("live-rows", name), className="figure-table"),
+    ]
+    style = {"height": height} if height else {}
+    body = html.Div(parts, id=live("live-body", name), className="figure-body", style=style)
     return shell.framed(
         name,
-        [html.H2(question, id=f"title-{name}"), badge],
-        _tools(name, made, picture=picture, table=table),
-        html.P(sentence, id={"type": "live-sentence", "figure": name}, className="sentence"),
+        [html.H2(QUESTIONS[name], id=f"title-{name}"), badge],
+        _tools(name, build, picture=picture, table=table),
+        html.P(sentence, id=live("live-sentence", name), className="sentence"),
         html.Div(controls, className="controls") if controls else None,
-        html.Div([body, *([beside] if beside else [])], className="figure-row" if beside else ""),
-        below,
+        html.Div([body], className=""),
+        None,
     )
+
+
+def drawing(identity: str | dict[str, str], figure: Any, **config: bool) -> Component:
+    """A Plotly figure without a tool bar."""
+    choices: Any = {"displayModeBar": False, **config}
+    return dcc.Graph(id=identity, figure=figure, responsive=True, className="graph", config=choices)
 
 
 def graph(name: str, figure: Any) -> Component:
     """The drawing of a live figure; its theme follows the header's."""
-    config: Any = {"displayModeBar": False, "displaylogo": False, "doubleClick": False}
-    identity = {"type": GRAPH, "figure": name}
-    return dcc.Graph(id=identity, figure=figure, responsive=True, className="graph", config=config)
+    return drawing(live("live-graph", name), figure, displaylogo=False, doubleClick=False)
 
 
-def badge(enrolment_sha256: str) -> Component:
-    """'Live', with the enrolment that the numbers rest on."""
-    return html.Span(
-        ["Live", html.Code(f"enrolment {enrolment_sha256[:12]}", title=f"sha256 {enrolment_sha256}")],
-        className="origin origin-live",
-        title="Computed now, from your traces",
-    )
-
-
-def made_of(report: Mapping[str, Any]) -> Component:
-    """What made the numbers of a report."""
+def build(report: Report) -> Component:
+    """Command, data and code behind the numbers of a report."""
     method, facts, spread = report["method"], report["method"]["facts"], report["results"]["spread"]
+    blocks = f"block {', '.join(map(str, method['layers']))}"
+    # Where traces are placed when what is read is no block.
+    reads = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
     pairs = {
         "Date": report["created"].replace("T", " ")[:19] + " UTC",
         "Ecosystem": f"{report['reference']['enrolment']}, {len(report['reference']['sources'])} sources",
         "Enrolment": shell.hashed(method["enrolment_sha256"]),
-        "Reader": f"{method['reader']}, {_read(method)}, {method['probes']} probes",
+        "Reader": f"{method['reader']}, {reads.get(method['block'], blocks)}, {method['probes']} probes",
         "Proxy": shell.hashed(facts.get("proxy_hash")),
         "Data": shell.hashed(facts.get("data_hash")),
         "File": shell.hashed(report["input"]["sha256"]),
@@ -182,29 +242,21 @@ def made_of(report: Mapping[str, Any]) -> Component:
     return shell.build(html.Strong("Live attribution"), report["command"], pairs)
 
 
-def _tools(name: str, made: Component, *, picture: bool, table: bool) -> Component:
+def _tools(name: str, build: Component, *, picture: bool, table: bool) -> Component:
     def tool(kind: str, sign: str, word: str, **more: Any) -> Component:
-        return html.Button([shell.icon(sign), word], id={"type": kind, "figure": name}, className="tool", **more)
+        return html.Button([shell.icon(sign), word], id=live(kind, name), className="tool", **more)
 
-    buttons: list[Component] = [tool(TABLE, "table", "Table", **shell.aria(pressed="false"))] if table else []
-    buttons.append(tool(CSV, "download", "CSV"))
+    buttons: list[Component] = [tool("live-table", "table", "Table", **shell.aria(pressed="false"))] if table else []
+    buttons.append(tool("live-csv", "download", "CSV"))
     if picture:
         buttons += [tool("png", "picture", "PNG"), tool("svg", "picture", "SVG")]
     button = dmc.PopoverTarget(tool("live-made", "origin", "How was this made?"))
-    builds = dmc.PopoverDropdown(html.Div(made, className="made"))
     popover = dmc.Popover(
-        [button, builds], width=420, position="bottom-end", shadow="none", trapFocus=False, withinPortal=True,
-        zIndex=350,
+        [button, dmc.PopoverDropdown(html.Div(build, className="made"))], width=420, position="bottom-end",
+        shadow="none", trapFocus=False, withinPortal=True, zIndex=350,
     )  # fmt: skip
-    children = [*buttons, popover, dcc.Download(id={"type": DOWNLOAD, "figure": name})]
+    children = [*buttons, popover, dcc.Download(id=live("live-download", name))]
     return html.Div(children, className="tools", role="group", **shell.aria(label="About this figure"))
-
-
-def _read(method: Mapping[str, Any]) -> str:
-    """What the heads read, and where traces are placed when that is no block."""
-    blocks = f"block {', '.join(map(str, method['layers']))}"
-    words = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
-    return words.get(method["block"], blocks)
 
 
 def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -212,21 +264,13 @@ def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str,
 
     Flat where every source is its own family. Both words can be typed into the search of a menu.
     """
-    frame = pd.DataFrame({"source": sources, "family": families})
-    sizes = frame["family"].value_counts(sort=False)
-
-    def options(some: pd.Series) -> list[dict[str, str]]:
-        return [
-            {"value": source, "label": source if known.get(source, source) == source else f"{known[source]} · {source}"}
-            for source in some
-        ]
-
-    if (sizes == 1).all():
-        return options(frame["source"])
-    return [
-        {"group": str(family), "items": options(frame.loc[frame["family"] == family, "source"])}
-        for family in sizes.sort_values(ascending=False, kind="stable").index
-    ]
+    labels = [one if known.get(one, one) == one else f"{known[one]} · {one}" for one in sources]
+    options: dict[str, list[dict[str, str]]] = {}
+    for source, family, label in zip(sources, families, labels, strict=True):
+        options.setdefault(family, []).append({"value": source, "label": label})
+    if all(len(members) == 1 for members in options.values()):
+        return [member for members in options.values() for member in members]
+    return [{"group": name, "items": options[name]} for name in sorted(options, key=lambda name: -len(options[name]))]
 
 
 def marks_of(cache: QueryCache, families: Sequence[str]) -> dict[str, Mark]:

@@ -1,8 +1,8 @@
-"""The answer of one attribution: verdict, numbers behind it, what to take along, how somebody else checks it."""
+"""The answer of one attribution: verdict, its numbers, exports, how to check it, what its validation measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +12,9 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.data import QueryCache
 from atlas.figures.evidence import number
-from atlas.figures.plots import rate_text
+from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
-from atlas.pages.attribute.frames import Report
+from atlas.pages.attribute.sections import Report, number_cell
 
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
 ON_A_CLAIM = {
@@ -57,6 +57,36 @@ STOP_HELP = (
 )
 NOT_CALIBRATED = "This ecosystem has no calibration, so ratios are plain sums and no claim is decided."
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
+UNCALIBRATED = (
+    "This ecosystem brings neither a calibration nor a validation: ratios are plain sums, no claim is decided, and how "
+    "often its answers are wrong is not known."
+)
+UNVALIDATED = (
+    "This ecosystem brings no validation. Probabilities and ratios are calibrated on answers to held-out prompts, but "
+    "how often a verdict, the unknown-source test or the stop is wrong has not been measured for these sources. Read "
+    "the answer as a pointer, not as one with a known error rate."
+)
+CALIBRATION = {
+    "Calibration error (ECE)": ("ece_before", "ece", "gap between stated and realised probability"),
+    "Cost of the likelihood ratios (Cllr, bits)": ("cllr_before", "cllr", "0 is perfect, 1 says nothing"),
+    "Of it, lost by the order of the ratios (Cllr min)": ("", "cllr_min", "what no calibration can save"),
+    "Of it, lost by their sizes (Cllr cal)": ("", "cllr_cal", "what a better calibration could save"),
+}
+"""Words of a line to the metrics before calibration ('' for a part of a cost) and after it, and a meaning."""
+CLAIMS = {
+    "The true source is claimed": "true_claim",
+    "The same: its family alone": "true_claim_family",
+    "Its nearest other source is claimed": "nearest_claim",
+    "The same: that one's family alone": "nearest_claim_family",
+}
+NAMES = {"A source is named": "named", "A family alone is named": "family"}
+NOBODY = {
+    "Its whole family was left out": ("refit", "family"),
+    "It was left out, its siblings were not": ("refit", "sibling"),
+    "Its whole family, taken out of the scores only": ("unknown", "family"),
+    "It alone, taken out of the scores only": ("unknown", "sibling"),
+}
+WINDOWS = {"Of the same source": "same", "Of two sources of one family": "sibling", "Of two families": "family"}
 
 
 def family_answer(report: Report) -> str:
@@ -65,7 +95,7 @@ def family_answer(report: Report) -> str:
     families = results["families"]
     if not families or not results["stated"]:
         return ""
-    first = f"{families[0]['family']} {_percent(families[0]['probability'])}"
+    shares = [f"{row['family']} {_percent(row['probability'])}" for row in families[:3]]
     if results["siblings"]:
         return (
             f"The family {families[0]['family']} is clear ({_percent(families[0]['probability'])}); its members "
@@ -73,8 +103,7 @@ def family_answer(report: Report) -> str:
         )
     if len(families) == len(results["candidates"]):
         return "Every enrolled source is a family of its own."
-    others = ", ".join(f"{row['family']} {_percent(row['probability'])}" for row in families[1:3])
-    return f"By family: {first}{', then ' + others if others else ''}."
+    return f"By family: {shares[0]}{', then ' + ', '.join(shares[1:]) if shares[1:] else ''}."
 
 
 def _percent(share: float) -> str:
@@ -91,17 +120,10 @@ def headline(report: Report) -> str:
     return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
 
 
-def judge(report: Report, cache: QueryCache | None, header: str | None) -> list[Any]:
-    """Who judged, next to the reader of the header."""
-    method, reference = report["method"], report["reference"]
-    name = method["facts"].get("roster") or reference["enrolment"]
-    return sections.judged_by(cache, name, len(reference["sources"]), SimpleNamespace(**method), header)
-
-
 def verdict(report: Report, cache: QueryCache | None = None, header: str | None = None) -> Component:
     """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
-    results = report["results"]
-    word = results["verdict"]
+    results, method, reference = report["results"], report["method"], report["reference"]
+    word, roster = results["verdict"], method["facts"].get("roster") or reference["enrolment"]
     partial = "" if results["complete"] else " Reading was stopped before the end; this is what had been read."
     flags = [("Shift. ", flag) for flag in results["flags"] or ()]
     if results["stated"] and results["calibrated"] and not report.get("validation"):
@@ -110,29 +132,28 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
     answer = html.Span(headline(report), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(step) for step in results["next_steps"]])
+    judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method), header)
     return sections.answer_box(
         word,
         [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
-        sections.answer_word("verdict-word", SIGNS[word], word, answer),
+        ("verdict-word", SIGNS[word], [word, answer]),
         html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
-        html.P(judge(report, cache, header), className="hint verdict-judge"),
-        html.Dl(_facts(report), className="verdict-facts"),
+        html.P(judged, className="hint verdict-judge"),
+        sections.facts(*_facts(report)),
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
         **shell.aria(labelledby="verdict-word", live="polite"),
     )
 
 
-def _facts(report: Report) -> list[Component]:
+def _facts(report: Report) -> list[tuple[str, str, str, str]]:
+    """Numbers of the answer, for :func:`sections.facts`."""
     results = report["results"]
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
     who = "claimed source" if results["claimed"] else "best match"
     level = "its family against all others" if results["level"] == "family" else f"{who} against all others"
-    stop = results["stop"]
-    nothing = ("–", "not stated: not validated for such traces")
-    if results["verdict"] == "UNKNOWN":
-        nothing = ("–", "not stated: no enrolled source fits")
-    ratio, share = nothing, nothing
+    why = "no enrolled source fits" if results["verdict"] == "UNKNOWN" else "not validated for such traces"
+    ratio = share = ("–", f"not stated: {why}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
         ratio = (number(results["log10_ratio_others"], 2), words)
@@ -140,15 +161,15 @@ def _facts(report: Report) -> list[Component]:
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
     none = "–" if unknown is None else f"p = {rate_text(unknown)}"
-    facts = [
+    cut = report["method"]["condition"] != "clean"
+    return [
         ("Kind of traffic", TRAFFIC_HELP, kind, TRAFFIC_WORDS[traffic["kind"]]),
         ("log10 ratio", RATIO_HELP, *ratio),
         ("Probability", PROBABILITY_HELP, *share),
         ("Unknown source", UNKNOWN_HELP, none, results["unknown_words"]),
-        ("Enough after", STOP_HELP, *_stop_words(stop, results["traces"], report["method"]["condition"] != "clean")),
+        ("Enough after", STOP_HELP, *_stop_words(results["stop"], results["traces"], cut)),
         ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
-    return [sections.fact(*entry) for entry in facts]
 
 
 def _between(results: Mapping[str, Any], low: str, high: str) -> str:
@@ -172,25 +193,24 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
     level = stop.get("error_rate")
     rate = "" if level is None else f"at an error rate of {100 * level:g} %"
     if others := [answer for answer in stop.get("levels") or () if answer["error_rate"] != level]:
-        rate += f" ({', '.join(_other_stop(answer) for answer in others)})"
+        rates = (f"{_after(answer)} at {100 * answer['error_rate']:g} %" for answer in others)
+        rate += f" ({', '.join(rates)})"
     only = ""
     if looked := stop.get("looked"):
         n, only = looked, f"; the rule looks at the first {looked:,} only"
     if not stop.get("enough_after"):
-        return "not yet", f"{n:,} {'trace was' if n == 1 else 'traces were'} not enough {rate}".strip() + only
+        return _after(stop), f"{n:,} {'trace was' if n == 1 else 'traces were'} not enough {rate}".strip() + only
     what = stop.get("decided") or f"for {stop.get('named')}"
-    return f"{stop['enough_after']:,}", (f"{what}, {rate}" if rate else what) + only
+    return _after(stop), (f"{what}, {rate}" if rate else what) + only
 
 
-def _other_stop(answer: Mapping[str, Any]) -> str:
-    after = f"{answer['enough_after']:,}" if answer["enough_after"] else "not yet"
-    return f"{after} at {100 * answer['error_rate']:g} %"
+def _after(answer: Report) -> str:
+    return f"{answer['enough_after']:,}" if answer.get("enough_after") else "not yet"
 
 
 def _excluded_words(report: Report) -> str:
-    bad, again = len(report["input"]["problems"]), len(report["exclusions"])
-    parts = [f"{bad:,} bad {report['input']['unit']}{'s' if bad != 1 else ''}"] if bad else []
-    parts += [f"{again:,} duplicate{'s' if again != 1 else ''}"] if again else []
+    counts = {f"bad {report['input']['unit']}": report["input"]["problems"], "duplicate": report["exclusions"]}
+    parts = [count(len(rows), noun) for noun, rows in counts.items() if rows]
     if not report["results"]["complete"]:
         parts.append("what came after the stop was")
         return f"{', '.join(parts)} not read"
@@ -198,37 +218,31 @@ def _excluded_words(report: Report) -> str:
 
 
 def exports(report: Report) -> Component:
-    """Report, data and table to take along, and the command that computes them again."""
-
-    def button(kind: str, word: str, meaning: str) -> Component:
-        identity = {"type": "attr-export", "kind": kind}
-        return html.Button([shell.icon("download"), word], id=identity, className="button", title=meaning)
-
-    shown = "The report shows the text of the traces that were chosen for it."
-    children = [
-        button("html", "Report (HTML)", "One self-contained page; prints to PDF"),
-        button("json", "Report (JSON)", "Everything that is needed to compute it again"),
-        button("csv", "Traces (CSV)", "One row a trace"),
-        html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft"),
-        dcc.Download(id="attr-download"),
+    """Report, data and table to take along."""
+    buttons = [
+        html.Button(
+            [shell.icon("download"), word], id={"type": "attr-export", "kind": kind}, className="button", title=meaning
+        )
+        for kind, word, meaning in (
+            ("html", "Report (HTML)", "One self-contained page; prints to PDF"),
+            ("json", "Report (JSON)", "Everything that is needed to compute it again"),
+            ("csv", "Traces (CSV)", "One row a trace"),
+        )
     ]
-    return html.Div(children, className="exports")
+    shown = "The report shows the text of the traces that were chosen for it."
+    text = html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft")
+    return html.Div([*buttons, text, dcc.Download(id="attr-download")], className="exports")
 
 
 def verify(report: Report) -> Component:
     """How somebody else checks the report: hash, chain of steps, command."""
-    command = f"python -m jobs verify {file_name(report)}.json --traces {_quoted(str(report['input']['name']))}"
-    steps = [
-        html.Tr(
-            [
-                html.Td(f"{step['number']}", className="number"),
-                html.Td(step["step"]),
-                html.Td(step["at"][:19]),
-                html.Td(html.Code(step["sha256"][:16] + "…", title=step["sha256"])),
-            ]
-        )
-        for step in report["steps"]
-    ]
+    name = str(report["input"]["name"])
+    plain = not name.startswith("-") and all(c.isalnum() or c in "._-" for c in name)
+    command = f"python -m jobs verify {file_name(report)}.json --traces {name if plain else 'TRACES'}"
+    steps = []
+    for step in report["steps"]:
+        short = html.Code(step["sha256"][:16] + "…", title=step["sha256"])
+        steps.append(html.Tr([number_cell(f"{step['number']}"), *map(html.Td, (step["step"], step["at"][:19], short))]))
     sentence = (
         "The JSON report and the same file of traces give the same numbers again; this command says equal or not, and "
         "so does 'Check a report' at the top of this page. Keep the report's hash elsewhere to show later that nothing "
@@ -261,6 +275,105 @@ def file_name(report: Report) -> str:
     return f"attribution-{report['sha256'][:8]}"
 
 
-def _quoted(name: str) -> str:
-    safe = "".join(c if c.isalnum() or c in "._-" else "?" for c in name)
-    return safe if safe == name and not name.startswith("-") else "TRACES"
+def validated(report: Report) -> Component:
+    """What the validation of the ecosystem says about just such a case: as many traces, as long."""
+    found = report.get("validation")
+    title = html.H2("How well does this do in such a case?", id="title-validated")
+    if found:
+        cut = "whole responses" if found["condition"] == "clean" else f"responses cut like {found['condition']}"
+        many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
+        sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
+        right = [row["sentence"] for row in found["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
+        body: list[Component] = [
+            html.P(" ".join([sentence, *right]), className="sentence"),
+            html.Div(_validation_tables(found), className="validation"),
+        ]
+    else:
+        body = [html.P(UNVALIDATED if report["results"]["calibrated"] else UNCALIBRATED, className="sentence")]
+        method = report["method"]
+        if (roster := method["facts"].get("roster") or "").endswith("-way"):
+            reads = f"--proxy {method['proxy']} --view {method['view']} --roster {roster}"
+            command = html.Code(f"python -m jobs evaluate --stage audit {reads}")
+            body.append(html.P(["Measure it with ", command, ", then enrol again."], className="hint"))
+    return html.Section(
+        [title, *body], className="figure", id="figure-validated", **shell.aria(labelledby="title-validated")
+    )
+
+
+def _validation_tables(found: Report) -> list[Component]:
+    """Tables of a validation that hold something: calibration, verdicts, traffic, unknown sources, stops, windows."""
+
+    def by_metric(row: Report) -> Any:
+        return row["part"], row["metric"]
+
+    claims, names = (
+        {word: [("calibration", f"verdict_{what}_{answer}") for answer in answers] for word, what in lines.items()}
+        for lines, answers in ((CLAIMS, ("supported", "refuted")), (NAMES, ("right", "wrong")))
+    )
+    errors = ("false_acceptance", "false_rejection")
+    nobody = {word: [(*key, error) for error in errors] for word, key in NOBODY.items()}
+    levels = sorted({row["level"] for row in found["rows"] if row["part"] == "stop" and row["sentence"]})
+    wrong = ("stop_error", "claim_false_support", "claim_false_against")
+    stops = {f"Stated error {100 * level:g}\u00a0%": [("stop", level, error) for error in wrong] for level in levels}
+    windows = {word: [("drift", scenario)] for word, scenario in WINDOWS.items()}
+    sentences = [row["sentence"] for row in found["rows"] if row["part"] == "transfer" and row["sentence"]]
+    title, traffic = html.H3("On this kind of traffic, and on another"), html.Ul([html.Li(one) for one in sentences])
+    return [
+        *_calibration_table(found),
+        *_shares(found, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims, by_metric),
+        *_shares(found, "Verdicts without a claim", ["rightly", "wrongly"], names, by_metric),
+        *([html.Div([title, traffic])] if sentences else []),
+        *_shares(
+            found, "Traces of a source that nobody enrolled", ["pass as enrolled", "enrolled refused"], nobody,
+            lambda row: (row["part"], row["scenario"], row["metric"]),
+        ),
+        # Where a rule never decides, the row says so in place of its error rate.
+        *_shares(
+            found, "Sessions that stop as soon as the rule allows",
+            ["wrong source named", "nearest other supported", "true claim refuted"], stops,
+            lambda row: (row["part"], row["level"], row.get("of", row["metric"])),
+        ),
+        *_shares(found, "Two windows", ["called different"], windows, lambda row: (row["part"], row["scenario"])),
+    ]  # fmt: skip
+
+
+def _shares(
+    found: Report, caption: str, heads: Sequence[str], lines: Mapping[str, Sequence[Any]], key: Callable[[Report], Any]
+) -> list[Component]:
+    """Shares in per cent, with how many groups are behind each; nothing where nothing was measured.
+
+    lines : words of a line to the keys of the rows in its cells.
+    """
+    rows = {key(row): row for row in found["rows"] if row["sentence"]}
+    body = {word: [rows.get(name) for name in names] for word, names in lines.items()}
+    known = [row for cells in body.values() for row in cells if row]
+    if not known:
+        return []
+    about = f"{caption}, {' and '.join(f'{k:,}' for k in sorted({row['k'] for row in known}))} traces each"
+    if found["condition"] != "clean" and all(row["condition"] == "clean" for row in known):
+        about += " (measured on whole responses)"
+    shown = [html.Tr([html.Th(word, scope="row"), *map(_share, cells)]) for word, cells in body.items() if any(cells)]
+    return [shell.small_table(("", *heads), shown, kind="small calibrated", caption=about)]
+
+
+def _share(row: Report | None) -> Component:
+    if row is None:
+        return number_cell("–")
+    if row["metric"] == "undecided":
+        return number_cell("never", title=row["sentence"])
+    return number_cell(f"{100 * row['value']:.1f} %", title=f"{row['sentence']} n = {row['n']:,}")
+
+
+def _calibration_table(found: Report) -> list[Component]:
+    """Error of probabilities and cost of ratios, before calibration and after it."""
+    costs = {row["metric"]: row["value"] for row in found["rows"] if row["part"] == "calibration"}
+    numbers = {**costs, **found}
+    body: list[Component] = []
+    floor = f"; {rate_text(found['ece_floor'])} arises by chance" if "ece_floor" in found else ""
+    for word, (before, after, meaning) in CALIBRATION.items():
+        if (before in found and after in found) if before else (body and after in costs):
+            means = html.Span(meaning + (floor if after == "ece" else ""), className="means")
+            first = number_cell(rate_text(numbers[before]) if before else "–")
+            body.append(html.Tr([html.Th([word, means], scope="row"), first, number_cell(rate_text(numbers[after]))]))
+    caption = "Calibration on held-out prompts"
+    return [shell.small_table(("", "before", "after"), body, kind="small calibrated", caption=caption)] if body else []

@@ -1,6 +1,6 @@
 """The visitor's session, the service that holds their traces, and its refusals in the page.
 
-The session is a cookie that no script reads and no other site sends. It is made with the first file, so that somebody
+The session is a cookie that no script reads and no other site sends. It begins with the first file, so that somebody
 who only looks gets none.
 """
 
@@ -27,7 +27,7 @@ from backend.service.service import Service
 COOKIE = "atlas_session"
 PRESS = "Press the button to start again"
 KEY_FILE = "session-key"
-"""In the cache folder: what session cookies are signed with, so that the server knows those that it made."""
+"""In the cache folder: what session cookies are signed with, so that the server knows its own."""
 
 
 def service() -> Service:
@@ -37,17 +37,17 @@ def service() -> Service:
 
 
 def ecosystems() -> list[Ecosystem]:
-    """Ecosystems as the visitor may know them: none before a token that is asked for."""
+    """Ecosystems as the visitor may know them: none before a token where the server needs one."""
     return service().ecosystems() if known() else []
 
 
 def known() -> bool:
-    """Whether the visitor gave the token, where one is asked for."""
+    """Whether the visitor gave the token, where the server needs one."""
     return access.authorised(request)
 
 
 def session() -> str:
-    """Key of the visitor's session, as this server made it; empty where there is none yet."""
+    """Key of the visitor's session, signed by this server; empty where there is none yet."""
     if not has_request_context():
         return ""
     key, _, sign = request.cookies.get(access.cookie_name(COOKIE, request), "").partition(".")
@@ -67,7 +67,7 @@ def admitted() -> str:
 
 
 def opened_session() -> str:
-    """As :func:`admitted`, with a session made now where there is none; only inside a callback."""
+    """As :func:`admitted`, with a new session where there is none; only inside a callback."""
     key = admitted()
     if not key:
         key = secrets.token_urlsafe(32)
@@ -83,20 +83,20 @@ def _sign(key: str) -> str:
 
 
 def _secret(file: Path) -> bytes:
-    """The secret in a file, made where there is none; one that cannot be kept lasts as long as the process."""
-    made = secrets.token_bytes(32)
+    """The secret in a file, new where there is none; one that cannot be saved lasts as long as the process."""
+    secret = secrets.token_bytes(32)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         scratch = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
         scratch.touch(mode=0o600, exist_ok=False)
-        scratch.write_bytes(made)
+        scratch.write_bytes(secret)
         with contextlib.suppress(FileExistsError):
             os.link(scratch, file)
         scratch.unlink()
-        return file.read_bytes() or made
+        return file.read_bytes() or secret
     except OSError:
         logging.getLogger(__name__).warning("%s cannot be written; sessions end with this process", file)
-        return made
+        return secret
 
 
 def refusal(error: AtlasError) -> Component:

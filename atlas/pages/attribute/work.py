@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
@@ -13,16 +13,17 @@ from atlas import shell
 from atlas.data import questions
 from atlas.drawing import blank
 from atlas.figures.evidence import running_evidence
+from atlas.figures.plots import count
 from atlas.pages.attribute import intake, question, result, sections, verdict, visitor
+from atlas.pages.attribute.sections import Clicks, Stored, Text
 from atlas.state import View
 from atlas.theme import Theme
 from backend.errors import AtlasError
 from backend.service.job import Snapshot
 from backend.service.uploads import LostError, MissingError
 
-POLL_MS = 600
-WARM_MS = 2_000
-ENDED = ("done", "cancelled", "failed")
+POLL_MS = 600  # until the server is asked again for a job that has not ended
+WARM_MS = 2_000  # the same for a proxy that is not there yet
 STATES = {
     "absent": "No ecosystem is enrolled on this server",
     "loading": "The proxy {proxy} is being loaded; you can choose traces meanwhile",
@@ -33,41 +34,33 @@ STATES = {
 
 def step() -> Component:
     """The step's layout."""
-    config: Any = {"displayModeBar": False}
-    graph = dcc.Graph(id="attr-live", figure=blank("dark"), responsive=True, className="graph", config=config)
+    graph = sections.drawing("attr-live", blank("dark"))
     drawn = html.Div(graph, className="live-graph", role="img", **shell.aria(label="Evidence so far"))
     start = [
         html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
     ]
-    so_far = [html.P(id="attr-so-far", className="sentence"), drawn]
     return sections.step(
         3,
         "Evidence",
-        "attr-title-3",
+        "attr",
         html.Div(start, className="row"),
         html.P(id="attr-judge", className="hint", role="status"),
         sections.notice("attr-go-problem"),
-        sections.progress("attr", sections.hint(None, id="attr-cancel-said"), so_far),
+        sections.progress("attr", html.P(id="attr-so-far", className="sentence"), drawn, message={}),
     )
-
-
-def clocks() -> list[Component]:
-    """What asks the server again: for the proxy until it is there, for a job until it has ended."""
-    return [
-        dcc.Interval(id="attr-warm", interval=WARM_MS),
-        dcc.Interval(id="attr-tick", interval=POLL_MS, disabled=True),
-    ]
 
 
 def words(snapshot: Snapshot) -> str:
     """How far a job is, in a sentence."""
-    many = f"{snapshot.total:,} trace{'s' if snapshot.total != 1 else ''}"
+    many = count(snapshot.total, "trace")
     if snapshot.state == "queued":
         ahead = f"; {snapshot.waiting:,} in front" if snapshot.waiting else ""
         return f"Waiting for the proxy{ahead}. {many} to read."
-    rate = snapshot.done / snapshot.seconds if snapshot.seconds > 0 and snapshot.done else 0.0
-    remaining = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left" if rate and snapshot.done else ""
+    remaining = ""
+    if snapshot.seconds > 0 and snapshot.done:
+        rate = snapshot.done / snapshot.seconds
+        remaining = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left"
     if snapshot.further_total and snapshot.done == snapshot.total:
         return f"{many} read; {snapshot.further:,} of {snapshot.further_total:,} with the further readers."
     return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{remaining}."
@@ -83,23 +76,12 @@ def so_far(snapshot: Snapshot) -> str:
 
 def register(app: Dash) -> None:
     """Callbacks of the step and of the result."""
-    app.clientside_callback(
-        ClientsideFunction("attribute", "follow"),
-        Output("attr-followed", "data"),
-        Input("attr-progress", "hidden"),
-        Input("attr-root", "className"),
-        State("attr-followed", "data"),
-        prevent_initial_call=True,
+    sections.client(
+        app, "follow", "attr-followed.data", "attr-progress.hidden attr-root.className", "attr-followed.data"
     )
-    _warming(app)
-    _running(app)
-    _results(app)
 
-
-def _warming(app: Dash) -> None:
-    @app.callback(
-        *sections.places(Output, "attr-ready.children attr-ready.className attr-warm.disabled"),
-        Input("attr-warm", "n_intervals"),
+    @sections.callback(
+        app, "attr-ready.children attr-ready.className attr-warm.disabled", "attr-warm.n_intervals", prevent=False
     )
     def warm(_ticks: int | None) -> Any:
         state = visitor.service().state()
@@ -111,27 +93,26 @@ def _warming(app: Dash) -> None:
             parts += [f"{why} {before}", *command]
         return html.Span(parts), f"ready ready-{state.status}", state.status == "ready"
 
-    @app.callback(
-        Output("attr-go", "disabled"),
-        Output("attr-go", "title"),
-        *sections.places(Input, "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data"),
+    @sections.callback(
+        app,
+        "attr-go.disabled attr-go.title",
+        "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data",
+        prevent=False,
     )
-    def may_go(
-        upload: dict[str, Any] | None, columns: dict[str, Any] | None, ecosystem: str | None, job: str | None
-    ) -> Any:
+    def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text) -> Any:
         if job:
             return True, "These traces are being weighed"
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
 
+    _running(app)
+    _results(app)
+
 
 def _running(app: Dash) -> None:
     @app.callback(
-        output=[
-            Output(*place)
-            for place in (("attr-job", "data"), ("attr-go-problem", "children"), ("attr-cancel-said", "children"))
-        ],
+        output=sections.places(Output, "attr-job.data attr-go-problem.children attr-cancel-said.children"),
         inputs={"clicks": Input("attr-go", "n_clicks")},
         state={
             "upload": State("attr-upload", "data"),
@@ -143,15 +124,10 @@ def _running(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def start(
-        clicks: int | None,
-        upload: dict[str, Any] | None,
-        columns: dict[str, Any] | None,
-        mapped: list[str | None],
-        encoding: str | None,
-        chosen: dict[str, Any],
+        clicks: Clicks, upload: Stored, columns: Stored, mapped: list[Text], encoding: Text, chosen: dict[str, Any]
     ) -> Any:
         if not clicks or not upload:
-            return no_update, no_update, no_update
+            return (no_update,) * 3
         try:
             recognised = (columns or {}).get("recognised")
             settings = question.settings(chosen, intake.given(recognised, mapped), encoding or None)
@@ -161,18 +137,15 @@ def _running(app: Dash) -> None:
         except AtlasError as error:
             return no_update, visitor.refusal(error), no_update
 
-    @app.callback(
-        *sections.places(
-            Output,
-            "attr-progress.hidden attr-words.children attr-so-far.children attr-bar.style attr-live.figure "
-            "attr-tick.disabled attr-ended.data attr-job.data* attr-go-problem.children*",
-        ),
-        Input("attr-tick", "n_intervals"),
-        Input("attr-job", "modified_timestamp"),
-        *sections.places(State, "attr-job.data attr-so-far.children theme.data"),
-        prevent_initial_call="initial_duplicate",
+    @sections.callback(
+        app,
+        "attr-progress.hidden attr-words.children attr-so-far.children attr-bar.style attr-live.figure "
+        "attr-tick.disabled attr-ended.data attr-job.data* attr-go-problem.children*",
+        "attr-tick.n_intervals attr-job.modified_timestamp",
+        "attr-job.data attr-so-far.children theme.data",
+        prevent="initial_duplicate",
     )
-    def tick(_ticks: int | None, _changed: int | None, job: str | None, before: str | None, theme: Theme) -> Any:
+    def tick(_ticks: int | None, _changed: int | None, job: Text, before: Text, theme: Theme) -> Any:
         over = (True, None, None, sections.NOTHING, no_update, True, None)  # progress hidden, and no further tick
         if not job:
             return *over, no_update, no_update
@@ -185,36 +158,40 @@ def _running(app: Dash) -> None:
         if sentence != before:
             points = [asdict(point) for point in snapshot.points]
             drawn = running_evidence(points, theme=theme or "dark", total=snapshot.total)
-        ended = snapshot.state in ENDED
+        ended = snapshot.ended
         if ended and not snapshot.reported:
             why = snapshot.problem or "The work was cancelled before the first batch"
             return *over, None, visitor.refusal(AtlasError(why, snapshot.remedy or visitor.PRESS))
-        style = sections.bar(snapshot.done + snapshot.further, snapshot.total + snapshot.further_total)
-        return ended, words(snapshot), sentence, style, drawn, ended, job if ended else None, no_update, None
+        bar = sections.bar(snapshot)
+        return ended, words(snapshot), sentence, bar, drawn, ended, job if ended else None, no_update, None
 
-    @app.callback(
-        Output("attr-cancel-said", "children", allow_duplicate=True),
-        Input("attr-cancel", "n_clicks"),
-        State("attr-job", "data"),
-        prevent_initial_call=True,
-    )
-    def cancel(clicks: int | None, job: str | None) -> Any:
+    cancelling(app, "attr", "job", "kept and weighed")
+
+
+def cancelling(app: Dash, prefix: str, jobs: str, then: str) -> None:
+    """A callback that cancels the jobs of a part of the page; ``then`` says what becomes of what has been read."""
+
+    @sections.callback(app, f"{prefix}-cancel-said.children*", f"{prefix}-cancel.n_clicks", f"{prefix}-{jobs}.data")
+    def cancel(clicks: Clicks, job: str | list[str] | None) -> Any:
         if not clicks or not job:
             return no_update
         try:
-            visitor.service().cancel(visitor.session(), job)
+            for one in [job] if isinstance(job, str) else job:
+                visitor.service().cancel(visitor.session(), one)
         except AtlasError as error:
             return str(error)
-        return "Stopping after this batch; what has been read is kept and weighed."
+        return f"Stopping after this batch; what has been read is {then}."
 
 
 def _results(app: Dash) -> None:
-    @app.callback(
-        *sections.places(Output, "attr-result.children attr-root.className attr-again-words.children"),
-        Input("attr-ended", "data"),
-        *sections.places(State, "reader.value roster.value domain.value theme.data"),
+    @sections.callback(
+        app,
+        "attr-result.children attr-root.className attr-again-words.children",
+        "attr-ended.data",
+        "reader.value roster.value domain.value theme.data",
+        prevent=False,
     )
-    def shown(job: str | None, reader: str, roster: str, domain: str, theme: Theme) -> Any:
+    def shown(job: Text, reader: str, roster: str, domain: str, theme: Theme) -> Any:
         if not job:
             return None, "attr", None
         service, key = visitor.service(), visitor.session()
@@ -229,18 +206,15 @@ def _results(app: Dash) -> None:
         what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
         return result.result(report, cache, view), "attr stage-result", what
 
-    @app.callback(
-        *sections.places(Output, "attr-job.data* attr-upload.data* attr-cancel-said.children*"),
-        Input("attr-back", "n_clicks"),
-        Input("attr-forget", "n_clicks"),
-        prevent_initial_call=True,
+    @sections.callback(
+        app, "attr-job.data* attr-upload.data* attr-cancel-said.children*", "attr-back.n_clicks attr-forget.n_clicks"
     )
-    def again(back: int | None, forget: int | None) -> Any:
+    def again(back: Clicks, forget: Clicks) -> Any:
         if ctx.triggered_id == "attr-forget" and forget:
             if key := visitor.session():
                 visitor.service().forget(key)
             return None, None, None
-        return (None, no_update, None) if back else (no_update, no_update, no_update)
+        return (None, no_update, None) if back else (no_update,) * 3
 
     @app.callback(
         Output("attr-download", "data"),
@@ -248,7 +222,7 @@ def _results(app: Dash) -> None:
         State("attr-job", "data"),
         prevent_initial_call=True,
     )
-    def export(clicks: list[int | None], job: str | None) -> Any:
+    def export(clicks: list[Clicks], job: Text) -> Any:
         if not any(clicks) or not job or not isinstance(ctx.triggered_id, dict):
             return no_update
         kind = str(ctx.triggered_id["kind"])

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from scipy.special import logsumexp
 
 from atlas.figures import evidence
-from atlas.pages.attribute import frames, question, result, validated, verdict
+from atlas.pages.attribute import question, result, sections, verdict
 from atlas.pages.attribute.sections import grouped
 from atlas.state import View
 from atlas.theme import TOKENS, family_marks
@@ -167,7 +167,7 @@ def test_leaving_one_out_starts_from_all_traces(report: dict[str, Any]) -> None:
     ranked = {row["source"]: row["score"] for row in report["results"]["candidates"]}
     best = max(score for source, score in ranked.items() if source != SOURCES[1])
     assert whole == pytest.approx((ranked[SOURCES[1]] - best) / np.log(10))
-    frame = frames.without(report)
+    frame = result.rows("without", report)
     assert frame["change"].tolist() == pytest.approx([trace["log10_without"] - whole for trace in added])
 
 
@@ -217,14 +217,14 @@ def test_power_of_the_drift_test_marks_the_window() -> None:
 
 
 def test_tables_hold_every_source_and_trace(report: dict[str, Any]) -> None:
-    candidates = frames.candidates(report)
+    candidates = result.rows("candidates", report)
     assert set(candidates["source"]) == set(SOURCES) and candidates["probability"].is_monotonic_decreasing
     assert candidates["probability"].sum() == pytest.approx(1)
-    grown = frames.evidence(report)
+    grown = result.rows("evidence", report)
     assert grown["traces"].tolist() == [row["traces"] for row in report["results"]["running"]]
     assert (grown["orders_low"] <= grown["orders_high"]).all() and grown["log10_ratio"].notna().all()
-    assert len(frames.traces(report)) == 12
-    left = frames.excluded(report)
+    assert len(result.rows("adds", report)) == 12
+    left = result.rows("left", report)
     assert left["place"].tolist() == [98, 99] and left["reason"].tolist()[1] == "there is no response"
 
 
@@ -245,7 +245,7 @@ def test_heat_maps_add_up_and_hostile_text_stays_text() -> None:
     said = "".join(getattr(part, "children", part) for part in result.sum_words(shown))
     assert said.count("+0.7500 nats") == 2
     assert result.visible(" \n") == "␣↵" and result.number(-1.5, 2) == "−1.50"
-    assert frames.pieces(shown)["log_odds"].sum() == pytest.approx(0.75)
+    assert result.token_rows(shown)["log_odds"].sum() == pytest.approx(0.75)
 
 
 def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrolment: Enrolment) -> None:
@@ -270,7 +270,7 @@ def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrol
 def facts(report: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Value and note of every fact of the answer, by its name."""
     found = {}
-    for fact in verdict._facts(report):
+    for fact in sections.facts(*verdict._facts(report)).children:
         name, number = fact.children
         value, note = map(_words, number.children)
         found[_words(name).split("?")[0]] = value, note
@@ -355,7 +355,7 @@ def test_candidates_and_readers_show_no_ratio_that_is_not_stated(enrolment: Enro
         rival = next(row for row in made["results"]["candidates"] if row["source"] != SOURCES[1])
         assert (result.number(rival["log10_ratio"], 2) in drawn) == shown
         made["results"]["readers"] *= 2
-        table = _words(result.readers(made, "", ""))
+        table = _words(result.readers(made, sections.sections_of(made)))
         assert (result.number(made["results"]["log10_ratio_others"], 2) in table) == shown
         assert ("not stated" in table) != shown
 
@@ -380,7 +380,7 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
     ]  # fmt: skip
     held = {"condition": "t64", "traces": 20, "rows": rows, "ece_before": 0.263, "ece": 0.16, "ece_floor": 0.157}
     told = json.dumps(
-        validated.validated({**report, "validation": held}),
+        verdict.validated({**report, "validation": held}),
         default=lambda part: part.to_plotly_json(), ensure_ascii=False,
     )  # fmt: skip
     for words in (
@@ -391,7 +391,7 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
     ):  # fmt: skip
         assert words in told, words
     assert "Of the same source" not in told and "50.0 %" not in told
-    unsaid = json.dumps(validated.validated({**report, "validation": None}), default=lambda part: part.to_plotly_json())
+    unsaid = json.dumps(verdict.validated({**report, "validation": None}), default=lambda part: part.to_plotly_json())
     assert "This ecosystem brings n" in unsaid
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from dash import html
+from dash.development.base_component import Component
 
-from atlas.pages.attribute import TABLES
-from atlas.pages.attribute.result import redrawn
-from atlas.pages.attribute.validated import ratio_figures, validated
+from atlas.pages.attribute.result import draw, ratio_figures
+from atlas.pages.attribute.result import rows as rows_of
+from atlas.pages.attribute.sections import graph, section
+from atlas.pages.attribute.verdict import validated
 from atlas.theme import THEMES, TOKENS, Theme
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import matched_validation
@@ -36,15 +38,25 @@ def report() -> dict[str, Any]:
     return {"validation": matched_validation(enrolment, np.arange(100, 700, 50), 12)}
 
 
+def shown(report: dict[str, Any], theme: Theme) -> object:
+    """Sections of the plots of a report."""
+
+    def plot(name: str, sentence: str) -> Component:
+        drawing = graph(name, draw(name, report, theme))
+        return section(name, sentence, drawing, build=html.Span(), badge=html.Span(), picture=True)
+
+    return ratio_figures(report, plot)
+
+
 def words(part: object) -> str:
     return json.dumps(part, default=lambda one: one.to_plotly_json(), ensure_ascii=False)
 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_plots_draw_the_points_that_travelled(report: dict[str, Any], theme: Theme) -> None:
-    rows = {name: TABLES[name](report) for name in ("tippett", "pav")}
+    rows = {name: rows_of(name, report) for name in ("tippett", "pav")}
     assert {name: set(frame["k"]) for name, frame in rows.items()} == {"tippett": {10}, "pav": {10}}
-    tippett = go.Figure(redrawn("tippett", report, theme))
+    tippett = go.Figure(draw("tippett", report, theme))
     assert [trace.name for trace in tippett.data] == ["true claims", "false claims"]
     for trace, metric in zip(tippett.data, ("tippett_true", "tippett_false"), strict=True):
         drawn = rows["tippett"][rows["tippett"]["metric"] == metric]
@@ -52,7 +64,7 @@ def test_the_plots_draw_the_points_that_travelled(report: dict[str, Any], theme:
     held = {row["metric"]: row["value"] for row in report["validation"]["rows"]}
     upright = [shape.x0 for shape in tippett.layout.shapes]
     assert upright == [0, held["log10_lower"], held["log10_upper"]]
-    pav = go.Figure(redrawn("pav", report, theme))
+    pav = go.Figure(draw("pav", report, theme))
     assert list(pav.data[0].x) == rows["pav"]["level"].tolist() and list(pav.data[0].y) == rows["pav"]["value"].tolist()
     (same,) = pav.layout.shapes
     assert (same.x0, same.x1) == (same.y0, same.y1) == tuple(pav.layout.xaxis.range) == tuple(pav.layout.yaxis.range)
@@ -60,7 +72,7 @@ def test_the_plots_draw_the_points_that_travelled(report: dict[str, Any], theme:
 
 
 def test_each_plot_has_a_heading_a_sentence_and_its_numbers(report: dict[str, Any]) -> None:
-    said = words(ratio_figures(report, "dark", html.Span(), html.Span()))
+    said = words(shown(report, "dark"))
     for text in ("How often do ratios point the right way?", "n = 20 true and 60 false claims.",
                  "Do ratios mean what they say?", "10 held-out traces each", "n = 80 claims."):  # fmt: skip
         assert text in said, text
@@ -72,11 +84,11 @@ def test_an_ecosystem_without_points_has_no_plots(report: dict[str, Any]) -> Non
     held = report["validation"]
     older = [row for row in held["rows"] if row["level"] is None and not row["metric"].startswith("cllr_m")]
     for validation in (None, {**held, "rows": older}):
-        assert ratio_figures({"validation": validation}, "dark", html.Span(), html.Span()) is None
+        assert shown({"validation": validation}, "dark") is None
     assert "Cllr min" not in words(validated({"validation": {**held, "rows": older}}))
 
 
 def test_ratios_that_tell_all_claims_apart_have_no_second_plot(report: dict[str, Any]) -> None:
     apart = {"validation": {"rows": [row for row in report["validation"]["rows"] if row["metric"] != "pav"]}}
-    said = words(ratio_figures(apart, "light", html.Span(), html.Span()))
+    said = words(shown(apart, "light"))
     assert "figure-tippett" in said and "figure-pav" not in said

@@ -1,0 +1,386 @@
+"""Two windows of traces from one endpoint (paper, Limitations: drift is not detected there), or a report to check.
+
+Each part takes two files, runs jobs on them, follows the jobs, and shows the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from dash import Dash, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+from flask import request
+
+from atlas import shell
+from atlas.data import QueryCache, questions
+from atlas.figures.evidence import DRIFT_KINDS, drift_power
+from atlas.figures.plots import count, rate_text
+from atlas.pages.attribute import intake, question, sections, visitor, work
+from atlas.pages.attribute.sections import Clicks, Stored, Text
+from atlas.theme import Theme
+from backend.attribution.settings import of_windows
+from backend.errors import AtlasError
+from backend.inference.drift import DIFFERENT, LEVEL, named
+from backend.service.job import Snapshot
+from backend.service.service import Check
+from backend.service.uploads import MissingError, Upload
+from backend.store import page_queries
+
+POLL_MS = 700
+REFUSED = {"refused": True}
+"""In place of an upload: else a refused second window would leave the halves of the first one to be compared."""
+P_HELP = (
+    "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
+    "windows are called different."
+)
+SHA_HELP = "Hash of the whole report, as it says; whoever made it can read theirs out to you"
+LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
+OVER = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
+POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the page: its words, and the names of its components."""
+
+    prefix: str  # of its ids
+    job: str  # end of the id of the store of its jobs
+    files: Mapping[str, Sequence[str]]  # kind of a file to the words of its place, and what may be dropped there
+    steps: tuple[str, str]  # their titles
+    button: str
+    lead: str
+    describe: Callable[[str, Upload, str], shell.Children]  # an upload, by session, upload and kind
+    refused: tuple[Any, Any] = (None, None)  # in place of upload and description where a file is refused
+
+
+def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """How often the test spoke on real pairs (columns of :data:`POWER`); empty where that was not measured.
+
+    Those of the ecosystem's roster in the served generation, else the ecosystem's ``own`` rows, else those of the
+    largest roster with the same reader.
+    """
+    rows = pd.DataFrame(columns=POWER)
+    if cache.problem() is None:
+        measured = cache.ask(page_queries.drift, reader)
+        rows = measured[measured["space"] == "fingerprints"]
+    if len(here := rows[rows["roster"] == roster]):
+        return here
+    if own:
+        return pd.DataFrame(own).assign(roster=roster)
+    return rows[rows["roster"] == rows["roster"].iloc[0]] if len(rows) else rows
+
+
+def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
+    """Verdict of the drift test, and what it could have seen (rows from :func:`power`)."""
+    tone, sign = ("AGAINST", "≠") if test["verdict"] == DIFFERENT else ("INCONCLUSIVE", "=")
+    before, after = (html.Span(named(window), dir="auto") for window in test["windows"])
+    kind = "energy-paired" if test["paired"] else "energy"
+    # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
+    measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
+    paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
+    distance = "Distance of the two windows' fingerprints; 0 for equal windows"
+    box = sections.answer_box(
+        tone,
+        [before, " against ", after],
+        ("win-verdict", sign, [test["verdict"]]),
+        html.P(test["sentence"], className="verdict-sentence"),
+        sections.facts(
+            ("p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
+            ("Energy distance", distance, f"{test['statistic']:.3g}", "standardised fingerprints"),
+            ("Same prompts", "", *paired),
+        ),
+        *[html.P(note, className="flag") for note in test["notes"]],
+    )
+    window = min(int(test["before"]), int(test["after"]))
+    return html.Div([box, _power_section(measured, window, theme, test["expected"])])
+
+
+def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str) -> Component:
+    title = "What would a test of this size have seen?"
+    if rows.empty:
+        remedy = "Measure it with: python -m jobs evaluate --stage audit --method drift, then publish"
+        missing = shell.empty("The power of the test has not been measured for this reader", remedy)
+        return html.Section([html.H2(title), missing], className="figure")
+    roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
+    sentence = (
+        f"{expected} Share of real pairs of windows that the same test called different at 5 %, out of {roster}: an "
+        f"unchanged source, a sibling of its family, a source of another family. n = {pairs} pairs a point; the line "
+        "marks your smaller window."
+    )
+    graph = sections.drawing("win-power", drift_power(rows, window, theme=theme))
+    names = [DRIFT_KINDS.get(name, name) for name in rows["scenario"]]
+    table = rows[["k", "scenario", "value", "std", "n"]].assign(scenario=names).sort_values(["scenario", "k"])
+    children = [
+        html.H2(title),
+        html.P(sentence, className="sentence"),
+        html.Div(graph, style={"height": 320}, className="figure-body", role="img", **shell.aria(label=title)),
+        shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
+    ]
+    return html.Section(children, className="figure", id="figure-power")
+
+
+def check_answer(check: Check) -> Component:
+    """Whether a report is equal to what was computed again, and where not."""
+    sign, tone = ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
+    word, sentence = {
+        (True, True): (
+            "EQUAL",
+            f"{count(check.traces, 'trace')} read once more give the report again: the same scores, the same answer "
+            f"({check.verdict}).",
+        ),
+        (True, False): (
+            "UNCHANGED",
+            "The report agrees with itself: nothing was changed by accident. Give its traces to compute it again.",
+        ),
+        (False, True): ("NOT EQUAL", "What the report says is not what comes out:"),
+        (False, False): ("CHANGED", "The report was changed:"),
+    }[check.equal, bool(check.traces)]
+    largest = "–" if check.largest is None else f"{check.largest:.2g}"
+    found = [html.Li(f"{difference}.", className="long") for difference in check.found]
+    return sections.answer_box(
+        tone,
+        [html.Span(check.case, dir="auto"), f" · {check.created[:19]}"],
+        ("check-verdict", sign, [word]),
+        html.P(sentence, className="verdict-sentence"),
+        *([html.Ul(found, id="check-found")] if found else []),
+        sections.facts(
+            ("Traces read", "", f"{check.traces:,}", "by the ecosystem of the report"),
+            ("Largest difference", LARGEST_HELP, largest, "nats"),
+            ("Report", SHA_HELP, check.sha256[:12], f"sha256 {check.sha256[:64]}"),
+        ),
+        *[html.P(note, className="hint long") for note in check.notes],
+        **shell.aria(labelledby="check-verdict"),
+    )
+
+
+def _describe_window(session: str, upload: Upload, _kind: str) -> shell.Children:
+    preview = visitor.service().inspect(session, upload.key)
+    bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
+    more = [html.Li(f"… and {len(preview.problems) - 5:,} more")] if len(preview.problems) > 5 else []
+    return [intake.head(preview), html.Ul(bad + more)]
+
+
+def _describe_checked(session: str, upload: Upload, kind: str) -> shell.Children:
+    """What a file of traces is, or what a report says it is; nothing of it is believed yet."""
+    if kind == "traces":
+        return intake.head(visitor.service().inspect(session, upload.key))
+    report = visitor.service().read_report(session, upload.key)
+    results = report["results"] if isinstance(report["results"], dict) else {}
+    many = len(report["traces"]) if isinstance(report["traces"], list) else 0
+    parts = [
+        html.Span(html.Strong(upload.name, className="long", dir="auto")),
+        html.Span(f"{str(report.get('case', ''))[:120]}: {str(results.get('verdict', ''))[:20]}", dir="auto"),
+        html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]),
+    ]
+    return html.Div(parts, className="preview-facts")
+
+
+WINDOWS = Part(
+    "win",
+    "jobs",
+    {"before": ["First window: drop a file"], "after": ["Second window: drop a file"]},
+    ("Windows", "Test"),
+    "Compare the windows",
+    "Traces of one endpoint from two times, best with the same prompts: the test cannot tell another model from "
+    "other questions. It needs no enrolled source. One file alone is split into its first and second half.",
+    _describe_window,
+    (REFUSED, "That file was refused. Drop another one, or reload the page to begin anew."),
+)
+CHECK = Part(
+    "check",
+    "job",
+    {
+        "report": ["Drop the report (.json)", "The .json file that was exported with the report"],
+        "traces": ["Drop its traces", "The file that the report is about, in any form that the atlas reads"],
+    },
+    ("Report", "Check"),
+    "Check the report",
+    "The report's hashes show whether it was changed after it was written. Its traces, read once more by the same "
+    "ecosystem, show whether its numbers are right. Without traces only the hashes are checked.",
+    _describe_checked,
+)
+PARTS = (WINDOWS, CHECK)
+
+
+def stores() -> list[Component]:
+    """What both parts remember, and their clocks."""
+    out: list[Component] = []
+    for part in PARTS:
+        names = [*(f"{kind}-upload" for kind in part.files), part.job, "done"]
+        out += [dcc.Store(id=f"{part.prefix}-{name}") for name in names]
+        out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
+    return out
+
+
+def page(part: Part) -> Component:
+    """The steps of a part."""
+    prefix, windows = part.prefix, part is WINDOWS
+    drops = [intake.place(f"{prefix}-{kind}", *words) for kind, words in part.files.items()]
+    files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
+    go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
+    ecosystem = shell.select(
+        "win-ecosystem", "Proxy and block that read the traces", size="sm", w=360, allowDeselect=False,
+        placeholder="Looking for ecosystems …",
+    )  # fmt: skip
+    run = html.Div([ecosystem, go] if windows else go, className="row")
+    progress = sections.progress(prefix, message={"role": "status"} if windows else None)
+    children = [
+        sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
+        sections.step(2, part.steps[1], prefix, run, progress),
+        sections.notice(f"{prefix}-result", "polite"),
+    ]
+    return html.Div(children)
+
+
+def register(app: Dash) -> None:
+    """Callbacks of both parts."""
+    for part in PARTS:
+        for kind in part.files:
+            _receive(app, part, kind)
+    work.cancelling(app, "win", "jobs", "compared where it is enough")
+    _windows(app)
+    _check(app)
+
+
+def _receive(app: Dash, part: Part, kind: str) -> None:
+    place = f"{part.prefix}-{kind}"
+    outputs = f"{place}-upload.data {place}-head.children {place}.contents {part.prefix}-problem.children*"
+
+    @sections.callback(app, outputs, f"{place}.contents", f"{place}.filename")
+    def receive(contents: Text, name: Text) -> Any:
+        if not contents:
+            return (no_update,) * 4
+        try:
+            session = visitor.opened_session()
+            upload = visitor.service().upload(session, name or kind, intake.decoded(contents))
+            return intake.reference(upload), part.describe(session, upload, kind), None, None
+        except AtlasError as error:
+            return *part.refused, None, visitor.refusal(error)
+
+
+def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], failure: str, done: Any) -> Any:
+    """Values of progress, words, bar, clock, ``done``, job and problem while jobs run and when they have ended."""
+    try:
+        jobs = look()
+    except MissingError as error:
+        return *OVER, None, None, visitor.refusal(error)
+    wrong = next((job for job in jobs if job.state in failed), None)
+    if wrong is not None:
+        why = AtlasError(wrong.problem or failure, wrong.remedy or visitor.PRESS)
+        return *OVER, None, None, visitor.refusal(why)
+    if all(job.ended for job in jobs):
+        return *OVER, done, None, None
+    read, total = sum(job.done for job in jobs), sum(job.total for job in jobs)
+    words = f"{read:,} of {total:,} traces read." if read else "Waiting for the proxy."
+    return False, words, sections.bar(*jobs), False, no_update, no_update, None
+
+
+def _windows(app: Dash) -> None:
+    @sections.callback(
+        app, "win-ecosystem.data win-ecosystem.value", "attr-ecosystem.data", "attr-ecosystem.value", prevent=False
+    )
+    def offered(options: list[dict[str, str]] | None, chosen: Text) -> Any:
+        return options or [], chosen
+
+    files = "win-before-upload.data win-after-upload.data win-ecosystem.value"
+
+    @sections.callback(app, "win-go.disabled", f"{files} win-jobs.data", prevent=False)
+    def may_go(before: Stored, after: Stored, ecosystem: Text, jobs: list[str] | None) -> bool:
+        return not before or REFUSED in (before, after) or not ecosystem or bool(jobs)
+
+    @sections.callback(
+        app, "win-jobs.data win-problem.children win-tick.disabled win-cancel-said.children", "win-go.n_clicks", files
+    )
+    def start(clicks: Clicks, before: Stored, after: Stored, ecosystem: Text) -> Any:
+        if not clicks or not before or REFUSED in (before, after):
+            return (no_update,) * 4
+        try:
+            one = question.ecosystem(ecosystem)
+            if one is None:
+                raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
+            keys = [upload["key"] for upload in (before, after) if upload]
+            jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name), request.remote_addr)
+        except AtlasError as error:
+            return None, visitor.refusal(error), True, None
+        return jobs, None, False, None
+
+    @sections.callback(
+        app,
+        "win-progress.hidden win-words.children win-bar.style win-tick.disabled* win-done.data win-jobs.data* "
+        "win-problem.children*",
+        "win-tick.n_intervals",
+        "win-jobs.data",
+    )
+    def tick(_ticks: int | None, jobs: list[str] | None) -> Any:
+        if not jobs:
+            return *OVER, no_update, no_update, no_update
+        service, key = visitor.service(), visitor.session()
+        return _followed(
+            lambda: [service.progress(key, job) for job in jobs], ("failed",), "The comparison failed", jobs
+        )
+
+    @sections.callback(app, "win-result.children", "win-done.data theme.data")
+    def shown(jobs: list[str] | None, theme: Theme) -> Any:
+        if not jobs:
+            return None
+        service, key = visitor.service(), visitor.session()
+        try:
+            test, report = service.drift(key, *jobs), service.report(key, jobs[0])
+        except AtlasError as error:
+            return visitor.refusal(error)
+        roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
+        rows = power(questions(), report["method"]["reader"], roster, test["validation"])
+        return windows_answer(test, rows, theme or "dark")
+
+
+def _check(app: Dash) -> None:
+    @sections.callback(app, "check-go.disabled", "check-report-upload.data check-job.data", prevent=False)
+    def may_go(report: Stored, job: Text) -> bool:
+        return not report or bool(job)
+
+    @sections.callback(
+        app,
+        "check-job.data check-done.data check-problem.children check-tick.disabled",
+        "check-go.n_clicks",
+        "check-report-upload.data check-traces-upload.data",
+    )
+    def start(clicks: Clicks, report: Stored, traces: Stored) -> Any:
+        if not clicks or not report:
+            return (no_update,) * 4
+        try:
+            if not traces:
+                return None, {"report": report["key"], "click": clicks}, None, True
+            job = visitor.service().recompute(visitor.admitted(), report["key"], traces["key"], request.remote_addr)
+        except AtlasError as error:
+            return None, None, visitor.refusal(error), True
+        return job, None, None, False
+
+    @sections.callback(
+        app,
+        "check-progress.hidden check-words.children check-bar.style check-tick.disabled* check-done.data* "
+        "check-job.data* check-problem.children*",
+        "check-tick.n_intervals check-cancel.n_clicks",
+        "check-job.data check-report-upload.data",
+    )
+    def tick(_ticks: int | None, _cancel: Clicks, job: Text, report: Stored) -> Any:
+        if not job or not report:
+            return *OVER, no_update, no_update, no_update
+        service, key = visitor.service(), visitor.session()
+        look = service.cancel if ctx.triggered_id == "check-cancel" else service.progress
+        done = {"report": report["key"], "job": job}
+        return _followed(lambda: [look(key, job)], ("failed", "cancelled"), "The check was cancelled", done)
+
+    @sections.callback(app, "check-result.children", "check-done.data")
+    def shown(done: Stored) -> Any:
+        if not done:
+            return None
+        service, key = visitor.service(), visitor.session()
+        try:
+            if "job" in done:
+                return check_answer(service.checked(key, done["report"], done["job"]))
+            return check_answer(service.agrees(key, done["report"]))
+        except AtlasError as error:
+            return visitor.refusal(error)
