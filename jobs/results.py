@@ -15,12 +15,10 @@ import duckdb
 from backend import output_files
 from backend.errors import AtlasError
 from backend.reference.paper import TABLES
-from backend.reference.results_book import Book, Uncited
-from backend.reference.results_comparisons import audit_sections, comparisons
 from backend.reference.results_excerpts import MARKED, Excerpts, changed_marks, fill
-from backend.reference.results_findings import findings
+from backend.reference.results_findings import audit_sections, comparisons, findings
 from backend.reference.results_readouts import cost_sections, readout_sections
-from backend.reference.results_tables import block_section, sections, without_results
+from backend.reference.results_tables import Book, Uncited, block_section, sections, without_results
 from backend.store.database import default_data_folder, read_pointer
 from backend.store.result_queries import open_reading, summary_rows
 

@@ -151,20 +151,20 @@ def test_members_scores_of_today_are_found(tmp_path: Path) -> None:
     material: Any = None
     scorer = Scorer({"smollm2-135m": rows}, {"smollm2-135m": rows}, material, plan, tmp_path, '["hash", "12-way", 20]')
     default, encoder = proxy_hash("smollm2-135m"), proxy_hash("minilm-l6")
-    expected: dict[tuple[str, str, str], list[object]] = {
-        ("smollm2-135m", "smollm2-135m@clean", "clean"): ["ur", STORE, [9, 18], 0.1],
-        ("smollm2-135m", "smollm2-135m@clean", "math100"): ["ur", STORE, STORE, [9, 18], 0.1],
-        ("smollm2-135m", "smollm2-135m@network", "t64"): ["ur", STORE, [9, 18], NETWORK],
-        ("smollm2-135m", "smollm2-135m@regression", "clean"): ["ur", STORE, [9, 18], [0.1, 0.01, []]],
-        ("smollm2-135m", "smollm2-135m@experts", "clean"): ["ur", STORE, [9, 18], [0.1, 0.01, ["Qwen", "Llama"]]],
-        ("word", "word@pooled", "clean"): [WORD, default],
+    expected: dict[tuple[str, str], list[object]] = {
+        ("smollm2-135m@clean", "clean"): ["ur", STORE, [9, 18], 0.1],
+        ("smollm2-135m@clean", "math100"): ["ur", STORE, STORE, [9, 18], 0.1],
+        ("smollm2-135m@network", "t64"): ["ur", STORE, [9, 18], NETWORK],
+        ("smollm2-135m@regression", "clean"): ["ur", STORE, [9, 18], [0.1, 0.01, []]],
+        ("smollm2-135m@experts", "clean"): ["ur", STORE, [9, 18], [0.1, 0.01, ["Qwen", "Llama"]]],
+        ("word@pooled", "clean"): [WORD, default],
     }
-    for (bank, member, condition), own in expected.items():
+    for (member, condition), own in expected.items():
         path = scorer._path(condition, member)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".json").write_text(json.dumps(['["hash", "12-way", 20]', own]), "utf-8")
-        assert scorer._done(condition, member, bank), (member, condition)
-    tuned = json.loads(scorer._identity("tuned-minilm-l6", "tuned-minilm-l6@pooled"))[1]
+        assert scorer._done(condition, member), (member, condition)
+    tuned = json.loads(scorer._identity("tuned-minilm-l6@pooled"))[1]
     own_text = FINETUNE_TUNED.replace("autocast=True", f"autocast={'autocast=True' in tuned[0]}")
     assert tuned == [own_text, encoder, default]
 

@@ -1,10 +1,9 @@
 """Cost of scoring one response: parameters, latency and memory (paper, Computational Profile).
 
-What has to be computed is the text embedding, the Transformer blocks up to the one that is read, and the head; later
-blocks, the language-model head and vision modules are not run. Latency covers tokenisation, the early-exit pass and the
-scores of all sources, after loading: the median of three warmed runs over 256 responses. Heads have the shape of the
-fitted ones and zeros for weights, since time does not depend on their values. Whatever reads a proxy's states is scored
-as in live attribution, with all responses in one batch.
+Later blocks than the one that is read, the language-model head and vision modules are not run. Latency covers
+tokenisation, the early-exit pass and the scores of all sources, after loading: the median of three warmed runs over 256
+responses. Heads have zeros for weights, since time does not depend on them. A proxy's states are scored as in live
+attribution, with all responses in one batch.
 """
 
 from __future__ import annotations
@@ -31,18 +30,10 @@ from backend.evaluations.controls import DIMENSIONS
 from backend.evaluations.readouts import WORD_SETTINGS
 from backend.evaluations.stages.readout_members import EXPERTS, NETWORK, TUNED_SETTINGS, bank_of
 from backend.intake.traces import whole
+from backend.methods import fine_tuning
 from backend.methods.baselines import random_guess
 from backend.methods.discriminant import DiscriminantBank, NgramBank
 from backend.methods.ensemble import Ensemble, Head, Member
-from backend.methods.fine_tuning import (
-    CLASSIFIER,
-    DEBERTA,
-    ENCODER,
-    TUNED,
-    FinetuneSettings,
-    TrainedClassifier,
-    load_classifier,
-)
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapHead, LLMmapModel
 from backend.methods.network import NetworkReadout, NetworkSettings
 from backend.methods.ngrams import GRAMS, SETTINGS, CodedGrams, Counts, GramReadout, NgramModel, count, counts_of
@@ -89,10 +80,7 @@ class Timing:
 
 
 def timed(work: Callable[[], object], runs: int = RUNS, warm: int = 1, device: str = "cpu") -> Timing:
-    """Run work repeatedly, after warming up.
-
-    runs, warm : Measured runs, and runs before them; device : 'cpu' or 'cuda', whose memory is watched.
-    """
+    """Run work repeatedly, after ``warm`` runs; the memory of the device, 'cpu' or 'cuda', is watched."""
     for _ in range(warm):
         work()
     seconds = []
@@ -144,8 +132,7 @@ def linear_parameters(width: int, classes: int) -> int:
 def audit_parameters(model: Any, depth: int, layer: int) -> int:
     """Parameters of the text embedding and of the blocks up to ``layer``, 1 .. depth.
 
-    model : Base model or text decoder; depth : Number of its Transformer blocks.
-    Raises ValueError if the model has no list of as many blocks, or the layer lies outside.
+    Raises ValueError if the model has no list of ``depth`` blocks, or the layer lies outside.
     """
     lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
     if not lists or not 1 <= layer <= depth:
@@ -157,11 +144,7 @@ def audit_parameters(model: Any, depth: int, layer: int) -> int:
 
 
 def cost_frame(measures: Mapping[str, float], hardware: str) -> pd.DataFrame:
-    """Measures as rows.
-
-    measures : Names of :data:`UNITS`; those that were not measured are absent.
-    Returns columns measure, value, unit, hardware; in the order of :data:`UNITS`.
-    """
+    """Measures as rows with columns measure, value, unit, hardware, in the order of :data:`UNITS`."""
     unknown = sorted(set(measures) - set(UNITS))
     if unknown:
         raise ValueError(f"there is no measure {unknown[0]!r}")
@@ -171,17 +154,14 @@ def cost_frame(measures: Mapping[str, float], hardware: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class AuditPath:
-    """What has to be computed for a response.
-
-    members : Of a stack, as :meth:`backend.evaluations.stages.readout_members.Plan.members` has them.
-    """
+    """The reader, and the models that run for a response."""
 
     method: str
     proxy: str | None
     view: str | None
     classes: int
     blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Blocks of every proxy whose states are read
-    members: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()  # Of a stack, as :meth:`Plan.members` has them
 
     @property
     def input_view(self) -> View:
@@ -191,19 +171,18 @@ class AuditPath:
     @property
     def plain(self) -> tuple[str, ...]:
         """Members that are no tuned encoder."""
-        return tuple(name for name in self.members if not name.startswith(f"{TUNED}-"))
+        return tuple(name for name in self.members if not name.startswith(f"{fine_tuning.TUNED}-"))
 
     @property
     def encoder(self) -> str | None:
         """The encoder that is tuned for a member."""
         tuned = [bank_of(name) for name in self.members if name not in self.plain]
-        return tuned[0].removeprefix(f"{TUNED}-") if tuned else None
+        return tuned[0].removeprefix(f"{fine_tuning.TUNED}-") if tuned else None
 
 
 def measure(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
-    """Latency, peak memory and, where they follow from the shape, parameters of an audit path.
+    """latency_ms, peak_memory_gb and, where they follow from the shape, audit_parameters and trainable_parameters.
 
-    Returns latency_ms, peak_memory_gb, and audit_parameters and trainable_parameters.
     Raises AtlasError if the method is unknown or its model is not here.
     """
     parts = _parts(path, traces)
@@ -222,14 +201,11 @@ def _counted(path: AuditPath, traces: Sequence[Trace]) -> dict[str, float]:
     if not path.blocks and not path.members:
         return {}
     if path.blocks:
-        run, widths = 0, {}
-        for proxy, layers in path.blocks.items():
-            known = describe(proxy)
-            run += audit_parameters(load_model(known)[0], known.depth, max(layers))
-            widths[proxy] = known.hidden_size
-        head = blank_enrolment(path, widths, traces).heads[0].probe
-        run += head.n_parameters
-        trained = _trained_numbers(path, head.n_parameters, next(iter(widths.values())))
+        known = {proxy: describe(proxy) for proxy in path.blocks}
+        widths = {proxy: one.hidden_size for proxy, one in known.items()}
+        head = blank_enrolment(path, widths, traces).heads[0].probe.n_parameters
+        blocks = [audit_parameters(load_model(one)[0], one.depth, max(path.blocks[p])) for p, one in known.items()]
+        run, trained = sum(blocks) + head, _trained_numbers(path, head, next(iter(widths.values())))
     else:
         run = trained = sum(_blank_grams(bank_of(name), path.classes, traces).n_parameters for name in path.plain)
     tuned = _classifier(path.encoder, path.classes, SERVED).parameters if path.encoder else 0
@@ -241,16 +217,12 @@ def _parts(path: AuditPath, traces: Sequence[Trace]) -> list[Scores]:
     if not path.blocks and not path.members:
         return [_baseline(path, traces)]
     parts = [_tuned(_classifier(path.encoder, path.classes, SERVED), "r")] if path.encoder else []
-    if path.blocks:
-        return [*parts, _states(path, traces)]
-    return [*parts, *(_grams(bank_of(name), path.classes, traces) for name in path.plain)]
-
-
-def _states(path: AuditPath, traces: Sequence[Trace]) -> Scores:
+    if not path.blocks:
+        return [*parts, *(_grams(bank_of(name), path.classes, traces) for name in path.plain)]
     readers = {proxy: load_reader(proxy) for proxy in path.blocks}
     enrolment = blank_enrolment(path, {proxy: reader.hidden_size for proxy, reader in readers.items()}, traces)
     attributor = Attributor(readers.pop(enrolment.proxy), enrolment, others=readers)
-    return lambda some: attributor.score(some, sizes=(len(some),)).log_posteriors
+    return [*parts, lambda some: attributor.score(some, sizes=(len(some),)).log_posteriors]
 
 
 def _grams(kind: str, classes: int, traces: Sequence[Trace]) -> Scores:
@@ -274,18 +246,18 @@ def _baseline(path: AuditPath, traces: Sequence[Trace]) -> Scores:
     if path.method == "llmmap":
         return _llmmap(str(path.proxy), path.classes)
     if path.method in ("deberta", "encoder"):
-        tuning = ENCODER if path.method == "encoder" else CLASSIFIER
-        return _tuned(_classifier(path.proxy or DEBERTA, path.classes, tuning), path.input_view)
+        tuning = fine_tuning.ENCODER if path.method == "encoder" else fine_tuning.CLASSIFIER
+        return _tuned(_classifier(path.proxy or fine_tuning.DEBERTA, path.classes, tuning), path.input_view)
     raise AtlasError(f"The audit path of '{path.method}' is not known", "Measure its cost where it is fitted")
 
 
-def _classifier(name: str, classes: int, settings: FinetuneSettings) -> TrainedClassifier:
-    model, tokenizer = load_classifier(name, classes, settings, 0)
+def _classifier(name: str, classes: int, settings: fine_tuning.FinetuneSettings) -> fine_tuning.TrainedClassifier:
+    model, tokenizer = fine_tuning.load_classifier(name, classes, settings, 0)
     device = torch.device(_device())
-    return TrainedClassifier(model.eval().to(device), tokenizer, settings, device)
+    return fine_tuning.TrainedClassifier(model.eval().to(device), tokenizer, settings, device)
 
 
-def _tuned(model: TrainedClassifier, view: View) -> Scores:
+def _tuned(model: fine_tuning.TrainedClassifier, view: View) -> Scores:
     return lambda some: model.log_posterior(_texts(some, view))
 
 
@@ -313,8 +285,7 @@ def _device() -> str:
 def blank_enrolment(path: AuditPath, widths: Mapping[str, int], traces: Sequence[Trace]) -> Enrolment:
     """An enrolment of a path's readout, with zeros for weights; the first proxy is its own.
 
-    widths : Dimension d of every proxy.
-    traces : Their n-grams are those in use, so that as many are looked up as in a fitted model.
+    widths : Dimension d of every proxy; traces : Their n-grams are those in use.
     """
     proxy, layers = next(iter(path.blocks.items()))
     probe: Any
@@ -407,10 +378,7 @@ def in_use(counts: Counts, most: int) -> npt.NDArray[np.intp]:
 
 
 def _trained_numbers(path: AuditPath, head: int, width: int) -> int:
-    """Numbers that fitting adjusts: ``head`` of them, or fewer where the head was made from them.
-
-    width : Dimension d of the proxy.
-    """
+    """Numbers that fitting adjusts: ``head`` of them, or fewer where the head derives from them."""
     if path.method in MIXTURES:
         maps = MIXTURES[path.method]
         return linear_parameters(maps * width, path.classes) + maps * MODES

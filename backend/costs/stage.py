@@ -1,14 +1,11 @@
-"""Parameters, fit time, latency and memory of every measured reader on this machine (paper, Computational Profile).
+"""Parameters, fit time, latency and memory of every measured reader (paper, Computational Profile).
 
 Fit time is one outer fold from stored fingerprints, standardiser included, which is what the release timed; the paper's
 text adds the selection of the block, which is given apart. Probes at one block are fitted and run here: to their
-fingerprints, or where those are not on the machine to as many random numbers, which take as long. A baseline has noted
-what its fits cost in ``finished.json`` next to its log-posteriors (keys fit_seconds, trainable_parameters and
-audit_parameters, a fold each), and so has every member of a stack, whose fit is that of its members; their latency is
-measured here. Where nothing was noted, as of the readouts of live attribution, which are fitted and scored in one, what
-a fold needs is fitted here. Every path runs in a process of its own, so that its memory is not that of earlier work.
-What was measured on this machine with the same weights, data and settings is not measured again, unless a method is
-named.
+fingerprints, or where those are not on the machine to as many random numbers, which take as long. Baselines have noted
+what their fits cost in ``finished.json`` (fit_seconds, trainable_parameters and audit_parameters, a fold each), and so
+have members of a stack. Where nothing was noted, as of the readouts of live attribution, what a fold needs is fitted
+here. Every path runs in a process of its own, so that its memory is not that of earlier work.
 """
 
 from __future__ import annotations
@@ -30,31 +27,13 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice
 from backend.costs.paths import RECORDS, RUNS, AuditPath, cost_frame, linear_parameters, measure, timed
 from backend.errors import AtlasError
+from backend.evaluations import readouts
 from backend.evaluations.attribution import inner_accuracies
 from backend.evaluations.controls import fit_control
-from backend.evaluations.readouts import (
-    MODELS,
-    TRAINED,
-    WORD_SETTINGS,
-    fit_banks,
-    fit_gram_models,
-    member_moments,
-    models_of,
-    training_folds,
-)
-from backend.evaluations.stages import EvaluateOptions
+from backend.evaluations.stages import EvaluateOptions, readout_members
 from backend.evaluations.stages.baselines import Material
 from backend.evaluations.stages.readout_live import live_blocks
-from backend.evaluations.stages.readout_members import (
-    A_FOLD,
-    NETWORK,
-    SOLVED,
-    Plan,
-    Scorer,
-    bank_of,
-    fit_seconds,
-    members_folder,
-)
+from backend.evaluations.stages.readout_members import Scorer, bank_of, fit_seconds, members_folder
 from backend.evaluations.stages.readouts import LIVE, plan_of, stacks_of, view_of
 from backend.evaluations.stages.roster_run import MeasuredReader, RosterRun
 from backend.geometry.maps import modal_block
@@ -80,7 +59,7 @@ THREADS = torch.get_num_threads()  # Of a process of its own; umap's maps change
 RANDOM = "random numbers, as many as fingerprints, which are not here"  # What was fitted to
 DRAWN = 5_000  # Rows of random numbers that are drawn at a time
 FOLD = 0
-NEEDED = models_of(FOLD)  # Models that an outer fold needs: its own, and two that validate for it
+NEEDED = readouts.models_of(FOLD)  # Models that an outer fold needs: its own, and two that validate for it
 
 
 def run(connection: duckdb.DuckDBPyConnection, release: Release, options: EvaluateOptions) -> None:
@@ -104,10 +83,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def path_of(
     connection: duckdb.DuckDBPyConnection, reader: MeasuredReader, roster: str, classes: int, options: EvaluateOptions
 ) -> AuditPath | None:
-    """What a reader has to compute for a response; None for one outside the options.
-
-    Raises AtlasError if no block is selected for a reader of one.
-    """
+    """What a reader computes for a response; None for one outside the options. AtlasError if no block is selected."""
     own = AuditPath(reader.method, reader.proxy, reader.view, classes)
     if reader.method in READOUTS:
         plan = plan_of(options)
@@ -136,10 +112,7 @@ def path_of(
 
 
 def sample(release: Release, sources: int, count: int = RECORDS) -> list[Trace]:
-    """Agent500 records to time, spread over sources and prompts: no prompt twice while there are others.
-
-    There are no more of them than the sources have records.
-    """
+    """Agent500 records to time, spread over sources and prompts: no prompt twice while there are others."""
     grid = release.records("agent500")
     prompts = len(grid.prompt_ids)
     return [grid.traces[(i % sources) * prompts + i % prompts] for i in range(min(count, sources * prompts))]
@@ -148,7 +121,7 @@ def sample(release: Release, sources: int, count: int = RECORDS) -> list[Trace]:
 def profile(
     clock: FitClock, reader: MeasuredReader, path: AuditPath, records: Sequence[Trace], *, again: bool = False
 ) -> None:
-    """Measure one reader and write its rows, unless the same measurement is there, or ``again`` is set.
+    """Measure one reader and write its rows, unless the same measurement is there and ``again`` is not set.
 
     Where the fingerprints are not here and nothing was noted, what was measured with its fit stays.
     """
@@ -157,20 +130,11 @@ def profile(
     layer = path.blocks[str(path.proxy)][0] if reader.method in PROBES else None
     weights = run.proxy_hash(reader.reader)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else host()
-    settings: dict[str, object] = {
-        "records": len(records),
-        "prompts": run.limit,
-        "runs": RUNS,
-        "layer": layer,
-        "threads": THREADS,
-        "hardware": hardware,
-        "noted": None if layer else dict(noted),
-    }
+    settings: dict[str, object] = {"records": len(records), "prompts": run.limit, "runs": RUNS, "layer": layer}
+    settings |= {"threads": THREADS, "hardware": hardware, "noted": None if layer else dict(noted)}
     if layer is None and (path.blocks or path.members):
-        settings |= {
-            "blocks": {name: list(numbers) for name, numbers in path.blocks.items()},
-            "members": list(path.members),
-        }
+        blocks = {name: list(numbers) for name, numbers in path.blocks.items()}
+        settings |= {"blocks": blocks, "members": list(path.members)}
     if layer:
         fits = layer in run.rows(str(reader.proxy), reader.input_view).layers(FORMS[form_of(reader.method)].variant)
     else:
@@ -280,7 +244,7 @@ def _noted(reader: MeasuredReader, path: AuditPath, clock: FitClock) -> dict[str
 
 
 def random_rows(rows: int, width: int) -> Half:
-    """Numbers (rows, width) that a fit takes as long for as for fingerprints."""
+    """Random numbers (rows, width) in place of fingerprints."""
     draw, out = np.random.default_rng(0), np.empty((rows, width), dtype=np.float16)
     for low in range(0, rows, DRAWN):
         part = out[low : low + DRAWN]
@@ -303,9 +267,8 @@ class RandomSlice(Slice):
 class FitClock:
     """Times the fits of one roster; a member of several stacks is fitted once.
 
-    What a fold needs is fitted to its fingerprints or, where these are not on the machine, to random numbers of their
-    shape. That takes as long, since discriminants, networks and n-grams do as many steps whatever they are fitted to;
-    members that are carried to a minimum do not, and are skipped without their fingerprints.
+    Random numbers stand for fingerprints that are not here. Discriminants, networks and n-grams do as many steps
+    whatever they are fitted to; members that are carried to a minimum do not, and are skipped.
     """
 
     run: RosterRun
@@ -314,8 +277,8 @@ class FitClock:
     _scorers: dict[tuple[str, tuple[int, ...]], Scorer] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
-    def plan(self) -> Plan:
-        """What the stacks are made of."""
+    def plan(self) -> readout_members.Plan:
+        """The members of the stacks."""
         return plan_of(self.options)
 
     def reads(self, path: AuditPath) -> bool:
@@ -333,7 +296,7 @@ class FitClock:
             ((proxy, blocks),) = path.blocks.items()
             parts = {f"{proxy}@bank": partial(self._bank, proxy, blocks)}
             if path.method == FUSED_LIVE:
-                parts["word@coded"] = partial(self._grams, counts_of, WORD_SETTINGS)
+                parts["word@coded"] = partial(self._grams, counts_of, readouts.WORD_SETTINGS)
         else:
             parts = {name: partial(self._member, name) for name in path.members}
         for name, part in parts.items():
@@ -349,38 +312,36 @@ class FitClock:
         if bank in self.plan.grams:
             return self._grams(GRAMS[bank].counts, GRAMS[bank].settings)
         blocks = self.plan.blocks.get(bank, ())
-        if not blocks or (part in SOLVED and not self._fits(name)):
+        if not blocks or (part in readout_members.SOLVED and not self._fits(name)):
             raise AtlasError(
                 f"How long {name} is fitted was not noted on this machine, and depends on what it is fitted to",
                 "Evaluate the stack here: python -m jobs evaluate --stage readouts",
             )
         scorer = self._scorer(bank, blocks)
-        if part in (NETWORK, *SOLVED):
+        if part in (readout_members.NETWORK, *readout_members.SOLVED):
             fit = scorer.fits(bank, part)
             return _seconds(lambda: [fit(model) for model in NEEDED])
-        return _seconds(lambda: scorer.discriminants(bank, part)) * A_FOLD / len(MODELS)
+        return _seconds(lambda: scorer.discriminants(bank, part)) * readout_members.A_FOLD / len(readouts.MODELS)
 
     def _bank(self, proxy: str, blocks: Sequence[int]) -> float:
-        scorer = self._scorer(proxy, tuple(blocks))
-        loads = {length: scorer.load(proxy, length)[0] for length in TRAINED}
-        width = scorer.load(proxy, CLEAN)[1]
+        rows = self._scorer(proxy, tuple(blocks)).bank_rows(proxy, readouts.TRAINED)
         fitted = []
 
         def fit() -> None:
-            moments = member_moments(loads, width, scorer.labels, scorer.folds, scorer.classes)
-            fitted.append((moments, fit_banks(moments)))
+            moments = rows.moments()
+            fitted.append((moments, readouts.fit_banks(moments)))
 
         fitting = _seconds(fit)
         ((moments, fits),) = fitted
-        seen = [merged([parts[fold] for fold in training_folds(FOLD)]) for parts in moments.values()]
+        seen = [merged([parts[fold] for fold in readouts.training_folds(FOLD)]) for parts in moments.values()]
         equal = Stack(np.ones((CELLS, len(fits))))
         own = [parts[FOLD] for parts in fits.values()]
-        return fitting * A_FOLD / len(MODELS) + _seconds(lambda: make_bank(own, seen, equal))
+        return fitting * readout_members.A_FOLD / len(readouts.MODELS) + _seconds(lambda: make_bank(own, seen, equal))
 
     def _grams(self, counts: Callable[[Sequence[str]], object], settings: SoftmaxSettings) -> float:
         scorer = self._scorer(DEFAULT_PROXY, ())
-        copies = [counts(scorer.texts(length)) for length in TRAINED]
-        models = fit_gram_models(copies, scorer.labels, scorer.folds, scorer.classes, settings, NEEDED)
+        copies = [counts(scorer.texts(length)) for length in readouts.TRAINED]
+        models = readouts.fit_gram_models(copies, scorer.labels, scorer.folds, scorer.classes, settings, NEEDED)
         return _seconds(lambda: list(models))
 
     def _noted(self, name: str) -> float | None:
@@ -397,23 +358,18 @@ class FitClock:
         return self.run.rows(proxy, self.plan.view)
 
     def _on_disk(self, rows: Slice, blocks: Sequence[int]) -> bool:
-        return all(set(blocks) <= set(rows.layers("full" if c == CLEAN else c)) for c in TRAINED)
+        return all(set(blocks) <= set(rows.layers("full" if c == CLEAN else c)) for c in readouts.TRAINED)
 
     def _scorer(self, proxy: str, blocks: tuple[int, ...]) -> Scorer:
-        """What a proxy's members are fitted with; fingerprints that are not here stand as random numbers."""
+        """What a proxy's members are fitted with; random numbers stand for fingerprints that are not here."""
         if (proxy, blocks) not in self._scorers:
-            rows = self._rows(proxy)
+            rows, release = self._rows(proxy), self.run.release
             if not self._on_disk(rows, blocks):
                 width = STORED["full"] * describe(proxy).hidden_size
                 rows = RandomSlice(**vars(rows), drawn=random_rows(len(rows.labels), width))
-            self._scorers[proxy, blocks] = Scorer(
-                {proxy: rows},
-                {},
-                Material(self.run.release, len(rows.sources), self.run.limit),
-                replace(self.plan, blocks={proxy: blocks}, grams=()),
-                members_folder(self.run),
-                self.run.release.manifest_hash,
-            )
+            material, folder = Material(release, len(rows.sources), self.run.limit), members_folder(self.run)
+            plan = replace(self.plan, blocks={proxy: blocks}, grams=())
+            self._scorers[proxy, blocks] = Scorer({proxy: rows}, {}, material, plan, folder, release.manifest_hash)
         return self._scorers[proxy, blocks]
 
 

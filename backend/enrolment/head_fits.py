@@ -83,8 +83,7 @@ class Fits:
     @cached_property
     def moments(self) -> dict[str, list[Moments]]:
         """Moments that discriminants are fitted to."""
-        loads, width = self._loads()
-        return readouts.member_moments(loads, width, *self._labels)
+        return self._rows.moments()
 
     @once
     def fitted(self, method: str) -> dict[int, Any]:
@@ -110,8 +109,7 @@ class Fits:
     @once
     def banks(self, shrinkage: float) -> readouts.BankMembers:
         """Discriminants of all models with some shrinkage."""
-        loads, width = self._loads()
-        return readouts.fit_bank_members(loads, width, *self._labels, shrinkage, self.moments)
+        return readouts.fit_bank_members(self._rows, shrinkage, self.moments)
 
     @once
     def words(self, epochs: int) -> dict[int, CodedGrams]:
@@ -150,13 +148,11 @@ class Fits:
 
     def live(self, method: str, tunings: Sequence[Tuning]) -> FittedHeads:
         """Heads of discriminants in few bits, each fold with its own tuning; for fused-live with n-grams."""
-        with_words, (loads, width) = method == FUSED_LIVE, self._loads()
+        with_words = method == FUSED_LIVE
         served, heads = {}, {}
         for tuning in dict.fromkeys(tunings):
             words, members = self.word_scores(tuning.epochs) if with_words else None, self.banks(tuning.shrinkage)
-            served[tuning] = readouts.serve_banks(
-                loads, width, *self._labels, self.cells, words=words, bank_members=members
-            )
+            served[tuning] = readouts.serve_banks(self._rows, self.cells, words=words, bank_members=members)
         for fold, tuning in enumerate(tunings):
             bank: DiscriminantBank | NgramBank = served[tuning].banks[fold]
             if with_words:
@@ -216,9 +212,11 @@ class Fits:
         rows = corpus.fingerprints(layer, CLEAN)[train].astype(np.float32)
         return METHODS_BY_ID[method].fitted(rows, corpus.labels[train], corpus.classes)
 
-    def _loads(self) -> tuple[dict[str, readouts.Load], int]:
+    @property
+    def _rows(self) -> readouts.BankRows:
         loads = {condition: self.corpus.load(self.blocks, condition) for condition in self.corpus.texts}
-        return {condition: load for condition, (load, _) in loads.items()}, loads[CLEAN][1]
+        by_condition = {condition: load for condition, (load, _) in loads.items()}
+        return readouts.BankRows(by_condition, loads[CLEAN][1], *self._labels)
 
     @property
     def _labels(self) -> tuple[Ints, Ints, int]:

@@ -1,7 +1,6 @@
 """Artifacts of stages: log-posteriors and fold models in the cache, attribution rows in the store.
 
-Any method can be stressed that saves float32 arrays of these names in its :func:`artifact_folder`; one that lacks some
-has no result under that condition:
+Any method can be stressed that saves float32 arrays of these names in its :func:`artifact_folder`:
 
 * ``log_posteriors.npy`` and ``log_posteriors.t128.npy``, ``.t64``, ``.t32`` of shape (S * P, S): every Agent500
   response, whole and shortened, by the fold model that excluded its prompt;
@@ -60,24 +59,24 @@ def artifact_folder(method: str, proxy: str | None, view: str | None, roster: st
 
 def enrolled_folder(method: str, proxy: str, view: str, roster: str, prompts: int) -> Path:
     """Folder of the evaluation behind an enrolment; one of texts is the same for every proxy."""
-    if reads_text(method):
-        return artifact_folder(method, None, None, roster, prompts)
-    return artifact_folder(method, proxy, view, roster, prompts)
+    read: tuple[str | None, str | None] = (None, None) if reads_text(method) else (proxy, view)
+    return artifact_folder(method, *read, roster, prompts)
 
 
 def evaluation(method: str, proxy: str, view: str, roster: str, limit: int | None = None) -> str:
-    """The command that makes what an enrolment of a method is made of."""
+    """The command that evaluates a method, as its enrolment needs."""
     read = "" if reads_text(method) or method == ENCODER else f" --proxy {proxy.partition('+')[0]} --view {view}"
     if method in EMBEDDED:
         read = f" --model {proxy} --view {view}"
-    named = METHODS[method].stage if method != READER_PAPER else ""
-    members = members_of(method, proxy)
-    return (
-        f"python -m jobs evaluate{read} --roster {roster}"
-        + (f" --limit {limit}" if limit else "")
-        + (f" --stage {named} --method {method}" if named else "")
-        + (f" --members {members}" if members else "")
+    stage = METHODS[method].stage if method != READER_PAPER else ""
+    return f"python -m jobs evaluate{read} --roster {roster}" + _options(
+        limit=limit, stage=stage, method=stage and method, members=members_of(method, proxy)
     )
+
+
+def _options(**options: object) -> str:
+    """Options of a command; empty ones are absent."""
+    return "".join(f" --{name} {value}" for name, value in options.items() if value)
 
 
 def members_of(method: str, proxy: str) -> str:
@@ -101,13 +100,8 @@ def extraction(
     limit: int | None = None,
 ) -> str:
     """The command that reads the responses of a roster."""
-    blocks = ",".join(str(layer) for layer in layers)
-    return (
-        f"python -m jobs extract --benchmark {benchmark} --roster {roster} --proxy {proxy} --view {view}"
-        + (f" --layers {blocks}" if blocks else "")
-        + options
-        + (f" --limit {limit}" if limit else "")
-    )
+    read = _options(benchmark=benchmark, roster=roster, proxy=proxy, view=view, layers=",".join(map(str, layers)))
+    return f"python -m jobs extract{read}{options}{_options(limit=limit)}"
 
 
 def weights_of(rows: Slice) -> str | None:
@@ -137,11 +131,21 @@ def keep_arrays(path: Path, **arrays: Any) -> None:
         np.savez(scratch, **arrays)
 
 
+def saved_arrays(path: Path, identity: str) -> dict[str, npt.NDArray[Any]] | None:
+    """Arrays of a file that was written with the same ``identity``, None where there is none."""
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        if str(arrays["identity"]) != identity:
+            return None
+        return {name: arrays[name] for name in arrays.files if name != "identity"}
+
+
 def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """Write the probe of every outer fold, standardiser included.
 
-    Scores of shortened responses and Math100 by other probes are deleted first. Returns whether there were any, so
-    that what is stored of them under other conditions is out of date.
+    Scores of shortened responses and Math100 by other probes are deleted first. Returns whether there were any: their
+    rows in the store are out of date too.
     """
     others = (folder / "probe.0.npz").exists() and not _same_probes(folder, probes)
     if others:
@@ -172,10 +176,7 @@ def _same_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
 def load_folds(
     folder: Path, stem: str, subject: str, rerun_command: str
 ) -> Iterator[tuple[int, dict[str, npt.NDArray[Any]]]]:
-    """Arrays of the file ``STEM.FOLD.npz`` of every outer fold.
-
-    Raises AtlasError if one is missing; ``rerun_command`` is what makes them.
-    """
+    """Arrays of the file ``STEM.FOLD.npz`` of every outer fold. Raises AtlasError if one is missing."""
     for fold in range(FOLDS):
         path = folder / f"{stem}.{fold}.npz"
         if not path.exists():
@@ -185,16 +186,13 @@ def load_folds(
 
 
 def load_probes(folder: Path, rerun_command: str) -> dict[int, LinearProbe]:
-    """Probes of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
+    """Probes of all outer folds. Raises AtlasError if one is missing."""
     folds = load_folds(folder, "probe", "The probe of fold {} is", rerun_command)
     return {fold: LinearProbe(**{part: arrays[part] for part in PROBE_PARTS}) for fold, arrays in folds}
 
 
 def load_log_posteriors(folder: Path, rerun_command: str) -> Floats:
-    """Out-of-fold log-posteriors of shape (S * P, S), mapped into memory.
-
-    Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
-    """
+    """Out-of-fold log-posteriors (S * P, S), mapped into memory. Raises AtlasError if they are missing."""
     path = folder / CLEAN_FILE
     if not path.exists():
         raise AtlasError(f"There are no log-posteriors in {folder}", f"Run: {rerun_command}")
@@ -237,7 +235,7 @@ def keep_model(path: Path, model: Model) -> None:
 
 
 def load_models(folder: Path, rerun_command: str) -> dict[int, Model]:
-    """Models of all outer folds. Raises AtlasError if one is missing; ``rerun_command`` is what makes them."""
+    """Models of all outer folds. Raises AtlasError if one is missing."""
     folds = load_folds(folder, "model", "The model of fold {} is", rerun_command)
     return {fold: model_of(str(arrays.pop("kind")), arrays) for fold, arrays in folds}
 
@@ -264,10 +262,7 @@ def keep_stacks(folder: Path, members: Sequence[StackMember], stacks: Mapping[in
 
 
 def load_stacks(folder: Path, rerun_command: str) -> tuple[list[StackMember], dict[int, Doubles]]:
-    """Members of a stacked reader, and their weights (cells, M), fold by fold.
-
-    Raises AtlasError if they are missing; ``rerun_command`` is what makes them.
-    """
+    """Members of a stacked reader, and their weights (cells, M) by fold. Raises AtlasError if they are missing."""
     if not (folder / STACKS).exists():
         raise AtlasError(f"The weights of the stack are missing in {folder}", f"Run: {rerun_command}")
     with np.load(folder / STACKS, allow_pickle=False) as arrays:

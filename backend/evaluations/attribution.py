@@ -1,14 +1,14 @@
-"""Dynamic attribution: layer selection, out-of-fold evidence, accuracy at every budget, paired comparisons.
+"""Dynamic attribution: layer selection, evidence, accuracy at every budget, comparisons.
 
 Paper, Proxy Readers and Layer Selection, Dynamic 100-Way Attribution, and the statistical protocol.
 
-Two reductions are reported. *pooled* pools the folds, computes a metric and averages over the grouping seeds (the
-budget curves); *fold* averages over the seeds within a fold and gives mean and population standard deviation over
-the folds (the end-point tables). Accuracy agrees between them, macro-F1 does not.
+Reduction *pooled* pools the folds, computes a metric and averages over the grouping seeds (the budget curves); *fold*
+averages over the seeds within a fold and gives mean and population standard deviation over the folds (the end-point
+tables). Accuracy agrees between them, macro-F1 does not.
 
-Readers that are evaluated with the same folds, seeds and random streams decide on the same groups, so their right
-answers are paired. Answers of one outer fold and source form a cluster: the bootstrap draws clusters, the test flips
-their signs, and Holm's correction runs over all pairs and budgets of a table.
+Readers with the same folds and seeds decide on the same groups, so their right answers are paired. Answers of one outer
+fold and source form a cluster: the bootstrap draws clusters, the test flips their signs, and Holm's correction runs
+over all pairs and budgets of a table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +36,7 @@ METHOD = "cluster bootstrap and sign flips"
 
 
 def inner_accuracies(
-    fingerprints: Rows,
-    labels: Labels,
-    folds: Labels,
-    classes: int,
-    settings: ProbeSettings | None = None,
-    dtype: torch.dtype = torch.float32,
+    fingerprints: Rows, labels: Labels, folds: Labels, classes: int, dtype: torch.dtype = torch.float32
 ) -> Doubles:
     """Inner-validation accuracies of one block (paper, Proxy Readers and Layer Selection).
 
@@ -53,7 +49,6 @@ def inner_accuracies(
     Returns (FOLDS, FOLDS), float64, entry (i, j): accuracy on fold j of the probe that saw neither i nor j; the
     diagonal is NaN.
     """
-    settings = settings or ProbeSettings()
     order = np.argsort(folds, kind="stable")
     edges = np.searchsorted(folds[order], np.arange(FOLDS + 1))
     x = torch.from_numpy(fingerprints[order].astype(np.float32))
@@ -73,7 +68,7 @@ def inner_accuracies(
         scale = (squares[seen].sum(0) / n - mean.square()).clamp_min(0).sqrt().clamp_min(STD_FLOOR)
         mean32, scale32 = mean.float(), scale.float()
         train = torch.cat([((x[parts[f]] - mean32) / scale32).to(dtype) for f in seen])
-        weight, bias = descend(train, torch.cat([y[parts[f]] for f in seen]), classes, settings)
+        weight, bias = descend(train, torch.cat([y[parts[f]] for f in seen]), classes, ProbeSettings())
         for outer, inner in ((i, j), (j, i)):
             logits = torch.addmm(bias, (x[parts[inner]] - mean32) / scale32, weight)
             out[outer, inner] = float((logits.argmax(1) == y[parts[inner]]).double().mean())
@@ -87,28 +82,22 @@ def scan_layers(
     folds: Labels,
     classes: int,
     *,
-    settings: ProbeSettings | None = None,
     dtype: torch.dtype = torch.float32,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
     """Inner-validation accuracies of every candidate block.
 
     load : Layer number to fingerprints of shape (n, D).
-    labels, folds, classes, settings, dtype : See :func:`inner_accuracies`; progress : Called with each finished layer.
+    labels, folds, classes, dtype : See :func:`inner_accuracies`; progress : Called with each finished layer.
     Returns columns outer_fold, inner_fold, layer, accuracy.
     """
     rows = []
     for layer in layers:
-        scores = inner_accuracies(load(layer), labels, folds, classes, settings, dtype)
-        rows += [
-            {"outer_fold": i, "inner_fold": j, "layer": layer, "accuracy": float(scores[i, j])}
-            for i in range(FOLDS)
-            for j in range(FOLDS)
-            if i != j
-        ]
+        scores = inner_accuracies(load(layer), labels, folds, classes, dtype)
+        rows += [(i, j, layer, scores[i, j]) for i, j in permutations(range(FOLDS), 2)]
         if progress:
             progress(layer)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["outer_fold", "inner_fold", "layer", "accuracy"])
 
 
 def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
@@ -123,10 +112,8 @@ def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
     votes = chosen.value_counts()
     tied = sorted(votes.index[votes == votes.max()])
     modal = int(tied[int(inner.mean()[tied].to_numpy().argmax())])
-    frame = pd.DataFrame({"outer_fold": chosen.index.astype("Int64"), "layer": chosen.to_numpy(dtype=int)})
-    return pd.concat(
-        [frame, pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [modal]})], ignore_index=True
-    )
+    folds = pd.array([*chosen.index, pd.NA], dtype="Int64")
+    return pd.DataFrame({"outer_fold": folds, "layer": np.array([*chosen, modal], dtype=int)})
 
 
 @dataclass(frozen=True)
@@ -142,12 +129,7 @@ class AttributionFrames:
 
 
 def out_of_fold(
-    load: Callable[[int], Rows],
-    layer_of_fold: Mapping[int, int],
-    labels: Labels,
-    folds: Labels,
-    classes: int,
-    settings: ProbeSettings | None = None,
+    load: Callable[[int], Rows], layer_of_fold: Mapping[int, int], labels: Labels, folds: Labels, classes: int
 ) -> tuple[Floats, dict[int, LinearProbe]]:
     """Log-posteriors of every row by the probe that never saw its prompt.
 
@@ -158,7 +140,7 @@ def out_of_fold(
     probes = {}
     for fold, layer in sorted(layer_of_fold.items()):
         fingerprints, test = load(layer), folds == fold
-        probes[fold] = fit_probe(fingerprints[~test], labels[~test], classes, settings)
+        probes[fold] = fit_probe(fingerprints[~test], labels[~test], classes)
         out[test] = probes[fold].log_posterior(fingerprints[test])
     return out, probes
 
@@ -230,7 +212,9 @@ def grouped_frames(
         total = np.zeros((classes, classes), dtype=np.int64)
         metrics += reduced_metrics(k, counted(k, total), partial(measure, k=k, family=family))
         accuracies.append(source_accuracy(k, total, names, len(seeds)))
-        cells.append(confusion_cells(k, total, names))
+        truth, predicted = np.nonzero(total)
+        counts = {"truth": names[truth], "predicted": names[predicted], "count": total[truth, predicted]}
+        cells.append(pd.DataFrame({"k": k, **counts}))
     frame = pd.DataFrame(metrics).astype({"seed": "Int64", "fold": "Int64"})
     return AttributionFrames(frame, pd.concat(accuracies, ignore_index=True), pd.concat(cells, ignore_index=True))
 
@@ -316,14 +300,6 @@ def source_accuracy(k: int, total: Counts, names: npt.NDArray[np.object_], seeds
     )
 
 
-def confusion_cells(k: int, total: Counts, names: npt.NDArray[np.object_]) -> pd.DataFrame:
-    """Counts (C, C) as rows, cells without a count left out."""
-    truth, predicted = np.nonzero(total)
-    return pd.DataFrame(
-        {"k": k, "truth": names[truth], "predicted": names[predicted], "count": total[truth, predicted]}
-    )
-
-
 def cluster_hits(
     log_posteriors: Floats, prompt_folds: Ints, budgets: Sequence[int] = BUDGETS, seeds: Sequence[int] = GROUPING_SEEDS
 ) -> dict[int, tuple[Counts, Counts]]:
@@ -352,12 +328,11 @@ def accuracy_intervals(
     """
     right, sizes = (np.column_stack([counts[part] for counts in hits.values()]) for part in (0, 1))
     bounds = cluster_bootstrap(right, sizes, replicates, seed)
-    rows = [
-        {"k": k, "reduction": "pooled", "metric": metric, "value": float(bound[column]), "n": len(right)}
+    frames = [
+        pd.DataFrame({"k": [*hits], "reduction": "pooled", "metric": metric, "value": bound, "n": len(right)})
         for metric, bound in zip(("accuracy_low", "accuracy_high"), bounds, strict=True)
-        for column, k in enumerate(hits)
     ]
-    return pd.DataFrame(rows)
+    return pd.concat(frames, ignore_index=True)
 
 
 def compare_endpoints(
@@ -382,17 +357,8 @@ def compare_endpoints(
     sizes = np.column_stack([hits[b][k][1] for _, b, k in cells])
     low, high = cluster_bootstrap(differences, sizes, replicates, seed)
     p_values = sign_flip_p_values(differences, flips, seed)
-    return pd.DataFrame(
-        {
-            "subject": [a for a, _, _ in cells],
-            "reference": [b for _, b, _ in cells],
-            "measure": [f"accuracy@{k}" for _, _, k in cells],
-            "difference": differences.sum(0) / sizes.sum(0),
-            "low": low,
-            "high": high,
-            "p_value": p_values,
-            "p_holm": holm(p_values),
-            "n": len(differences),
-            "method": METHOD,
-        }
-    )
+    about = [(subject, reference, f"accuracy@{k}") for subject, reference, k in cells]
+    values = {"difference": differences.sum(0) / sizes.sum(0), "low": low, "high": high}
+    values |= {"p_value": p_values, "p_holm": holm(p_values)}
+    frame = pd.DataFrame(about, columns=["subject", "reference", "measure"])
+    return frame.assign(**values, n=len(differences), method=METHOD)

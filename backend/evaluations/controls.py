@@ -1,14 +1,14 @@
-"""Controls: other representations of the same rows under the same probe, and the variance of fingerprints.
+"""Controls: other representations under the same probe, and the variance of fingerprints.
 
 Paper, Appendix "Representation Ablations and Diagnostics" and "Development-Stage Aggregation Alternatives". A
-representation is fitted on the rows that train the probe and on nothing else, so it cannot have seen a test prompt;
-most have nothing to fit.
+representation is fitted on the rows that train the probe, so it has seen no test prompt; most have nothing to fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -49,13 +49,11 @@ def matched_evidence(
     representations: Mapping[str, Represent],
     *,
     unscaled: Collection[str] = (),
-    settings: ProbeSettings | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, Floats]:
     """Out-of-fold log-posteriors of several representations, one load a fold.
 
     load : Layer number to stored rows of shape (n, D); layer_of_fold : Block of every outer fold; labels, folds : (n,).
-    classes : Number of sources ``C``.
     unscaled : Representations whose features reach the probe as they are, not standardised.
     progress : Called with the name of every representation whose probe is fitted. Returns name to (n, C), float32.
     """
@@ -64,9 +62,7 @@ def matched_evidence(
         rows, test = load(layer), folds == fold
         seen, unseen = rows[~test], rows[test]
         for name, represent in representations.items():
-            encode, probe = matched_probe(
-                seen, labels[~test], classes, represent, unscaled=name in unscaled, settings=settings
-            )
+            encode, probe = matched_probe(seen, labels[~test], classes, represent, unscaled=name in unscaled)
             out[name][test] = probe.log_posterior(encode(unseen))
             if progress:
                 progress(name)
@@ -74,37 +70,25 @@ def matched_evidence(
 
 
 def matched_probe(
-    rows: Rows,
-    labels: Labels,
-    classes: int,
-    represent: Represent,
-    *,
-    unscaled: bool = False,
-    settings: ProbeSettings | None = None,
+    rows: Rows, labels: Labels, classes: int, represent: Represent, *, unscaled: bool = False
 ) -> tuple[Encode, LinearProbe]:
     """A representation and the probe on it, both fitted on the same rows.
 
-    rows : (n, D), training rows; labels : (n,); classes : Number of sources ``C``.
-    unscaled : Features reach the probe as they are, not standardised.
+    rows : (n, D), training rows; labels : (n,); unscaled : Features reach the probe as they are, not standardised.
     Returns a function of rows (n, D) to features (n, E), and the probe on the features.
     """
     encode = represent(rows, labels)
-    fit = _fit_unscaled if unscaled else fit_probe
-    return encode, fit(encode(rows), labels, classes, settings)
-
-
-def _fit_unscaled(features: Rows, labels: Labels, classes: int, settings: ProbeSettings | None) -> LinearProbe:
+    features = encode(rows)
+    if not unscaled:
+        return encode, fit_probe(features, labels, classes)
     x, y = torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
-    weight, bias = descend(x, y, classes, settings or ProbeSettings())
+    weight, bias = descend(x, y, classes, ProbeSettings())
     nothing, one = np.zeros(x.shape[1], dtype=np.float32), np.ones(x.shape[1], dtype=np.float32)
-    return LinearProbe(nothing, one, weight.numpy(), bias.numpy())
+    return encode, LinearProbe(nothing, one, weight.numpy(), bias.numpy())
 
 
 def block_columns(block: str, width: int) -> slice:
-    """Columns of a spectral block in fingerprints of that width.
-
-    Raises ValueError if the width is not that of two modes.
-    """
+    """Columns of a spectral block. Raises ValueError if the width is not that of two modes."""
     if width % FINGERPRINT_MODES:
         raise ValueError(f"fingerprints of width {width} do not hold {FINGERPRINT_MODES} modes")
     d, modes = width // FINGERPRINT_MODES, BLOCKS[block]
@@ -114,10 +98,10 @@ def block_columns(block: str, width: int) -> slice:
 def components() -> dict[str, Represent]:
     """DC alone and first AC alone, by method id; both together are ``reader-paper``."""
 
-    def take(block: str) -> Encode:
-        return lambda rows: rows[:, block_columns(block, rows.shape[1])].astype(np.float32)
+    def take(block: str, rows: Rows) -> Floats:
+        return rows[:, block_columns(block, rows.shape[1])].astype(np.float32)
 
-    return {method: fixed(take(block)) for method, block in COMPONENTS.items()}
+    return {method: fixed(partial(take, block)) for method, block in COMPONENTS.items()}
 
 
 @dataclass(frozen=True)
@@ -138,8 +122,7 @@ class Projection:
 def principal_axes(rows: Rows, dimensions: int = DIMENSIONS) -> Projection:
     """The leading principal components.
 
-    rows : (n, D), training rows, not standardised; dimensions : Number of axes, at most D.
-    Returns axes in descending order of variance.
+    rows : (n, D), training rows, not standardised; dimensions : Number of axes, at most D. Most variance comes first.
     """
     mean, scale = standardiser(rows)
     x = (rows.astype(np.float64) - mean) / scale
@@ -166,8 +149,8 @@ def centroid_axes(rows: Rows, labels: Labels, dimensions: int = DIMENSIONS) -> P
 def collapsed(projection: Projection, probe: LinearProbe) -> LinearProbe:
     """One linear map in place of a projection and the probe on its coordinates.
 
-    projection : (n, D) to (n, E); probe : On the projected coordinates (n, E).
-    Returns a probe on rows (n, D), equal but for the rounding of float32.
+    projection : (n, D) to (n, E); probe : On the coordinates (n, E). Returns a probe on rows (n, D), equal but for the
+        rounding of float32.
     """
     weight = probe.weight.astype(np.float64) / probe.scale[:, None]
     bias = probe.bias - probe.mean.astype(np.float64) @ weight
@@ -178,27 +161,17 @@ def collapsed(projection: Projection, probe: LinearProbe) -> LinearProbe:
 def compressions() -> dict[str, Represent]:
     """PCA and class-centroid SVD by method id.
 
-    PCA keeps the directions in which fingerprints vary most; the SVD of the class centroids those in which the sources
-    differ most, and uses the labels a second time. The paper does not say whether its probe standardises the 64
-    coordinates too: ``-unscaled`` leaves strong directions strong, which suits 40 steps of Adam better.
+    The paper does not say whether its probe standardises the 64 coordinates too: ``-unscaled`` leaves strong directions
+    strong, which suits 40 steps of Adam better.
     """
-
-    def pca(rows: Rows, _labels: Labels) -> Encode:
-        return principal_axes(rows)
-
-    return {
-        "pca-64": pca,
-        "centroid-svd": centroid_axes,
-        "pca-64-unscaled": pca,
-        "centroid-svd-unscaled": centroid_axes,
-    }
+    axes: dict[str, Represent] = {"pca-64": lambda rows, _: principal_axes(rows), "centroid-svd": centroid_axes}
+    return axes | {f"{method}-unscaled": represent for method, represent in axes.items()}
 
 
 def fisher_weights(rows: Rows, labels: Labels) -> Doubles:
     """Weights of 16 relative positions by how well they separate the sources.
 
-    rows : (n, 20 * d), training rows as the reader stores them: 16 states, then means.
-    labels : (n,), source of every row; at least two sources.
+    rows : (n, 20 * d), training rows as the reader stores them: 16 states, then means; labels : (n,), two at least.
     Returns (16,), float64, mean over coordinates of the ANOVA F between sources, divided by its sum over positions. A
     coordinate that does not vary within sources counts as 0.
     """
@@ -234,22 +207,18 @@ def poolings() -> dict[str, Represent]:
     and at 16 positions with Fisher weights. The paper gives neither the grid nor the Fisher score; here the grid holds
     the first and the last token, and a position's score is its one-way ANOVA F averaged over coordinates.
     """
-    uniform = np.full(POSITIONS, 1 / POSITIONS)
+    uniform, width = np.full(POSITIONS, 1 / POSITIONS), POSITIONS + len(POSITION_POOLS)
 
-    def stored_mean(number: int) -> Encode:
-        width = POSITIONS + len(POSITION_POOLS)
-        return lambda rows: rows.reshape(len(rows), width, -1)[:, POSITIONS + number].astype(np.float32)
+    def stored_mean(number: int, rows: Rows) -> Floats:
+        return rows.reshape(len(rows), width, -1)[:, POSITIONS + number].astype(np.float32)
 
-    def fisher(share: float) -> Represent:
-        return lambda rows, labels: mean_with(share * fisher_weights(rows, labels) + (1 - share) * uniform)
-
-    def mean_with(weights: Doubles) -> Encode:
-        return lambda rows: weighted_mean(rows, weights)
+    def fisher(share: float, rows: Rows, labels: Labels) -> Encode:
+        return partial(weighted_mean, weights=share * fisher_weights(rows, labels) + (1 - share) * uniform)
 
     return {
-        f"positions-{POSITIONS}": fixed(mean_with(uniform)),
-        **{f"positions-{name}": fixed(stored_mean(number)) for number, name in enumerate(POSITION_POOLS)},
-        **{method: fisher(share) for method, share in FISHER_SHARE.items()},
+        f"positions-{POSITIONS}": fixed(partial(weighted_mean, weights=uniform)),
+        **{f"positions-{name}": fixed(partial(stored_mean, number)) for number, name in enumerate(POSITION_POOLS)},
+        **{method: partial(fisher, share) for method, share in FISHER_SHARE.items()},
     }
 
 
@@ -257,9 +226,8 @@ def control_heads(method: str, rows: Slice, layer_of_fold: Mapping[int, int]) ->
     """Heads of a control, a fold each, fitted as the stage controls does.
 
     method : One of :data:`backend.methods.registry.STATES`; rows : Stored rows of whole responses.
-    layer_of_fold : Block of every outer fold.
     Returns compressions, mixtures and weighted means are collapsed with their probes into one linear map.
-    Raises AtlasError if the block has no rows of the kind that the control reads.
+    Raises AtlasError if the block of a fold has no rows of the kind that the control reads.
     """
     folds = np.tile(rows.prompt_folds, len(rows.sources))
     form = FORMS[form_of(method)]
@@ -292,10 +260,8 @@ def fit_control(method: str, form: Form, rows: Half, labels: Ints, classes: int)
             weights += share * fisher_weights(rows, labels)
         probe = fit_probe(weighted_mean(rows, weights), labels, classes)
         by_position = weights.astype(np.float32)[:, None, None] * probe.weight
-        return LinearProbe(
-            np.tile(probe.mean, POSITIONS), np.tile(probe.scale, POSITIONS),
-            by_position.reshape(-1, classes), probe.bias,
-        )  # fmt: skip
+        mean, scale = (np.tile(part, POSITIONS) for part in (probe.mean, probe.scale))
+        return LinearProbe(mean, scale, by_position.reshape(-1, classes), probe.bias)
     represent: Represent = compressions().get(method) or fixed(lambda part: part.astype(np.float32))
     encode, probe = matched_probe(form.columns(rows), labels, classes, represent, unscaled=method in UNSCALED)
     return collapsed(encode, probe) if isinstance(encode, Projection) else probe
@@ -304,9 +270,8 @@ def fit_control(method: str, form: Form, rows: Half, labels: Ints, classes: int)
 def effects(grid: Rows) -> tuple[Doubles, Doubles, Doubles]:
     """Source, prompt and residual variance of every coordinate.
 
-    grid : (S, P, D), one fingerprint a source and prompt.
-    Returns source, prompt, residual (D,), float64, mean squares of the effects; they add up to the population variance
-    over all S * P cells.
+    grid : (S, P, D), one fingerprint a source and prompt. Returns source, prompt, residual (D,), float64, mean squares
+        of the effects; they add up to the population variance over all S * P cells.
     """
     centred = grid - grid.mean((0, 1), dtype=np.float64)
     source, prompt = centred.mean(1), centred.mean(0)
@@ -318,11 +283,9 @@ def effects(grid: Rows) -> tuple[Doubles, Doubles, Doubles]:
 def variance_ratios(fingerprints: Rows, sources: int, prompt_folds: Labels) -> pd.DataFrame:
     """Source-to-prompt variance of every spectral block in every test fold (paper, Source-to-Prompt Variance).
 
-    With one response in every cell the grid is balanced: effects are differences of means, and their mean squares add
-    up to the variance. A block's variances are averages over its coordinates; a ratio of averages is that of the sums.
+    A block's variances are averages over its coordinates; a ratio of averages is that of the sums.
 
-    fingerprints : (S * P, 2 * d), row = source * P + prompt, DC, then first AC; sources : Number of sources ``S``.
-    prompt_folds : (P,), outer fold of every prompt.
+    fingerprints : (S * P, 2 * d), row = source * P + prompt, DC, then first AC; prompt_folds : (P,).
     Returns columns block (dc, ac, dc-ac), fold, source_variance, prompt_variance, ratio. Rows without a fold are means
     over the folds, the ratio included (the paper's bars).
     """
@@ -338,11 +301,8 @@ def variance_ratios(fingerprints: Rows, sources: int, prompt_folds: Labels) -> p
         for block in BLOCKS:
             columns = block_columns(block, width)
             by_source, by_prompt = float(source[columns].mean()), float(prompt[columns].mean())
-            variances = {"source_variance": by_source, "prompt_variance": by_prompt, "ratio": by_source / by_prompt}
-            rows.append({"block": block, "fold": int(fold), **variances})
-    frame = pd.DataFrame(rows).astype({"fold": "Int64"})
+            rows.append((block, int(fold), by_source, by_prompt, by_source / by_prompt))
     measures = ["source_variance", "prompt_variance", "ratio"]
+    frame = pd.DataFrame(rows, columns=["block", "fold", *measures]).astype({"fold": "Int64"})
     means = frame.groupby("block", sort=False)[measures].mean().reset_index()
-    means["fold"] = pd.array([pd.NA] * len(means), dtype="Int64")
-    out: pd.DataFrame = pd.concat([frame, means], ignore_index=True)
-    return out[["block", "fold", *measures]]
+    return pd.concat([frame, means], ignore_index=True)

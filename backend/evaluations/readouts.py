@@ -1,19 +1,17 @@
-"""Fused readouts under the paper's folds: who is fitted without what, and how members become one posterior.
+"""Fused readouts under the paper's folds: models, members, stacks and served banks.
 
-The paper selects a block on four inner folds (paper, Proxy Readers and Layer Selection). Here the inner folds weigh the
-members of a stack. A model that saw neither of two folds validates each of them for the other one; each outer fold
-takes the fold before and the fold after it for this, so that there are five such models next to the five outer ones and
-every row is scored three times. Nothing that is fitted for an outer fold has seen a row of it.
+Inner folds weigh the members of a stack. A model that saw neither of two folds validates each of them for the other
+one; each outer fold takes the fold before and the fold after it, so that there are five such models next to the five
+outer ones and every row is scored three times. Nothing that is fitted for an outer fold has seen a row of it.
 
-The bank of live attribution has one member for whole responses and one for short ones, weighed a cell at a time as any
-stack is; word n-grams may be a third. What is served for a fold is reduced to a basis in a few bits; the scores that
-are measured, and that calibrate, are those of this served form, each row scored by the bank that has not seen its
-prompt.
+The bank of live attribution has one member for whole responses and one for short ones, weighed as any stack is; word
+n-grams may be a third. What is served for a fold is reduced to a basis in a few bits; the scores that are measured, and
+that calibrate, are those of this served form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +94,7 @@ def fuse(
     scores : condition to mapping of member to (SLOTS, n, C); labels, folds : (n,).
     cells : condition to (n,), cell of every row as it looks under that condition; members : Those that are used.
     validated : Called for every outer fold with the fused scores of its validation rows under every condition, (n, C)
-        and NaN elsewhere; what is calibrated for that fold is calibrated on them.
+        and NaN for other rows.
     """
     conditions = list(scores)
     shape = scores[conditions[0]][members[0]].shape[1:]
@@ -110,22 +108,19 @@ def fuse(
         inner = [(slot, np.flatnonzero(folds == fold)) for slot, fold in validation(outer)]
         truth = np.concatenate([labels[rows] for _ in conditions for _, rows in inner])
         seen = np.concatenate([cells[condition][rows] for condition in conditions for _, rows in inner])
-        columns = [
-            np.concatenate([_part(scores[c][member], slot, rows) for c in conditions for slot, rows in inner])
-            for member in members
-        ]
-        stacks[outer] = fit_stack(columns, truth, seen, cell_count)
-        test, fused = np.flatnonzero(folds == outer), {}
+        parts = [part(condition, slot, rows) for condition in conditions for slot, rows in inner]
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        stack = stacks[outer] = fit_stack(columns, truth, seen, cell_count)
+        test = np.flatnonzero(folds == outer)
         for condition in conditions:
-            posteriors[condition][test] = stacks[outer].log_posterior(part(condition, 0, test), cells[condition][test])
-            if validated is None:
-                continue
-            fused[condition] = np.full(shape, np.nan, dtype=np.float32)
+            posteriors[condition][test] = stack.log_posterior(part(condition, 0, test), cells[condition][test])
+        if validated is None:
+            continue
+        fused = {condition: np.full(shape, np.nan, dtype=np.float32) for condition in conditions}
+        for condition, scored in fused.items():
             for slot, rows in inner:
-                scored = stacks[outer].log_posterior(part(condition, slot, rows), cells[condition][rows])
-                fused[condition][rows] = scored
-        if validated:
-            validated(outer, fused)
+                scored[rows] = stack.log_posterior(part(condition, slot, rows), cells[condition][rows])
+        validated(outer, fused)
     return Fused(posteriors, stacks)
 
 
@@ -184,20 +179,34 @@ def score_discriminants(
     load : Rows as they look under the condition that is scored; folds : (n,); out : name to (SLOTS, n, C), filled in.
     """
     for fold in range(FOLDS):
-        heads = [(name, slot, bank[name][model]) for name in bank for slot, model in enumerate(models_of(fold))]
-        for rows in chunks(np.flatnonzero(folds == fold)):
-            for (name, slot, _), values in zip(heads, _all_scores(load(rows), [h for *_, h in heads]), strict=True):
-                out[name][slot, rows] = values
+        _score(load, np.flatnonzero(folds == fold), models_of(fold), bank, out)
 
 
 def score_transfer(
     load: Load, rows: int, bank: Mapping[str, Mapping[int, LinearReadout]], out: Mapping[str, npt.NDArray[Any]]
 ) -> None:
     """Score rows of another domain by all outer models, into arrays of shape (FOLDS, n, C)."""
-    heads = [(name, fold, bank[name][fold]) for name in bank for fold in range(FOLDS)]
-    for some in chunks(np.arange(rows)):
-        for (name, fold, _), values in zip(heads, _all_scores(load(some), [h for *_, h in heads]), strict=True):
-            out[name][fold, some] = values
+    _score(load, np.arange(rows), range(FOLDS), bank, out)
+
+
+def _score(
+    load: Load,
+    rows: Ints,
+    models: Sequence[int],
+    bank: Mapping[str, Mapping[int, LinearReadout]],
+    out: Mapping[str, npt.NDArray[Any]],
+) -> None:
+    """Score rows by models; those, which take most of the room, are moved to each centre by a product."""
+    for some in chunks(rows):
+        read = load(some)
+        for name, readouts in bank.items():
+            for slot, model in enumerate(models):
+                head = readouts[model]
+                values = read @ head.weight
+                values += head.bias - head.centre @ head.weight
+                values -= values.max(1, keepdims=True)
+                values -= np.log(np.exp(values).sum(1, keepdims=True))
+                out[name][slot, some] = np.maximum(values, LEAST)
 
 
 def fit_gram_models(
@@ -241,23 +250,11 @@ def chunks(rows: Ints) -> Iterator[Ints]:
         yield rows[low : low + CHUNK]
 
 
-def _all_scores(rows: Floats, heads: Sequence[LinearReadout]) -> Iterator[Floats]:
-    """Log-posteriors of every head; the rows, which take most of the room, are moved to each centre by a product."""
-    for head in heads:
-        values = rows @ head.weight
-        values += head.bias - head.centre @ head.weight
-        values -= values.max(1, keepdims=True)
-        values -= np.log(np.exp(values).sum(1, keepdims=True))
-        yield np.maximum(values, LEAST)
-
-
 def aligned_load(trained: Sequence[Block], other: Sequence[Block], folds: Ints, parts: Ints) -> Load:
-    """Rows of another domain where the trained ones lie.
+    """Rows of another domain to coordinates where the trained ones lie, all blocks side by side.
 
     trained, other : The same blocks of the domain that readouts were fitted on, and of the other one.
-    folds : (n,), prompt fold of every trained row.
-    parts : (m,), the same of the other domain: rows of a fold are moved by what the other folds' rows show.
-    Returns rows of the other domain to coordinates, all blocks side by side.
+    folds, parts : (n,), (m,), prompt fold of every row of both; a row is moved by what the other folds' rows show.
     """
 
     def moments(block: Block, folds: Ints) -> list[Moments]:
@@ -285,15 +282,12 @@ def fit_words(
     labels: Ints,
     folds: Ints,
     classes: int,
-    models: Collection[int] = range(len(MODELS)),
+    models: Sequence[int] = range(len(MODELS)),
     settings: SoftmaxSettings = WORD_SETTINGS,
 ) -> Iterator[tuple[int, CodedGrams]]:
-    """Fit some of the models on responses of all lengths, one after the other.
-
-    counts : condition to sparse (n, buckets), 'clean' at least; labels, folds : (n,).
-    """
+    """Fit some of the models on responses of all lengths; counts : condition to sparse (n, buckets)."""
     copies = [counts[length] for length in TRAINED if length in counts]
-    for model, readout in fit_gram_models(copies, labels, folds, classes, settings, list(models)):
+    for model, readout in fit_gram_models(copies, labels, folds, classes, settings, models):
         yield model, coded(readout)
 
 
@@ -310,58 +304,61 @@ def score_words(
 
 @dataclass(frozen=True)
 class ServedBanks:
-    """Banks of all folds, and their scores.
-
-    exact, served : (n, C), float32, out-of-fold log-posteriors under every condition: of the exact members, and of what
-        is served.
-    shares : (cells,), weights of the n-grams next to the bank of every fold; empty without them.
-    """
+    """Banks of all folds, and their out-of-fold log-posteriors (n, C), float32, under every condition."""
 
     banks: dict[int, DiscriminantBank]  # By the fold that each has not seen
-    exact: dict[str, Floats]
+    exact: dict[str, Floats]  # Of the exact members
     served: dict[str, Floats]
-    shares: dict[int, Doubles]
+    shares: dict[int, Doubles]  # (cells,), weights of the n-grams next to the bank of every fold; empty without them
+
+
+@dataclass(frozen=True)
+class BankRows:
+    """Rows that banks are fitted to and score."""
+
+    loads: Mapping[str, Load]  # By condition, 'clean' at least; a member without any of its conditions is skipped
+    width: int  # Coordinates, ``D``
+    labels: Ints  # (n,), source number
+    folds: Ints  # (n,), prompt fold
+    classes: int
+
+    def moments(self) -> dict[str, list[Moments]]:
+        """Moments that the members are fitted to, fold by fold."""
+        moments = {}
+        for name, lengths in BANK_MEMBERS.items():
+            loads = [self.loads[condition] for condition in lengths if condition in self.loads]
+            each = [fold_moments(load, self.width, self.labels, self.folds, self.classes) for load in loads]
+            if each:
+                moments[name] = [merged(parts) for parts in zip(*each, strict=True)]
+        return moments
 
 
 @dataclass(frozen=True)
 class BankMembers:
-    """Exact discriminants of all models, and their scores.
-
-    scores : condition to mapping of member to (SLOTS, n, C), float16.
-    """
+    """Exact discriminants of all models, and their scores."""
 
     moments: Mapping[str, Sequence[Moments]]
     fits: Mapping[str, Mapping[int, LinearReadout]]
-    scores: Mapping[str, Mapping[str, Half]]
+    scores: Mapping[str, Mapping[str, Half]]  # condition to mapping of member to (SLOTS, n, C), float16
 
 
 def serve_banks(
-    loads: Mapping[str, Load],
-    width: int,
-    labels: Ints,
-    folds: Ints,
-    classes: int,
+    rows: BankRows,
     cells: Mapping[str, Ints],
-    shrinkage: float = SHRINKAGE,
     validated: Callable[[int, dict[str, Floats]], None] | None = None,
     words: Mapping[str, Rows] | None = None,
     bank_members: BankMembers | None = None,
 ) -> ServedBanks:
     """Fit, weigh, code and score the banks of all folds.
 
-    loads : Rows as they look under every condition; 'clean' at least. A member without any of its conditions is
-        skipped.
-    width : Coordinates, ``D``; labels, folds : (n,); cells : condition to (n,).
-    validated : See :func:`fuse`.
-    words : condition to (SLOTS, n, C); log-posteriors of n-grams, as they are served, to be weighed with the
-        discriminants.
-    bank_members : Of these rows, in place of fitting them; the shrinkage is theirs then.
+    cells : condition to (n,); validated : See :func:`fuse`; bank_members : Of these rows, in place of fitting them.
+    words : condition to (SLOTS, n, C); log-posteriors of n-grams, as they are served, weighed with the discriminants.
     """
-    members = bank_members or fit_bank_members(loads, width, labels, folds, classes, shrinkage)
+    members, folds = bank_members or fit_bank_members(rows), rows.folds
     fits, scores = members.fits, members.scores
-    given = scores if words is None else {c: {**scores[c], WORDS: words[c]} for c in scores}
-    names = [*fits, *([] if words is None else [WORDS])]
-    fused = fuse(given, labels, folds, cells, CELLS, names, validated)
+    if words is not None:
+        scores = {condition: {**scores[condition], WORDS: words[condition]} for condition in scores}
+    fused = fuse(scores, rows.labels, folds, cells, CELLS, [*scores[CLEAN]], validated)
     weights = {fold: fused.stacks[fold].weights for fold in range(FOLDS)}
     banks = {
         fold: make_bank(
@@ -372,47 +369,28 @@ def serve_banks(
         for fold in range(FOLDS)
     }
     shares = {} if words is None else {fold: weights[fold][:, len(fits)] for fold in range(FOLDS)}
-    served = {condition: bank_posteriors(load, banks, folds, cells[condition]) for condition, load in loads.items()}
+    served = {name: bank_posteriors(load, banks, folds, cells[name]) for name, load in rows.loads.items()}
     for condition, part in (words or {}).items():
         served[condition] = add_ngrams(served[condition], part[0], shares, folds, cells[condition])
     return ServedBanks(banks, fused.posteriors, served, shares)
 
 
-def member_moments(
-    loads: Mapping[str, Load], width: int, labels: Ints, folds: Ints, classes: int
-) -> dict[str, list[Moments]]:
-    """Moments that the members are fitted to, fold by fold; see :func:`serve_banks`."""
-    moments = {}
-    for name, lengths in BANK_MEMBERS.items():
-        each = [fold_moments(loads[c], width, labels, folds, classes) for c in lengths if c in loads]
-        if each:
-            moments[name] = [merged(parts) for parts in zip(*each, strict=True)]
-    return moments
-
-
 def fit_banks(
     moments: Mapping[str, Sequence[Moments]], shrinkage: float = SHRINKAGE
 ) -> dict[str, dict[int, LinearReadout]]:
-    """All models of the members, from :func:`member_moments`."""
+    """All models of the members, from :meth:`BankRows.moments`."""
     return {name: fit_discriminants(parts, shrinkage, range(len(MODELS))) for name, parts in moments.items()}
 
 
 def fit_bank_members(
-    loads: Mapping[str, Load],
-    width: int,
-    labels: Ints,
-    folds: Ints,
-    classes: int,
-    shrinkage: float = SHRINKAGE,
-    moments: Mapping[str, Sequence[Moments]] | None = None,
+    rows: BankRows, shrinkage: float = SHRINKAGE, moments: Mapping[str, Sequence[Moments]] | None = None
 ) -> BankMembers:
-    """Fit the members and score every row under every condition; see :func:`serve_banks`."""
-    moments = moments or member_moments(loads, width, labels, folds, classes)
-    fits = fit_banks(moments, shrinkage)
-    scores: dict[str, dict[str, Half]] = {}
-    for condition, load in loads.items():
-        scores[condition] = {name: np.empty(scores_shape(len(labels), classes), np.float16) for name in fits}
-        score_discriminants(load, folds, fits, scores[condition])
+    """Fit the members and score every row under every condition."""
+    moments = moments or rows.moments()
+    fits, shape = fit_banks(moments, shrinkage), scores_shape(len(rows.labels), rows.classes)
+    scores = {condition: {name: np.empty(shape, np.float16) for name in fits} for condition in rows.loads}
+    for condition, load in rows.loads.items():
+        score_discriminants(load, rows.folds, fits, scores[condition])
     return BankMembers(moments, fits, scores)
 
 

@@ -1,14 +1,14 @@
-"""Relationships of models: pair features, linear readouts under three protocols, paired comparisons.
+"""Relationships of models: pair features, linear readouts under three protocols, comparisons.
 
-Sections "Static Relationship Auditing" and "Complete Static Relationship Results" of the paper. All models answer the
-same prompts, so two models are compared prompt by prompt. A linear SVM reads one or two such scores of a pair. Splits
-hold out pairs, endpoints (*model*) or whole parent families (*family*).
+Sections "Static Relationship Auditing" and "Complete Static Relationship Results" of the paper. Two models are compared
+prompt by prompt; a linear SVM reads one or two such scores of a pair. Splits hold out pairs, endpoints (*model*) or
+whole parent families (*family*).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -61,9 +61,8 @@ READER_READOUTS: Mapping[str, tuple[str, ...]] = {
     "grp128-dc-ac": ("grp128-dc", "grp128-ac"),
 }
 """Features that each readout of READER sees; the paper's own is ``dc-ac``, its GRP-128 row is ``grp128``."""
-
 SPLITS: Mapping[Protocol, SplitSet] = {"pair": "pair_disjoint", "model": "model_disjoint", "family": "family_disjoint"}
-Loaded = tuple[Rows, str]  # What a reader is made of, and the hash of the model that read it
+Loaded = tuple[Rows, str]  # Fingerprints or embeddings, and the hash of the model that read them
 DECISIONS: Mapping[Protocol, str] = {"pair": "decision", "model": "decision-model", "family": "decision-family"}
 """Feature that holds the decision value of a reader's default readout."""
 
@@ -79,24 +78,21 @@ class PairSplit:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a readout makes of the pairs under one protocol.
+    """Results of a readout of pairs under one protocol.
 
     metrics : Columns metric, split, value, std, low, high, n. A row a split (n: test pairs), and a row without split
         that holds mean, population standard deviation and percentile interval over splits (n: splits).
-    decision : (n,), mean decision value over the splits that tested a pair, positive for related; nan where none did.
     """
 
     metrics: pd.DataFrame
-    decision: Doubles
+    decision: Doubles  # (n,), mean over the splits that tested a pair, positive for related; nan where none did
 
 
 def aligned_cosines(fingerprints: Rows, components: int = PROJECTED, seed: int = PROJECTION_SEED) -> dict[str, Doubles]:
     """Mean prompt-aligned cosine of every two models in each spectral block.
 
-    fingerprints : (M, P, 2 * d), DC block, then first AC; one prompt is in memory at a time, so a memory-mapped array
-        may be given.
-    components : Dimensions that the Gaussian projection leaves.
-    seed : Of that projection, which is one for all prompts and both blocks.
+    fingerprints : (M, P, 2 * d), DC block, then first AC; one prompt is in memory at a time.
+    components, seed : Of the Gaussian projection, which is one for all prompts and both blocks.
     Returns (M, M), float64, by name: ``dc``, ``ac``, ``concat`` (both blocks as one vector), ``grp128-dc`` and
     ``grp128-ac`` (after the projection). A cosine counts as 0 where the product of the norms is at most 1e-12.
     Raises ValueError if the fingerprints are not of that shape.
@@ -152,11 +148,7 @@ def _metrics(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_], dec
 
 
 def summarise(per_split: pd.DataFrame) -> pd.DataFrame:
-    """Mean, population standard deviation and 95 % percentile bootstrap over splits.
-
-    per_split : Columns metric, split, value.
-    Returns columns metric, value, std, low, high, n; a row a metric, in the order of their first appearance.
-    """
+    """Mean, population standard deviation and 95 % percentile bootstrap over splits (columns metric, split, value)."""
     metrics = list(dict.fromkeys(per_split["metric"]))
     table = per_split.pivot(index="split", columns="metric", values="value")[metrics].to_numpy(dtype=np.float64)
     low, high = cluster_bootstrap(table, np.ones_like(table))
@@ -186,11 +178,9 @@ def compare(read: pd.DataFrame, contrasts: Sequence[tuple[str, str]]) -> pd.Data
     The test sets of different splits share pairs, so intervals and p values say how sensitive a difference is to the
     splits of the protocol, not how it would come out on new families.
 
-    read : Columns reader, protocol, readout, metric, split, value of single splits.
-    contrasts : subject and reference, both ``reader:readout``.
+    read : Columns reader, protocol, readout, metric, split, value; contrasts : Pairs of ``reader:readout``.
     Returns columns subject, reference, protocol, measure, difference, low, high, p_value, p_holm, n, method; empty
-    without contrasts.
-    Raises ValueError if the two sides of a contrast were not measured on the same splits.
+    without contrasts. Raises ValueError if the two sides of a contrast were not measured on the same splits.
     """
     named = read.assign(name=read["reader"] + ":" + read["readout"])
     parts = []
@@ -236,9 +226,8 @@ def task_of(release: Release, limit: int | None = None) -> Task:
     records = release.bench_records()
     place = {model: number for number, model in enumerate(records.sources)}
     pairs = {name: release.pairs(name) for name in dict.fromkeys(SPLIT_PAIRS.values())}
-    places = {
-        name: frame[["model_a", "model_b"]].map(place.__getitem__).to_numpy(np.intp) for name, frame in pairs.items()
-    }
+    sides = ["model_a", "model_b"]
+    places = {name: frame[sides].map(place.__getitem__).to_numpy(np.intp) for name, frame in pairs.items()}
     splits = {}
     for protocol, name in SPLITS.items():
         row = {pair: number for number, pair in enumerate(pairs[SPLIT_PAIRS[name]]["pair_id"])}
@@ -253,10 +242,7 @@ def task_of(release: Release, limit: int | None = None) -> Task:
 
 
 def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[Half, str]:
-    """Fingerprints of shape (M, P, 2 * d) and the hash of the proxy that read them.
-
-    Raises AtlasError if they are missing, or were read from other records; names the command that makes them.
-    """
+    """Fingerprints (M, P, 2 * d) and the hash of their proxy. Raises AtlasError if they are missing or outdated."""
     store = FingerprintStore(StoreKey(BENCH_A, proxy, view))
     prompts = len(task.records.prompt_ids)
     done = store.done()
@@ -275,10 +261,7 @@ def fingerprints_of(task: Task, proxy: str, view: View, layer: int) -> tuple[Hal
 
 
 def embeddings_of(task: Task, encoder: str, view: View) -> tuple[Floats, str]:
-    """Embeddings of shape (M, P, d) by the encoder's own recipe, and the hash of its weights; computed or cached.
-
-    Raises AtlasError if the encoder is unknown or not here.
-    """
+    """Embeddings (M, P, d) by the encoder's own recipe, and its hash. Raises AtlasError if the encoder is not here."""
     texts = [view_text(trace, view)[1] for trace in task.records.traces]
     read = np.arange(len(texts)).reshape(task.models, -1)[:, : task.prompts].ravel()
     identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
@@ -316,11 +299,9 @@ class Subject:
     details: Mapping[str, object] = field(default_factory=dict)  # settings of the features
 
 
-def text_subjects(methods: Sequence[str]) -> Iterator[Subject]:
+def text_subjects(methods: Sequence[str]) -> list[Subject]:
     """Readers of texts among some methods."""
-    for method in methods:
-        if method in MATCHERS:
-            yield Subject(method, names()[method], {"match": ("match",)}, "match")
+    return [Subject(m, names()[m], {"match": ("match",)}, "match") for m in methods if m in MATCHERS]
 
 
 def reader_subject(proxy: str, view: View, layer: int, origin: str) -> Subject:
@@ -338,7 +319,7 @@ def dna_subject(encoder: str, view: View) -> Subject:
 
 
 def read_of(task: Task, subject: Subject, encoder: str) -> Loaded | None:
-    """What a reader is fitted to; None for one of texts."""
+    """Fingerprints or embeddings that a reader is fitted to; None for one of texts."""
     if not subject.proxy or not subject.view:
         return None
     if subject.method == READER_PAPER:
@@ -394,10 +375,8 @@ def _scores(task: Task, subject: Subject, rows: Rows | None) -> dict[str, Double
 def _long(task: Task, features: Mapping[PairSet, Mapping[str, Doubles]]) -> pd.DataFrame:
     """One row a pair and feature; pairs that no split tested have no decision."""
     parts = [
-        pd.DataFrame(
-            {"pair_set": pair_set, "pair_id": task.pairs[pair_set]["pair_id"], "feature": name, "value": value}
-        )
-        for pair_set, scored in features.items()
+        pd.DataFrame({"pair_set": pairs, "pair_id": task.pairs[pairs]["pair_id"], "feature": name, "value": value})
+        for pairs, scored in features.items()
         for name, value in scored.items()
     ]
     return pd.concat(parts, ignore_index=True).dropna(subset="value")

@@ -1,8 +1,7 @@
 """Published numbers: the release's result files, in the columns that measured numbers have.
 
-They stand for the eight proxies of the paper that need a GPU and a model hub, and for its baselines. Nothing here is
-computed again, and every row carries its file. One module reads one family of results, and takes all of it; what
-follows from it stays in the files, and so do settings, sizes and training logs, which ``unimported.toml`` names.
+Nothing here is computed again, and every row carries its file. What follows from other numbers stays in the files, and
+so do settings, sizes and training logs, which ``unimported.toml`` names.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Published attribution by READER and its baselines, and all costs.
 
-Files ``reader``, ``statistics``, ``ablations`` and ``baselines``: the paper's Dynamic 100-Way Attribution, its Stress
-Tests, and its appendix. The release scanned the blocks without nesting: a fold's value is the accuracy on that fold of
-a probe trained on the four others, so it is stored as the fold's own inner fold. It fine-tuned two encoders twice; the
-paper's table is the second run (``controlled_length.json``), the first one is stored as
-``dna-finetuned-first``. LLMmap groups inside the folds, all others over all folds at once. What a fine-tuned embedding
-varies with has no spectral block, so that it stands with the accuracies.
+The release scanned the blocks without nesting: a fold's value is the accuracy on that fold of a probe trained on the
+four others, so it is stored as the fold's own inner fold. It fine-tuned two encoders twice; the paper's table is the
+second run (``controlled_length.json``), the first one is stored as ``dna-finetuned-first``. LLMmap groups inside the
+folds, all others over all folds at once. Variances of a fine-tuned embedding stand with the accuracies.
 
-``efficiency/profiles``: the paper's Computational Profile. The release's fit time is that of one outer fold; the paper
-says that it includes the layer selection. Batch sizes other than the validated one go into the name of the measure.
+The release's fit time is that of one outer fold; the paper says that it includes the layer selection. Batch sizes other
+than the validated one go into the name of the measure.
 """
 
 from __future__ import annotations
@@ -22,29 +20,14 @@ import numpy as np
 from backend.errors import AtlasError
 from backend.methods.registry import form_of, of_part
 from backend.protocol import READER_PAPER
-from backend.reference.files import (
-    ACCURACIES,
-    AGAIN,
-    ENCODERS,
-    METRICS,
-    NAMES,
-    ROSTER,
-    VARIANCES,
-    Collected,
-    Node,
-    Results,
-    add_budgets,
-    add_ensemble,
-    add_external,
-    add_folds,
-    at,
-)
+from backend.reference.files import ACCURACIES, AGAIN, ENCODERS, METRICS, NAMES, ROSTER, Collected, Node, Results, at
 from backend.traces import VIEWS, View
 
 FINGERPRINT = "dct_dc_ac_fullrank"
 COMPONENTS = NAMES["components"]
 TEMPORAL = NAMES["temporal"]
 COSTS = NAMES["costs"]
+VARIANCES = ("source_variance", "prompt_variance", "residual_variance")
 BLOCKS = {method: form_of(method) for method in (READER_PAPER, *of_part("components"))}
 AVERAGE = "mean4"  # Stands for the proxy where the release compares means over the four main ones.
 DEBERTA, LLMMAP, RANDOM = "published-deberta", "published-llmmap", "published-random"
@@ -69,12 +52,9 @@ def read_clean(results: Results, into: Collected) -> None:
         proxy, view = named(results, file)
         _components(results.json(file), into, proxy, view)
         folds = f"results/statistics/fold_variation/reader_{proxy}.json"
-        if view == "ur" and (results.root / folds).exists():  # these were made from the prompt-response view only
+        if view == "ur" and (results.root / folds).exists():  # of the prompt-response view only
             part, reader = results.json(folds), into.reader(READER_PAPER, proxy, "ur")
-            add_folds(into, reader, part["agent500"], "agent500")
-            if "math100" in part:
-                add_folds(into, reader, part["math100"], "math100")
-                add_ensemble(into, reader, part["math100_fold_logposterior_ensemble"], "math100")
+            _variation(part, into, reader, ("agent500", "math100") if "math100" in part else ("agent500",))
 
 
 def read_scans(results: Results, into: Collected) -> None:
@@ -84,8 +64,7 @@ def read_scans(results: Results, into: Collected) -> None:
         for scan, method in NAMES["scans"].items():
             if scan not in content["methods"]:
                 continue
-            about: dict[str, object] = {"reader": into.reader(method, content.text("method_tag"), "ur")}
-            about["roster"] = ROSTER
+            about = {"reader": into.reader(method, content.text("method_tag"), "ur"), "roster": ROSTER}
             for block in content["methods"][scan]["layer_results"].parts():
                 layer = int(block.required("layer_index"))
                 for part in block["fold_metrics"].parts():
@@ -115,9 +94,9 @@ def _components(part: Node, into: Collected, proxy: str, view: str) -> None:
     for config, method in COMPONENTS.items():
         if config == FINGERPRINT or config in part["configs"]:
             found, reader = part["configs"][config], into.reader(method, proxy, view)
-            add_budgets(into, reader, found, prefix="cv_")
+            into.add_budgets(reader, found, prefix="cv_")
             if "external_evaluations" in found:
-                add_external(into, reader, found)
+                into.add_external(reader, found)
 
 
 def read_temporal(results: Results, into: Collected) -> None:
@@ -126,7 +105,7 @@ def read_temporal(results: Results, into: Collected) -> None:
         content = results.json(file)
         proxy = content.text("method_tag")
         for config, part in content["configs"].items():
-            add_budgets(into, into.reader(TEMPORAL[config], proxy, "ur"), part)
+            into.add_budgets(into.reader(TEMPORAL[config], proxy, "ur"), part)
         for fold in content["folds"].parts():
             number, n = int(fold.required("fold")), fold.required("n_test")
             for config, part in fold["configs"].items():
@@ -301,10 +280,7 @@ def read_finetuned(results: Results, into: Collected) -> None:
                 _evaluations(content, into, reader)
                 _variances(content, into, reader)
         for file in results.files(f"statistics/fold_variation/finetuned_{encoder}.json"):
-            content, reader = results.json(file), into.reader(FINETUNED, encoder, "r")
-            add_folds(into, reader, content["agent500"], "agent500")
-            add_folds(into, reader, content["math100"], "math100")
-            add_ensemble(into, reader, content["math100_fold_logposterior_ensemble"], "math100")
+            _variation(results.json(file), into, into.reader(FINETUNED, encoder, "r"), ("agent500", "math100"))
         for file in results.files(f"{folder}/fold-*.json"):
             content = results.json(file)
             reader, n = into.reader(method, encoder, "r"), content.required("test_samples")
@@ -313,8 +289,8 @@ def read_finetuned(results: Results, into: Collected) -> None:
 
 def _evaluations(content: Node, into: Collected, reader: str) -> None:
     if "agent500" in content:
-        add_budgets(into, reader, content["agent500"])
-    add_external(into, reader, content)
+        into.add_budgets(reader, content["agent500"])
+    into.add_external(reader, content)
 
 
 def _variances(content: Node, into: Collected, reader: str) -> None:
@@ -331,9 +307,16 @@ def _variances(content: Node, into: Collected, reader: str) -> None:
     into.metrics(found["summary"], reader, total, (ratio,), value="{}_fold_mean", std="{}_fold_std", **about)
 
 
+def _variation(content: Node, into: Collected, reader: str, benchmarks: tuple[str, ...]) -> None:
+    for benchmark in benchmarks:
+        into.add_folds(reader, content[benchmark], benchmark)
+    if "math100" in benchmarks:
+        into.add_ensemble(reader, content["math100_fold_logposterior_ensemble"], "math100")
+
+
 def _math(content: Node, into: Collected, reader: str) -> None:
-    add_folds(into, reader, content["fold_summary"], "math100")
-    add_ensemble(into, reader, content["fold_logposterior_ensemble"], "math100")
+    into.add_folds(reader, content["fold_summary"], "math100")
+    into.add_ensemble(reader, content["fold_logposterior_ensemble"], "math100")
 
 
 def read_costs(results: Results, into: Collected) -> None:

@@ -1,9 +1,8 @@
 """The release's result files, and published rows on their way to the store.
 
-A ledger says which numbers of the files behind the paper's tables (``results/paper_map.json``) were imported. What
-cannot be understood is one sentence that names the file and the place in it; a bare NaN is a number that the release
-did not compute. The release repeats numbers (clean attribution stands in three files a proxy): a repetition that agrees
-is one row, and one that differs is reported and not imported.
+A ledger says which numbers of the files were imported. A bare NaN is a number that the release did not compute. The
+release repeats numbers (clean attribution stands in three files a proxy): a repetition that agrees is one row, and one
+that differs is reported and not imported.
 """
 
 from __future__ import annotations
@@ -189,7 +188,6 @@ ROSTER = "100-way"
 MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")  # The paper's four main proxies.
 ENCODERS: Mapping[str, tuple[str, str | None]] = NAMES["encoders"]
 """Sentence encoders by their name in the files: tag, and name for people."""
-VARIANCES = ("source_variance", "prompt_variance", "residual_variance")
 ACCURACIES = ("accuracy", "macro_f1")
 METRICS = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 """Names in the files and in the store; the release normalises the mean log-posterior."""
@@ -272,6 +270,77 @@ class Collected:
             metric = RENAMED.get(name, name)
             self.metric(cell.file, reader, read(value.format(name)), n, metric=metric, **about | {"std": spread})
 
+    def add_budgets(
+        self, reader: str, part: Node, benchmark: str = "agent500", condition: str = "clean", prefix: str = ""
+    ) -> None:
+        """Budget curves of one condition: every grouping seed, and the summary over them.
+
+        part : ``{metrics_by_grouping_seed: {seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}}`` and
+            ``{metrics_across_grouping_seeds: {K: {accuracy_mean, accuracy_std, ...}}}``; where the names have a prefix
+            and the latter is missing, it is computed from the seeds.
+        """
+        by_seed, name = part[f"{prefix}metrics_by_grouping_seed"], f"{prefix}metrics_across_grouping_seeds"
+        across = part[name] if name in part or not prefix else None
+        values: dict[tuple[int, str], list[float]] = defaultdict(list)
+        counts: dict[int, float] = {}
+        for seed, budgets in by_seed.items():
+            for budget, cell in budgets.items():
+                k = int(budget)
+                counts.setdefault(k, cell.required("n_fingerprints"))
+                cell.number("K")
+                about = at(k, "pooled", benchmark, condition)
+                self.metrics(cell, reader, counts[k], METRICS, required=False, seed=int(seed), **about)
+                for name in METRICS:
+                    if (value := cell.number(name)) is not None:
+                        values[k, name].append(value)
+        for (k, name), spread in values.items():
+            mean, std = float(np.mean(spread)), float(np.std(spread))
+            if across is not None:
+                cell = across[str(k)]
+                mean, std = cell.number(f"{name}_mean") or mean, cell.required(f"{name}_std")
+            about = at(k, "pooled", benchmark, condition)
+            self.metric(by_seed.file, reader, mean, counts[k], std=std, metric=METRICS[name], **about)
+
+    def add_external(self, reader: str, part: Node) -> None:
+        """Budget curves of every evaluation on other traces; the release groups over all folds at once."""
+        for name, shifted in part["external_evaluations"].items():
+            cut = ("agent500", f"{name.replace('length', 't')}-global")
+            self.add_budgets(reader, shifted, *(("math100", "clean") if name == "math100" else cut))
+
+    def add_folds(self, reader: str, budgets: Node, benchmark: str) -> None:
+        """End points fold by fold, with mean and spread over the folds.
+
+        budgets : ``{K: {accuracy_mean, accuracy_std_across_folds, per_fold: [{fold, metrics: {K: ...}}]}}``.
+        """
+        for budget, cell in budgets.items():
+            about, total = at(int(budget), "fold", benchmark), 0.0
+            for part in cell["per_fold"].parts():
+                number, group = int(part.required("fold")), part["metrics"][budget]
+                total += group.required("n_fingerprints")
+                self._add_groups(reader, group, fold=number, **about)
+            self.metrics(cell, reader, total, value="{}_mean", std="{}_std_across_folds", **about)
+
+    def add_ensemble(self, reader: str, budgets: Node, benchmark: str) -> None:
+        """Numbers of the ensemble of the fold models (mean log-posterior), pooled.
+
+        budgets : ``{K: {accuracy, accuracy_grouping_std, by_grouping_seed: ...}}``.
+        """
+        for budget, cell in budgets.items():
+            about = at(int(budget), "pooled", benchmark)
+            if "by_grouping_seed" not in cell:
+                raise cell.broken("lacks 'by_grouping_seed'")
+            self._add_groups(reader, cell, **about)
+
+    def _add_groups(self, reader: str, cell: Node, **about: Any) -> None:
+        """Accuracy and macro-F1 of a cell with their spread over the grouping seeds, and of every seed."""
+        n = cell.required("n_fingerprints")
+        for metric in ACCURACIES:
+            std = cell.number(f"{metric}_grouping_std")
+            self.metric(cell.file, reader, cell.required(metric), n, std=std, metric=metric, **about)
+        if "by_grouping_seed" in cell:
+            for seed, group in cell["by_grouping_seed"].items():
+                self.metrics(group, reader, group.required("n_fingerprints"), seed=int(seed), **about)
+
     def frame(self, table: str) -> pd.DataFrame:
         """Rows of a table with their file in ``source_file``."""
         frame = pd.DataFrame(list(self.rows.get(table, {}).values()))
@@ -282,79 +351,3 @@ class Collected:
 def at(k: int, reduction: str, benchmark: str = "agent500", condition: str = "clean") -> dict[str, Any]:
     """Benchmark, condition, budget and reduction of a number of attribution."""
     return {"benchmark": benchmark, "condition": condition, "k": k, "reduction": reduction}
-
-
-def add_budgets(
-    into: Collected, reader: str, part: Node, benchmark: str = "agent500", condition: str = "clean", prefix: str = ""
-) -> None:
-    """Budget curves of one condition: every grouping seed, and the summary over them.
-
-    part : ``{metrics_by_grouping_seed: {seed: {K: {accuracy, macro_f1, nll, ece, n_fingerprints}}}}`` and
-        ``{metrics_across_grouping_seeds: {K: {accuracy_mean, accuracy_std, ...}}}``; where the names have a prefix and
-        the latter is missing, it is computed from the seeds.
-    """
-    by_seed, name = part[f"{prefix}metrics_by_grouping_seed"], f"{prefix}metrics_across_grouping_seeds"
-    across = part[name] if name in part or not prefix else None
-    values: dict[tuple[int, str], list[float]] = defaultdict(list)
-    counts: dict[int, float] = {}
-    for seed, budgets in by_seed.items():
-        for budget, cell in budgets.items():
-            k = int(budget)
-            counts.setdefault(k, cell.required("n_fingerprints"))
-            cell.number("K")
-            about = at(k, "pooled", benchmark, condition)
-            into.metrics(cell, reader, counts[k], METRICS, required=False, seed=int(seed), **about)
-            for name in METRICS:
-                if (value := cell.number(name)) is not None:
-                    values[k, name].append(value)
-    for (k, name), spread in values.items():
-        mean, std = float(np.mean(spread)), float(np.std(spread))
-        if across is not None:
-            cell = across[str(k)]
-            mean, std = cell.number(f"{name}_mean") or mean, cell.required(f"{name}_std")
-        about = at(k, "pooled", benchmark, condition)
-        into.metric(by_seed.file, reader, mean, counts[k], std=std, metric=METRICS[name], **about)
-
-
-def add_external(into: Collected, reader: str, part: Node) -> None:
-    """Budget curves of every evaluation on other traces; the release groups over all folds at once."""
-    for name, shifted in part["external_evaluations"].items():
-        condition = ("math100", "clean") if name == "math100" else ("agent500", f"{name.replace('length', 't')}-global")
-        add_budgets(into, reader, shifted, *condition)
-
-
-def add_folds(into: Collected, reader: str, budgets: Node, benchmark: str) -> None:
-    """End points fold by fold, with mean and spread over the folds.
-
-    budgets : ``{K: {accuracy_mean, accuracy_std_across_folds, per_fold: [{fold, metrics: {K: ...}}]}}``.
-    """
-    for budget, cell in budgets.items():
-        about, total = at(int(budget), "fold", benchmark), 0.0
-        for part in cell["per_fold"].parts():
-            number, group = int(part.required("fold")), part["metrics"][budget]
-            total += group.required("n_fingerprints")
-            _add_groups(into, reader, group, fold=number, **about)
-        into.metrics(cell, reader, total, value="{}_mean", std="{}_std_across_folds", **about)
-
-
-def add_ensemble(into: Collected, reader: str, budgets: Node, benchmark: str) -> None:
-    """Numbers of the ensemble of the fold models (mean log-posterior), pooled.
-
-    budgets : ``{K: {accuracy, accuracy_grouping_std, by_grouping_seed: ...}}``.
-    """
-    for budget, cell in budgets.items():
-        about = at(int(budget), "pooled", benchmark)
-        if "by_grouping_seed" not in cell:
-            raise cell.broken("lacks 'by_grouping_seed'")
-        _add_groups(into, reader, cell, **about)
-
-
-def _add_groups(into: Collected, reader: str, cell: Node, **about: Any) -> None:
-    """Accuracy and macro-F1 of a cell with their spread over the grouping seeds, and of every seed where they are."""
-    n = cell.required("n_fingerprints")
-    for metric in ACCURACIES:
-        std = cell.number(f"{metric}_grouping_std")
-        into.metric(cell.file, reader, cell.required(metric), n, std=std, metric=metric, **about)
-    if "by_grouping_seed" in cell:
-        for seed, group in cell["by_grouping_seed"].items():
-            into.metrics(group, reader, group.required("n_fingerprints"), seed=int(seed), **about)

@@ -1,12 +1,8 @@
-"""Published relationships between sources: pairs of Bench-A and their tests, and the geometry of signatures.
+"""Published relationships between sources: pairs of Bench-A, and the geometry of signatures.
 
-Files ``bench_a``: the paper's Static Relationship Auditing and its appendix. ``reader`` holds the readout at the block
-that the release's own scan selected; ``components`` holds another set of blocks for two proxies (Llama at 12 instead
-of 2), which the paper's table prints, so that its readouts are marked ``@best`` and ``@last``.
-
-Files ``geometry``: the paper's Model-Signature Geometry and Cross-Domain Model-Signature Geometry. Ranks of the four
-candidate pairs are no rows of ``neighbors``, which needs all pairs and their percentiles; the counts and medians that
-the paper's table prints are derived from them.
+Files ``bench_a/reader`` hold the readout at the block that the release's own scan selected; ``components`` holds other
+blocks for two proxies (Llama at 12 instead of 2), which the paper's table prints, so that its readouts are marked
+``@best`` and ``@last``. Ranks of the four candidate pairs are no rows of ``neighbors``, which needs all pairs.
 """
 
 from __future__ import annotations
@@ -44,12 +40,8 @@ def read_pairs(results: Results, into: Collected) -> None:
                 for pair in part["pair_scores"].parts():
                     about = {"reader": reader, "pair_set": "pair_disjoint", "pair_id": pair.text("pair_id")}
                     # A readout of one component has one score, the joint one has both.
-                    names = (
-                        {readout.partition("-")[0]: "score"}
-                        if "score" in pair
-                        else {"dc": "dc_score", "ac": "ac_score"}
-                    )
-                    for feature, name in names.items():
+                    one, both = {readout.partition("-")[0]: "score"}, {"dc": "dc_score", "ac": "ac_score"}
+                    for feature, name in (one if "score" in pair else both).items():
                         value = pair.required(name)
                         into.add("relationship_features", file, **about, feature=f"{feature}{ending}", value=value)
 
@@ -235,10 +227,7 @@ def read_domains(results: Results, into: Collected) -> None:
 
 
 def candidate_pairs(results: Results) -> dict[tuple[str, str], float]:
-    """How many main proxies put each candidate pair among their ten nearest, and the median mutual rank.
-
-    Values by name of the pair as the paper prints it, and 'Top-10' or 'Med. rank'.
-    """
+    """Main proxies with a pair among their ten nearest, 'Top-10', and its 'Med. rank', by the pair's printed name."""
     found: dict[tuple[str, str], float] = {}
     directions = ["left_to_right_rank", "right_to_left_rank"]
     for file in results.files(f"{FOLDER}/cross_provider_ranks.csv"):

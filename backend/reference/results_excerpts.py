@@ -23,9 +23,8 @@ from typing import Any
 import duckdb
 
 from backend.errors import AtlasError
-from backend.reference.results_book import ROSTERS, Book, header, like, line, plain
-from backend.reference.results_readouts import cost_sections, extraction_table, goal_table, measured_readouts
-from backend.reference.results_tables import block_section
+from backend.reference.results_readouts import ROSTERS, cost_sections, extraction_table, goal_table, measured_readouts
+from backend.reference.results_tables import Book, block_section, header, like, line, plain
 from backend.store.result_queries import matching_rows
 
 MARKED = re.compile(

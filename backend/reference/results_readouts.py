@@ -10,21 +10,11 @@ import duckdb
 from backend.methods.registry import BASELINES, CONTROLS
 from backend.protocol import READER_PAPER
 from backend.reference.paper import DECLARED, Cell, question, rows_of
-from backend.reference.results_book import (
-    ABSENT,
-    ROSTERS,
-    Book,
-    Number,
-    as_printed,
-    header,
-    like,
-    line,
-    paragraphs,
-    plain,
-)
 from backend.reference.results_findings import SIMPLE
+from backend.reference.results_tables import ABSENT, Book, Number, as_printed, header, like, line, paragraphs, plain
 from backend.store.result_queries import matching_rows
 
+ROSTERS = ("100-way", "165-way")
 WHOLE, FIT = "fused", "seconds to fit a fold"
 OTHERS = frozenset({*BASELINES, *CONTROLS, READER_PAPER})  # no readouts
 COMMAND, COST_COMMAND = (f"python -m jobs evaluate --stage {stage}" for stage in ("readouts", "cost"))
@@ -59,7 +49,7 @@ GOALS = tuple(Goal(**goal | {"cells": tuple(question(**cell) for cell in goal["c
 def readout_sections(book: Book) -> Iterator[str]:
     """Goals next to the paper's best and ours, then every readout."""
     readouts = measured_readouts(book)
-    yield from paragraphs("## Readouts beside the paper's")
+    yield from paragraphs("## Readouts next to the paper's")
     if not readouts:
         yield from paragraphs(f"Not measured: `{COMMAND}`.")
         return

@@ -1,18 +1,24 @@
-"""The paper's tables with our numbers: our readers follow the paper's rows, or stand next to its conditions."""
+"""The paper's tables with our numbers, the rows that every section reads, and Markdown.
+
+Our readers follow the paper's rows, or stand next to its conditions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 
 from backend.methods.registry import METHODS
 from backend.protocol import READER_PAPER
 from backend.reference.files import ROSTER
-from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Printed, Row, Table
-from backend.reference.results_book import ABSENT, Book, Number, as_printed, header, like, line, paragraphs, plain
-from backend.store.result_queries import chosen_blocks, mutual_ranks, roster_families
+from backend.reference.paper import CANDIDATES, EVALUATE, MAP, RELATE, Cell, Printed, Row, SummaryRows, Table, printed
+from backend.store import result_queries as queries
 
+LETTERS = {3: "K", 6: "M", 9: "B"}
+ABSENT = "–"
 ENDINGS = (" std", " low", " high", " p")  # columns that qualify the one before them
 WITHOUT = (
     "* `tab:agent500_prompt_examples`, `tab:math100_prompt_examples`: Examples of prompts. They are text of the public "
@@ -22,6 +28,121 @@ WITHOUT = (
     "* `tab:target_roster`: the sources, by family and by how they were reached. Those of 100-way here:",
 )
 """Tables of the paper that hold no result: what each says, and where the same stands here."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value with its builds."""
+
+    value: float
+    builds: tuple[str, ...]
+
+
+@dataclass
+class Book:
+    """Everything that the tables and findings need."""
+
+    summaries: SummaryRows  # summary rows of all result tables
+    readers: list[dict[str, Any]]
+    paper: list[Printed]
+    imported: dict[tuple[str, str, str], dict[str, Any]]  # rows of the store for printed numbers, by their key
+    builds: dict[str, dict[str, Any]]
+    blocks: dict[tuple[str, str], int]  # block of a reader on a roster: the one that it stands at, or the modal one
+    cited: dict[str, int] = field(default_factory=dict)  # builds in the order in which they are cited
+
+    @classmethod
+    def read(cls, cursor: duckdb.DuckDBPyConnection) -> Book:
+        """Read a work database or a generation."""
+        rows = {table: queries.summary_rows(cursor, table) for table in queries.SUMMARIES}
+        imported = {(row["place"], row["row_name"], row["column_name"]): row for row in rows["paper_values"]}
+        blocks = {(row["reader"], row["roster"]): row["layer"] for row in rows["layer_selection"]}
+        readers, builds = queries.reader_rows(cursor), queries.build_rows(cursor)
+        return cls(SummaryRows(rows), readers, printed(), imported, builds, blocks)
+
+    def origin(self, origin: str, methods: Iterable[str]) -> list[str]:
+        """Readers that were measured here or published, of some methods."""
+        return [row["reader"] for row in self.readers if row["origin"] == origin and row["method"] in methods]
+
+    def measured(self, pattern: str) -> list[dict[str, Any]]:
+        """Our readers that a pattern means, e.g. ``reader-paper/{proxy}/ur``."""
+        return [
+            row
+            for row in self.readers
+            if row["origin"] == "measured" and pattern.format(proxy=row["proxy"], view=row["view"]) == row["reader"]
+        ]
+
+    def printed(self, place: str) -> dict[tuple[str, str], Printed]:
+        """Numbers of one of the paper's tables, by row and column."""
+        return {(number.row, number.column): number for number in self.paper if number.place == place}
+
+    def number(self, cell: Cell | None, reader: str) -> Number | None:
+        """The value of a reader for a question, None where there is no question or no value."""
+        row = self.summaries.find(cell, reader) if cell is not None else None
+        value = self.summaries.value(cell, (reader,)) if cell is not None else None
+        if cell is None or row is None or value is None:
+            return None
+        whole = self.summaries.find(cell.per, reader) if cell.per is not None else None
+        builds = (row["build_id"], *((whole["build_id"],) if whole is not None else ()))
+        return Number(value, tuple(dict.fromkeys(builds)))
+
+    def cite(self, builds: tuple[str, ...] | list[str]) -> str:
+        """Superscript numbers of builds."""
+        numbers = [self.cited.setdefault(build, len(self.cited) + 1) for build in dict.fromkeys(builds)]
+        return f"<sup>{' '.join(str(number) for number in numbers)}</sup>" if numbers else ""
+
+    def cited_number(self, number: Number) -> str:
+        """A number with its builds."""
+        return plain(number.value) + self.cite(number.builds)
+
+
+class Uncited(Book):
+    """The same for pages, which cite no builds."""
+
+    def cite(self, builds: tuple[str, ...] | list[str]) -> str:
+        """Nothing."""
+        return ""
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """A number without a leading zero: .481, 1.000, -.013."""
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.removeprefix("-")
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def as_printed(text: str) -> str:
+    """A number of the transcript as the paper prints it: 435.2M for 435.2e6."""
+    digits, sign, power = text.partition("e")
+    return f"{digits}{LETTERS[int(power)]}" if sign else plain(float(digits), len(digits.partition(".")[2]))
+
+
+def like(value: float, text: str) -> str:
+    """A number in the form of another one of its column."""
+    digits, sign, _ = text.partition("e")
+    if sign:
+        power = next((power for power in (9, 6, 3) if abs(value) >= 10.0**power), 0)
+        return f"{value / 10.0**power:.3g}{LETTERS.get(power, '')}"
+    shown = len(digits.partition(".")[2])
+    return f"{value:.0f}" if abs(float(digits)) >= 100 and shown == 0 else plain(value, max(shown, 1))
+
+
+def line(cells: Sequence[str]) -> str:
+    """One row of a table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def header(names: Sequence[str], numbers: int | None = None) -> Iterator[str]:
+    """Names and the rule below them; from column ``numbers`` on cells are set to the right."""
+    yield line(names)
+    yield line(["---:" if numbers is not None and column >= numbers else "---" for column in range(len(names))])
+
+
+def paragraphs(*parts: str | Iterable[str]) -> Iterator[str]:
+    """Texts and tables with an empty line after each."""
+    for part in parts:
+        yield from [part] if isinstance(part, str) else part
+        yield ""
 
 
 def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
@@ -37,7 +158,7 @@ def sections(book: Book, tables: tuple[Table, ...], cursor: duckdb.DuckDBPyConne
 
 def block_section(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """Blocks that every outer fold of the paper's readout chose, and among how many; nothing where none was chosen."""
-    rows = chosen_blocks(cursor)
+    rows = queries.chosen_blocks(cursor)
     if not rows:
         return
     yield from paragraphs(
@@ -57,7 +178,7 @@ def block_section(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[str
 def without_results(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """Tables of the paper that hold no result, with the sources of the roster."""
     yield from paragraphs("## Tables of the paper that hold no result", WITHOUT)
-    rows = roster_families(cursor, ROSTER)
+    rows = queries.roster_families(cursor, ROSTER)
     if not rows:
         yield from paragraphs("Not imported: `python -m jobs reference`.")
         return
@@ -76,16 +197,16 @@ def without_results(book: Book, cursor: duckdb.DuckDBPyConnection) -> Iterator[s
 def _by_reader(book: Book, table: Table) -> Iterator[str]:
     """Readers are rows: the paper's first, then ours."""
     columns = _base(table.columns)
-    printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
+    theirs = book.printed(table.place)
     yield from header(["", "", *columns], 1)
     for row in table.rows:
-        if any((row.name, column) in printed for column in table.columns):
-            cells = [_paper_cell(book, table, row, column, printed) for column in columns]
+        if any((row.name, column) in theirs for column in table.columns):
+            cells = [_paper_cell(book, table, row, column, theirs) for column in columns]
             yield line([row.name, "paper", *cells])
         elif row.published and any(book.number(cell, row.published[0]) for cell in table.columns.values()):
             numbers = (book.number(table.question(row, column), row.published[0]) for column in columns)
             yield line([row.name, "files", *(_shown(book, number, ".000") for number in numbers)])
-    forms = {column: next((p.text for (_, c), p in printed.items() if c == column), ".000") for column in table.columns}
+    forms = {column: next((p.text for (_, c), p in theirs.items() if c == column), ".000") for column in table.columns}
     seen: set[str] = set()
     for row in table.rows:
         if not row.ours or row.ours in seen:
@@ -102,8 +223,8 @@ def _by_reader(book: Book, table: Table) -> Iterator[str]:
 
 def _by_condition(book: Book, table: Table) -> Iterator[str]:
     """Conditions are rows: the paper's number, then ours, column by column."""
-    printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
-    names = list(dict.fromkeys(p.column for p in printed.values()))
+    theirs = book.printed(table.place)
+    names = list(dict.fromkeys(p.column for p in theirs.values()))
     columns = _base(dict.fromkeys(names))
     patterns = dict.fromkeys(row.ours for row in table.rows if row.ours not in ("", "*"))
     ours = [None] if any(row.ours == "*" for row in table.rows) else []
@@ -116,12 +237,12 @@ def _by_condition(book: Book, table: Table) -> Iterator[str]:
         cells = [name]
         for column in columns:
             row = _row_with(table, name, column)
-            cells.append(_paper_cell(book, table, row, column, printed) if row is not None else ABSENT)
+            cells.append(_paper_cell(book, table, row, column, theirs) if row is not None else ABSENT)
             for proxy in answering:
-                form = printed.get((name, column))
+                form = theirs.get((name, column))
                 number = _our_number(book, table, row, column, proxy) if row is not None else None
                 missing = missing or (number is None and form is not None)
-                parts = _qualifiers(book, table, name, column, proxy, printed)
+                parts = _qualifiers(book, table, name, column, proxy, theirs)
                 shape = form.text if form else ".000"
                 cells.append(_shown(book, number, shape, signed=bool(row and row.minus), parts=parts))
         yield line(cells)
@@ -131,15 +252,14 @@ def _by_condition(book: Book, table: Table) -> Iterator[str]:
 
 
 def _candidates(book: Book, table: Table, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    printed = {(p.row, p.column): p for p in book.paper if p.place == table.place}
-    ranks = {
-        (row["reader"], row["source"]): row for row in mutual_ranks(cursor, CANDIDATES.values(), ROSTER, "agent500")
-    }
+    theirs = book.printed(table.place)
+    mutual = queries.mutual_ranks(cursor, CANDIDATES.values(), ROSTER, "agent500")
+    ranks = {(row["reader"], row["source"]): row for row in mutual}
     ours = [row["reader"] for row in book.readers if row["origin"] == "measured"]
     ours = [reader for reader in ours if any(key[0] == reader for key in ranks)]
     yield from header(["", "Top-10 of 4", "Med. rank", *(f"mutual rank, {reader}" for reader in ours)], 1)
     for name, (source, _) in CANDIDATES.items():
-        cells = [_paper_cell(book, table, Row(name), column, printed) for column in ("Top-10", "Med. rank")]
+        cells = [_paper_cell(book, table, Row(name), column, theirs) for column in ("Top-10", "Med. rank")]
         for reader in ours:
             found = ranks.get((reader, source))
             cells.append(f"{found['rank']}{book.cite([found['build_id']])}" if found else ABSENT)
@@ -154,12 +274,12 @@ def _row_with(table: Table, name: str, column: str) -> Row | None:
 
 
 def _qualifiers(
-    book: Book, table: Table, name: str, column: str, proxy: str | None, printed: dict[tuple[str, str], Printed]
+    book: Book, table: Table, name: str, column: str, proxy: str | None, theirs: dict[tuple[str, str], Printed]
 ) -> dict[str, str]:
     """What qualifies one of our numbers, where the paper qualifies its own."""
     parts = {}
     for ending in ENDINGS:
-        form, row = printed.get((name, column + ending)), _row_with(table, name, column + ending)
+        form, row = theirs.get((name, column + ending)), _row_with(table, name, column + ending)
         found = _our_number(book, table, row, column + ending, proxy) if form and row else None
         if form and found:
             parts[ending] = like(found.value, form.text)
@@ -183,33 +303,27 @@ def _our_number(book: Book, table: Table, row: Row, column: str, proxy: str | No
 
 def _answers(book: Book, table: Table, proxy: str) -> bool:
     """Whether one of our proxies answers any question of a table."""
-    names = {p.column for p in book.paper if p.place == table.place}
-    return any(
-        _our_number(book, table, row, column, proxy) is not None
-        for row in table.rows
-        for column in names
-        if not row.only or column in row.only
-    )
+    names = {column for _, column in book.printed(table.place)}
+    questions = [(row, name) for row in table.rows for name in names if not row.only or name in row.only]
+    return any(_our_number(book, table, row, name, proxy) is not None for row, name in questions)
 
 
 def _our_cells(book: Book, table: Table, row: Row, reader: str, forms: dict[str, str]) -> list[str]:
     out = []
     for column in _base(table.columns):
-        number = book.number(table.question(row, column, ours=True), reader)
-        parts = {}
-        for ending in ENDINGS:
-            found = book.number(table.question(row, column + ending, ours=True), reader)
-            if found is not None:
-                parts[ending] = like(found.value, forms[column + ending])
+        names = {ending: column + ending for ending in ("", *ENDINGS)}
+        found = {e: book.number(table.question(row, name, ours=True), reader) for e, name in names.items()}
+        number = found.pop("")
+        parts = {ending: like(one.value, forms[names[ending]]) for ending, one in found.items() if one is not None}
         out.append(_shown(book, number, forms[column], parts=parts))
     return out
 
 
-def _paper_cell(book: Book, table: Table, row: Row, column: str, printed: dict[tuple[str, str], Printed]) -> str:
-    number = printed.get((row.name, column))
+def _paper_cell(book: Book, table: Table, row: Row, column: str, theirs: dict[tuple[str, str], Printed]) -> str:
+    number = theirs.get((row.name, column))
     if number is None:
         return ABSENT
-    parts = {e: as_printed(printed[row.name, column + e].text) for e in ENDINGS if (row.name, column + e) in printed}
+    parts = {e: as_printed(theirs[row.name, column + e].text) for e in ENDINGS if (row.name, column + e) in theirs}
     text = as_printed(number.text) + _qualified(parts)
     cell = table.question(row, column)
     builds: list[str] = []

@@ -305,7 +305,7 @@ def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch)
         ):
             assert scorer.models(f"{bank}@pooled") == members / bank / "pooled" / "models"
             told = json.dumps([json.dumps([release.manifest_hash, "165-way", None]), own])
-            assert {scorer._identity(bank, f"{bank}@pooled", c) for c in ("clean", "t32", "math100")} == {told}
+            assert {scorer._identity(f"{bank}@pooled", c) for c in ("clean", "t32", "math100")} == {told}
 
 
 def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path, monkeypatch):

@@ -36,6 +36,7 @@ from backend.evaluations.attribution import (
 )
 from backend.evaluations.controls import UNSCALED, components, compressions, matched_evidence, poolings, variance_ratios
 from backend.evaluations.readouts import (
+    BankRows,
     aligned_load,
     fit_discriminants,
     fit_gram_models,
@@ -754,7 +755,7 @@ def test_banks_say_what_their_codes_say(real: Slice):
     conditions = {"clean": rows["full"], "t64": rows["t64"], "t32": rows["t32"]}
     loads = {name: part.__getitem__ for name, part in conditions.items()}
     cells = {name: LABELS * 0 + number for number, name in enumerate(conditions)}
-    served = serve_banks(loads, len(FEW), LABELS, real.folds, S, cells)
+    served = serve_banks(BankRows(loads, len(FEW), LABELS, real.folds, S), cells)
     fits, exact = {"whole": ["clean"], "short": ["t64", "t32"]}, {}
     for condition, part in conditions.items():
         exact[condition] = {member: np.empty((3, len(LABELS), S)) for member in fits}

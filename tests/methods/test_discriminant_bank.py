@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from backend.evaluations.readouts import bank_posteriors, serve_banks
+from backend.evaluations.readouts import BankRows, bank_posteriors, serve_banks
 from backend.methods.discriminant import fit_discriminant, make_bank, moments_of
 from backend.methods.probe import LinearReadout
 from backend.methods.stack import CELLS, Stack
@@ -33,7 +33,7 @@ def world() -> dict[str, np.ndarray]:
 def served(rows: dict[str, np.ndarray], labels: np.ndarray = LABELS, words=None):
     cells = {condition: np.full(len(labels), i) for i, condition in enumerate(rows)}
     loads = {condition: (lambda some, of=part: of[some]) for condition, part in rows.items()}
-    return serve_banks(loads, WIDTH, labels, FOLD, CLASSES, cells, words=words), loads, cells
+    return serve_banks(BankRows(loads, WIDTH, labels, FOLD, CLASSES), cells, words=words), loads, cells
 
 
 def members(rows: list[np.ndarray]):

@@ -14,7 +14,7 @@ from backend.evaluations.artifacts import StackMember, keep_stacks, load_models,
 from backend.evaluations.readouts import validation
 from backend.evaluations.stages import readout_members
 from backend.evaluations.stages.readout_members import TUNED_SETTINGS as TUNED
-from backend.evaluations.stages.readout_members import complete_tuned
+from backend.evaluations.stages.readout_members import TunedRows, complete_tuned
 from backend.methods.fine_tuning import Texts, TunedEncoder
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import CELLS, Stack
@@ -47,10 +47,8 @@ def tuned(encoder: Path, folder: Path, noisy: int | None = None) -> Scores:
     short = [text.split()[0] for text in texts]
     out = {name: np.full((3, len(LABELS), 2), np.nan, dtype=np.float16) for name in ("clean", "t32")}
     out["math100"] = np.full((FOLDS, 2, 2), np.nan, dtype=np.float16)
-    seconds = complete_tuned(
-        str(encoder), {"clean": texts, "t32": short}, ("clean", "t32"), LABELS, FOLD, 2, list(WORDS), out, SETTINGS,
-        folder, "identity",
-    )  # fmt: skip
+    rows = TunedRows({"clean": texts, "t32": short}, ("clean", "t32"), LABELS, FOLD, 2, list(WORDS))
+    seconds = complete_tuned(str(encoder), rows, out, SETTINGS, folder, "identity")
     assert seconds > 0
     return out
 

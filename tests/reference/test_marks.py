@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import AtlasError
-from backend.reference.results_book import Uncited
 from backend.reference.results_excerpts import DECLARED, MARKED, Excerpts, Value, changed_marks, fill, unmarked_tables
+from backend.reference.results_tables import Uncited
 from backend.store.database import default_data_folder, open_work, read_pointer
 from backend.store.result_queries import matching_rows, open_reading
 from jobs import __main__ as verbs

@@ -1,7 +1,6 @@
-"""Clean attribution by the paper's readout: nested layer selection, out-of-fold evidence, every budget.
+"""Clean attribution by the paper's readout: nested layer selection, evidence, every budget.
 
-Everything that is expensive goes to the cache: the scan of a block is not repeated, and the out-of-fold log-posteriors
-stay, so that any budget can be regrouped.
+The scan of a block and the out-of-fold log-posteriors go to the cache: a scan is not repeated, any budget regrouped.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, describe_proxy
+from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import CLEAN_FILE, extraction, keep, keep_probes, write_log_posteriors
 from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers, summaries
@@ -30,7 +29,6 @@ from backend.methods.readout import Ints
 from backend.protocol import READER_PAPER
 from backend.proxies.reader import best_dtype
 from backend.store.database import storage
-from backend.store.writers import write_reader
 from backend.traces import View
 
 
@@ -43,7 +41,7 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 def evaluate(run: RosterRun, proxy: str, view: View, layers: str) -> None:
     """Select blocks, fit the fold probes, evaluate every budget and write the rows of one reader."""
-    rows, connection = run.rows(proxy, view), run.connection
+    rows = run.rows(proxy, view)
     identity, available = rows.store.identity(), rows.layers()
     needed = available if layers == "all" else [int(part) for part in layers.split(",")]
     if identity is None or not needed or not set(needed) <= set(available):
@@ -70,24 +68,16 @@ def evaluate(run: RosterRun, proxy: str, view: View, layers: str) -> None:
         )
         details["refit_seconds"] = round(time.perf_counter() - started, 2)
         keep(folder / CLEAN_FILE, log_posteriors)
-        if keep_probes(folder, probes):
-            _forget(connection, key)
+        if keep_probes(folder, probes):  # rows of the earlier probes under every other condition are out of date
+            for table in ("attribution_metrics", "source_accuracy", "confusion"):
+                other = "reader = ? AND roster = ? AND (benchmark != 'agent500' OR condition != 'clean')"
+                run.connection.execute(f"DELETE FROM {storage(table)} WHERE {other}", [key["reader"], key["roster"]])
         frames = attribution_frames(log_posteriors, rows.sources, rows.families, prompt_folds)
-        describe_proxy(connection, proxy)
-        write_reader(connection, method=READER_PAPER, name=f"READER · {proxy} · {view}", proxy=proxy, view=view)
+        run.enter_reader(READER_PAPER, proxy, view, f"READER · {proxy} · {view}")
         write_log_posteriors(build, log_posteriors, frames, prompt_folds)
         build.replace("layer_scores", scores)
         build.replace("layer_selection", chosen)
     _report(frames.metrics, chosen, key)
-
-
-def _forget(connection: duckdb.DuckDBPyConnection, key: Mapping[str, str]) -> None:
-    """Delete the rows of earlier probes of a reader on a roster under every condition but the clean one."""
-    other = "(benchmark != 'agent500' OR condition != 'clean')"
-    for table in ("attribution_metrics", "source_accuracy", "confusion"):
-        connection.execute(
-            f"DELETE FROM {storage(table)} WHERE reader = ? AND roster = ? AND {other}", [key["reader"], key["roster"]]
-        )
 
 
 def _scan(rows: Slice, layers: list[int], folds: Ints, folder: Path, identity: str) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Cross-validated evidence of an audit: calibration, unknown sources, sequential stop and drift.
 
-Needs the saved out-of-fold log-posteriors of a readout that can be enrolled; sources excluded by refitting (of probes
-on spectral blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
+Needs the saved log-posteriors of a readout that can be enrolled; sources excluded by refitting (of probes on spectral
+blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
 ``audit_validation`` and, for the enrolment of the roster, to ``validation.npz`` next to the log-posteriors. Parts and
 readouts can be named (``--method lda-live,calibration,refit``); the rows of the others stay.
 """
@@ -20,15 +20,7 @@ from scipy.special import log_softmax
 
 from backend.corpus.release import Release
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import (
-    CLEAN_FILE,
-    CUTS,
-    enrolled_folder,
-    load_log_posteriors,
-    posterior_file,
-    replacing,
-    weights_of,
-)
+from backend.evaluations import artifacts
 from backend.evaluations.controls import block_columns
 from backend.evaluations.readouts import Load, chunks, loader
 from backend.evaluations.stages import EvaluateOptions
@@ -36,23 +28,16 @@ from backend.evaluations.stages.readout_live import load_banks
 from backend.evaluations.stages.readout_members import Plan
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.geometry.maps import modal_block
+from backend.inference import validation
 from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, fit_scale, held_out_groups, normalised
 from backend.inference.drift import drift_frame
 from backend.inference.unknown_source import LeftOut, Statistic, unknown_frame, without_columns
-from backend.inference.validation import (
-    CURVES,
-    SPACE,
-    calibration_frame,
-    fold_calibrations,
-    stop_frame,
-    validation_arrays,
-)
 from backend.methods.discriminant import Moments, fit_discriminant, merged, moments_of
 from backend.methods.probe import LinearReadout, fit_probe, standardiser
 from backend.methods.readout import Floats, Ints, Rows
 from backend.methods.registry import ENROLLABLE, FUSED_LIVE, LDA_LIVE, block_of, of_part, reader_id
 from backend.protocol import CLEAN, READER_PAPER, SPLIT_SEED
-from backend.store.page_queries import validation
+from backend.store import page_queries
 from backend.store.writers import StageRows
 from backend.traces import View
 
@@ -115,24 +100,20 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
         choices = ", ".join((*PARTS, *ENROLLABLE))
         raise AtlasError(f"The audit has no part '{', '.join(unknown)}'", f"Choose from {choices}")
     parts = tuple(part for part in PARTS if part in options.methods) or PARTS
+    named = [method for method in ENROLLABLE if method in options.methods]
     for view in options.views:
         for roster in options.rosters:
             run = RosterRun(connection, release, roster, options.limit)
-            for method in _methods(run, options, view):
+            folders = {method: run.folder(method, options.proxy, view) for method in (LDA_LIVE, FUSED_LIVE)}
+            here = [method for method, folder in folders.items() if (folder / artifacts.CLEAN_FILE).exists()]
+            for method in named or [READER_PAPER, *here]:
                 evaluate(run, options.proxy, view, parts, method)
-
-
-def _methods(run: RosterRun, options: EvaluateOptions, view: View) -> list[str]:
-    """The readouts that the options name; else the paper's, and those of live attribution that are here."""
-    named = [method for method in ENROLLABLE if method in options.methods]
-    live = [m for m in (LDA_LIVE, FUSED_LIVE) if (run.folder(m, options.proxy, view) / CLEAN_FILE).exists()]
-    return named or [READER_PAPER, *live]
 
 
 def evaluate(run: RosterRun, proxy: str, view: View, parts: tuple[str, ...], method: str) -> None:
     """Measure and write parts of one reader and roster."""
     rows, roster, connection = run.rows(proxy, view), run.roster, run.connection
-    reader, folder = reader_id(method, proxy, view), enrolled_folder(method, proxy, view, roster, run.prompts)
+    reader, folder = reader_id(method, proxy, view), artifacts.enrolled_folder(method, proxy, view, roster, run.prompts)
     rerun_command = run.command(method, proxy, view)
     log_posteriors = load_conditions(folder, rerun_command)
     modal = modal_block(connection, f"{READER_PAPER}/{proxy}/{view}", roster)
@@ -151,11 +132,11 @@ def evaluate(run: RosterRun, proxy: str, view: View, parts: tuple[str, ...], met
     if fingerprints is None and {"refit", "drift"} & set(parts):
         print(f"{reader} on {roster}: no fingerprints are here; refitted probes and their drift are skipped")
     details = {"parts": list(parts), "prompts": len(rows.prompt_ids), "sources": len(rows.sources)}
-    with run.build("audit", details, weights_of(rows), reader=reader, roster=roster) as build:
+    with run.build("audit", details, artifacts.weights_of(rows), reader=reader, roster=roster) as build:
         validate(writer(build), log_posteriors, rows.prompt_folds, rows.families, fingerprints, parts, refit)
-    arrays = validation_arrays(validation(connection, reader, roster))  # all rows, for its enrolment
-    with replacing(folder / VALIDATION) as scratch:
-        np.savez_compressed(scratch, **arrays)  # type: ignore[arg-type]
+    stored = page_queries.validation(connection, reader, roster)  # all rows, for its enrolment
+    with artifacts.replacing(folder / VALIDATION) as scratch:
+        np.savez_compressed(scratch, **validation.validation_arrays(stored))  # type: ignore[arg-type]
 
 
 def validate(
@@ -170,22 +151,28 @@ def validate(
     """Measure the parts.
 
     log_posteriors : condition to (C * P, C); out-of-fold, row = source * P + prompt; 'clean' and cuts.
-    folds : (P,); families : length C.
-    fingerprints : (C * P, 2 d), without them there is no 'refit', and no drift between fingerprints.
+    folds : (P,); families : length C; fingerprints : (C * P, 2 d), of 'refit' and of drift between them.
     refit : Sources that are excluded, to the scores of a readout fitted without them; by default the paper's probe.
     """
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
     budgets = budgets_of(folds)
     calibrations: dict[int, Calibration] | None = None
     if {"calibration", "stop"} & set(parts):
-        calibrations = fold_calibrations({k: held_out_groups(clean, folds, k) for k in budgets}, WITH_BIAS, family)
+        groups = {k: held_out_groups(clean, folds, k) for k in budgets}
+        calibrations = validation.fold_calibrations(groups, WITH_BIAS, family)
     if "calibration" in parts:
         for condition, scores in log_posteriors.items():
             known = calibrations if condition == CLEAN else None
-            frame = calibration_frame(scores, folds, with_bias=WITH_BIAS, fitted=known, family=family)
+            frame = validation.calibration_frame(scores, folds, with_bias=WITH_BIAS, fitted=known, family=family)
             write(frame, "calibration", condition)
     if "unknown" in parts:
-        write(_unknown(family, lambda out: _columns_removed(clean, len(folds), out), folds, budgets), "unknown", CLEAN)
+        source, prompt = _grid(len(family), len(folds))
+
+        def removed(out: Ints) -> LeftOut:
+            remaining = np.setdiff1d(np.arange(len(family)), out)
+            return LeftOut(without_columns(clean, remaining), source, prompt, remaining)
+
+        write(_unknown(family, removed, folds, budgets), "unknown", CLEAN)
     if "refit" in parts and fingerprints is not None:
         # Every second prompt of one fold is a block: more traces than that are not resampled well.
         smallest = int(np.bincount(folds).min())
@@ -200,12 +187,12 @@ def validate(
 
             write(_unknown(family, refitted, folds, few), "refit", CLEAN)
     if "stop" in parts:
-        write(stop_frame(clean, folds, calibrations=calibrations), "stop", CLEAN)
+        write(validation.stop_frame(clean, folds, calibrations=calibrations), "stop", CLEAN)
     if "drift" in parts:
         frames = [drift_frame(clean, family, "log-posteriors", _windows(folds))]
         if fingerprints is not None:
             mean, scale = standardiser(fingerprints)
-            frames.append(drift_frame((fingerprints - mean) / scale, family, SPACE, _windows(folds)))
+            frames.append(drift_frame((fingerprints - mean) / scale, family, validation.SPACE, _windows(folds)))
         write(pd.concat(frames, ignore_index=True), "drift", CLEAN)
 
 
@@ -236,7 +223,7 @@ def writer(build: StageRows) -> Write:
         if frame.empty:
             return
         about = [name for name in ("scenario", "statistic", "rule", "level", "space") if name in frame]
-        points = frame[~frame["metric"].isin(CURVES)]
+        points = frame[~frame["metric"].isin(validation.CURVES)]
         wide = points.pivot(index=["metric", *about], columns="k", values="value").round(3)
         where = f"{build.key['reader']} on {build.key['roster']}"
         print(f"{where}, {part}, {condition}:\n{wide.to_string()}", flush=True)
@@ -246,9 +233,9 @@ def writer(build: StageRows) -> Write:
 
 def load_conditions(folder: Path, rerun_command: str) -> dict[str, Floats]:
     """Saved log-posteriors of whole responses, and of the cuts that were scored."""
-    scores = {CLEAN: np.asarray(load_log_posteriors(folder, rerun_command))}
-    for length in CUTS:
-        if (path := folder / posterior_file(length)).exists():
+    scores = {CLEAN: np.asarray(artifacts.load_log_posteriors(folder, rerun_command))}
+    for length in artifacts.CUTS:
+        if (path := folder / artifacts.posterior_file(length)).exists():
             scores[length] = np.load(path, allow_pickle=False)
     return scores
 
@@ -283,12 +270,6 @@ def _excluded_sets(family: Ints) -> Iterator[tuple[str, list[Ints]]]:
 def _grid(sources: int, prompts: int) -> tuple[Ints, Ints]:
     """Source and prompt of every row."""
     return np.repeat(np.arange(sources), prompts), np.tile(np.arange(prompts), sources)
-
-
-def _columns_removed(log_posteriors: Floats, prompts: int, out: Ints) -> LeftOut:
-    source, prompt = _grid(log_posteriors.shape[1], prompts)
-    remaining = np.setdiff1d(np.arange(log_posteriors.shape[1]), out)
-    return LeftOut(without_columns(log_posteriors, remaining), source, prompt, remaining)
 
 
 def _refitted(fingerprints: Floats, folds: Ints, out: Ints) -> LeftOut:

@@ -1,8 +1,8 @@
 """Dynamic baselines under READER's folds, groups and accumulator (paper, Dynamic Baselines).
 
-Every method is fitted five times. A fold model scores the responses that it has not seen, the same ones cut to 128, 64
-and 32 proxy tokens, and all of Math100; the stress stage evaluates these scores. A fold that is done is not fitted
-again after an interruption, and a finished evaluation is only repeated when something that it depends on has changed.
+A fold model scores the responses that it has not seen, the same ones cut to 128, 64 and 32 proxy tokens, and all of
+Math100; the stress stage evaluates these scores. A fold that is done is not fitted again after an interruption, and a
+finished evaluation is only repeated when something that it depends on has changed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,14 @@ import torch
 from tqdm import tqdm
 
 from backend.corpus.release import BENCHMARKS, Records, Release
-from backend.corpus.roster_rows import describe_proxy
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import (
-    TRANSFER_FILE,
-    keep,
-    keep_arrays,
-    keep_model,
-    model_file,
-    posterior_file,
-    report_accuracy,
-    write_log_posteriors,
-)
+from backend.evaluations import artifacts
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.extraction import records_hash
 from backend.fingerprints import cache_folder
+from backend.methods import sentence_encoder
 from backend.methods.baselines import random_guess
 from backend.methods.fine_tuning import CLASSIFIER, DEBERTA, ENCODER, FinetuneSettings, affordable, fine_tune
 from backend.methods.llmmap import RESPONSE_CHARACTERS, LLMmapSettings, fit_llmmap
@@ -47,25 +38,15 @@ from backend.methods.ngrams import SETTINGS, STEPS, code_ngrams, count, fit_ngra
 from backend.methods.probe import ProbeSettings, fit_probe
 from backend.methods.readout import Floats, Ints, Labels
 from backend.methods.registry import BASELINES, QUICK
-from backend.methods.sentence_encoder import (
-    CARDS,
-    DEFAULT_ENCODER,
-    EmbeddingCache,
-    EmbeddingKey,
-    Recipe,
-    SentenceEncoder,
-    beginning,
-    recipe_of,
-)
+from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, SentenceEncoder
 from backend.output_files import write
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import LIMITS, cut_responses
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key, tokenizer_of
-from backend.store.writers import write_reader
 from backend.traces import Trace, View, view_text
 
 MATH = "math100"
-MODELS = tuple(model_file(fold) for fold in range(FOLDS))
+MODELS = tuple(artifacts.model_file(fold) for fold in range(FOLDS))
 CHECKPOINTS = "checkpoints"  # Subfolder that goes when a fold is done
 Predict = Callable[[str, Ints], Floats]  # Name of a panel and rows of it to log-posteriors of shape (rows, C)
 Fit = Callable[[Ints, int], Predict]
@@ -162,11 +143,9 @@ def evaluate(run: RosterRun, material: Material, method: Method) -> None:
     with run.build("evaluate", details, method.model_hash, reader=method.reader, roster=run.roster) as build:
         clean, details["folds"] = _scores(material, method, len(sources), prompt_folds, folder)
         frames = attribution_frames(clean, sources, families, prompt_folds)
-        if method.proxy:
-            describe_proxy(run.connection, method.proxy)
-        write_reader(run.connection, method=method.method, name=method.name, proxy=method.proxy, view=method.view)
-        write_log_posteriors(build, clean, frames, prompt_folds)
-    report_accuracy(build.key, frames.metrics)
+        run.enter_reader(method.method, method.proxy, method.view, method.name)
+        artifacts.write_log_posteriors(build, clean, frames, prompt_folds)
+    artifacts.report_accuracy(build.key, frames.metrics)
 
 
 def _scores(
@@ -176,7 +155,7 @@ def _scores(
     folds = np.tile(prompt_folds, sources)
     transfer = {MATH: sources * len(material.prompts(MATH))}
     cut = [f"t{limit}" for limit in LIMITS]
-    files = {CLEAN: posterior_file(CLEAN), MATH: TRANSFER_FILE} | {name: posterior_file(name) for name in cut}
+    files = {panel: artifacts.posterior_file(panel) for panel in (CLEAN, *cut)} | {MATH: artifacts.TRANSFER_FILE}
     hashes = [material.release.manifest_hash, method.settings, method.model_hash, proxy_hash(DEFAULT_PROXY)]
     identity = json.dumps(hashes)
     notes = _finished(folder, identity, [*files.values(), *method.keeps])
@@ -192,13 +171,13 @@ def _scores(
             if saved is None:
                 fit = fit or method.prepare(data)
                 by_fold[fold] = score_fold(fit, folds, fold, cut, transfer)
-                keep_arrays(path, **by_fold[fold], about=np.array([identity, json.dumps(notes[-1])]))
+                artifacts.keep_arrays(path, **by_fold[fold], about=np.array([identity, json.dumps(notes[-1])]))
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             else:
                 by_fold[fold], note = saved
                 notes.append(note)
         for panel, array in assemble(by_fold, folds, transfer).items():
-            keep(folder / files[panel], array)
+            artifacts.keep(folder / files[panel], array)
         write(folder / "finished.json", json.dumps({"identity": identity, "folds": notes}))
         shutil.rmtree(folder / "folds")
     clean: Floats = np.load(folder / files[CLEAN], mmap_mode="r")
@@ -211,11 +190,10 @@ def _finished(folder: Path, identity: str, files: list[str]) -> list[Notes] | No
     if not path.exists() or not all((folder / name).exists() for name in files):
         return None
     finished = json.loads(path.read_text("utf-8"))
-    if finished["identity"] != identity:
-        path.unlink()
-        return None
-    notes: list[Notes] = finished["folds"]
-    return notes
+    if finished["identity"] == identity:
+        return list(finished["folds"])
+    path.unlink()
+    return None
 
 
 def _saved_fold(path: Path, identity: str) -> tuple[dict[str, Floats], Notes] | None:
@@ -232,11 +210,10 @@ def _saved_fold(path: Path, identity: str) -> tuple[dict[str, Floats], Notes] | 
 def score_fold(
     fit: Fit, folds: Labels, fold: int, cut: Iterable[str] = (), transfer: Mapping[str, int] | None = None
 ) -> dict[str, Floats]:
-    """Fit without one fold and score whatever that model may score, so that stress tests need no second fit.
+    """Fit without one fold and score whatever that model may score.
 
     fit : ``fit(rows, fold)`` gives ``predict(panel, rows)``; folds : (n,), outer fold of every row.
-    cut : Panels with the rows of the clean one, cut short.
-    transfer : Panels of another benchmark and their number of rows, all of which are scored.
+    cut : Panels with the rows of the clean one, cut short; transfer : Panels of another benchmark and their rows.
     Returns the clean panel and the cut ones: (rows of the fold, C). Transfer panels: (their rows, C).
     Raises ValueError if the fold is empty, or the log-posteriors are not finite.
     """
@@ -255,22 +232,15 @@ def score_fold(
 def assemble(
     by_fold: Mapping[int, Mapping[str, Floats]], folds: Labels, transfer: Iterable[str] = ()
 ) -> dict[str, Floats]:
-    """Put the scores of all folds together.
+    """Put together the scores of all folds that :func:`score_fold` gave; folds : (n,).
 
-    by_fold : Of every fold what :func:`score_fold` gave; folds : (n,).
     transfer : Names of the panels of another benchmark.
     Returns the clean panel and the cut ones: (n, C), out of fold. Transfer panels: (FOLDS, rows, C), a fold model each.
     """
-    apart = set(transfer)
-    out = {}
-    for panel, first in by_fold[0].items():
-        if panel in apart:
-            out[panel] = np.stack([by_fold[fold][panel] for fold in range(FOLDS)]).astype(np.float32)
-            continue
-        whole = np.empty((len(folds), first.shape[1]), dtype=np.float32)
-        for fold in range(FOLDS):
-            whole[folds == fold] = by_fold[fold][panel]
-        out[panel] = whole
+    out, by_row = {}, np.argsort(np.argsort(folds, kind="stable"))  # the place of every row, fold after fold
+    for panel in by_fold[0]:
+        parts = [by_fold[fold][panel].astype(np.float32) for fold in range(FOLDS)]
+        out[panel] = np.stack(parts) if panel in set(transfer) else np.concatenate(parts)[by_row]
     return out
 
 
@@ -304,7 +274,7 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
         return [Method(name, None, None, title, settings, None, partial(_ngrams, name), keeps)]
     if name == "deberta":
         return [_deberta(model or DEBERTA, view) for view in views]
-    encoder = model or DEFAULT_ENCODER
+    encoder = model or sentence_encoder.DEFAULT_ENCODER
     key, weights, recipe = proxy_key(encoder), proxy_hash(encoder), _recipe(encoder).as_text()
     if name == "llmmap":
         settings = f"{LLMmapSettings().as_text()}, {RESPONSE_CHARACTERS} characters, {recipe}"
@@ -321,10 +291,10 @@ def method_of(name: str, views: Sequence[View], model: str | None) -> list[Metho
     return [Method(name, key, view, f"Fine-tuned {key} · {view}", text, weights, fit) for view, fit in fits.items()]
 
 
-def _recipe(encoder: str) -> Recipe:
+def _recipe(encoder: str) -> sentence_encoder.Recipe:
     """How an encoder's states become one vector; its weights need not be here where its card says it."""
     proxy = describe(encoder)
-    return CARDS.get(proxy.key) or recipe_of(proxy.key, locate(proxy))
+    return sentence_encoder.CARDS.get(proxy.key) or sentence_encoder.recipe_of(proxy.key, locate(proxy))
 
 
 def truncation_tokenizer() -> Any:
@@ -377,7 +347,7 @@ def _dna(name: str, view: View, data: FitInput) -> Fit:
         started = time.perf_counter()
         probe = fit_probe(clean[rows], data.labels[rows], data.classes)
         data.note(_costs(started, probe.n_parameters, probe.n_parameters + encoder.parameters))
-        keep_model(data.folder / model_file(fold), probe)
+        artifacts.keep_model(data.folder / artifacts.model_file(fold), probe)
         return lambda panel, needed: probe.log_posterior(take(panel, needed))
 
     return fit
@@ -385,7 +355,7 @@ def _dna(name: str, view: View, data: FitInput) -> Fit:
 
 def _llmmap(name: str, data: FitInput) -> Fit:
     encoder, texts, labels = SentenceEncoder(name), data.texts, data.labels
-    responses = _embedded(encoder, texts, f"response{RESPONSE_CHARACTERS}", beginning)
+    responses = _embedded(encoder, texts, f"response{RESPONSE_CHARACTERS}", sentence_encoder.beginning)
     prompts: dict[str, Floats] = {}
 
     def pairs(panel: str, rows: Ints) -> Floats:
@@ -400,7 +370,7 @@ def _llmmap(name: str, data: FitInput) -> Fit:
         started = time.perf_counter()
         model = fit_llmmap(clean[rows], labels[rows], data.classes, seed=SPLIT_SEED + fold, device=encoder.device)
         data.note(_costs(started, model.parameters, model.parameters + encoder.parameters))
-        keep_model(data.folder / model_file(fold), model)
+        artifacts.keep_model(data.folder / artifacts.model_file(fold), model)
         return lambda panel, needed: model.log_posterior(pairs(panel, needed))
 
     return fit

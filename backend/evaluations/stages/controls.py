@@ -1,9 +1,8 @@
-"""Controls next to the paper's readout: components, temporal representations, position pooling, compression, variance.
+"""Controls next to the paper's readout: components, temporal forms, poolings, compression, variance.
 
 Components and compressions use each fold's selected block, as ``reader-paper`` does, which is their reference. Temporal
 representations and position poolings need arrays of their own and stand at one block, the modal one unless ``--layers``
-names another; their reference is two DCT modes at that block, which is made with them. The variance is measured at any
-number of blocks. Which block it was stands in the build and, for readers, in table ``layer_selection``.
+names another; their reference is two DCT modes at that block. The variance is measured at any number of blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -23,28 +22,10 @@ import pandas as pd
 from tqdm import tqdm
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import Slice, describe_proxy
+from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import (
-    CLEAN_FILE,
-    extraction,
-    keep,
-    report_accuracy,
-    weights_of,
-    write_log_posteriors,
-)
+from backend.evaluations import artifacts, controls
 from backend.evaluations.attribution import attribution_frames
-from backend.evaluations.controls import (
-    COMPONENTS,
-    UNSCALED,
-    Represent,
-    components,
-    compressions,
-    fixed,
-    matched_evidence,
-    poolings,
-    variance_ratios,
-)
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.readout import Floats, Ints
@@ -53,17 +34,17 @@ from backend.methods.representations import MIXTURES, REPRESENTATIONS, temporal_
 from backend.protocol import FOLDS, READER_PAPER
 from backend.proxies.registry import blocks_of
 from backend.store.queries import selected_layers
-from backend.store.writers import StageRows, write_reader
+from backend.store.writers import StageRows
 from backend.traces import View
 
 NAMES: Mapping[str, str] = {method: title_of(method) for method in CONTROLS}
 """Controls for people."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "components": tuple(COMPONENTS),
-    "compression": tuple(compressions()),
+    "components": tuple(controls.COMPONENTS),
+    "compression": tuple(controls.compressions()),
     "variance": (),
     "temporal": (*REPRESENTATIONS, *MIXTURES),
-    "positions": tuple(poolings()),
+    "positions": tuple(controls.poolings()),
 }
 """What is computed together; ``--method`` takes these names or those of single controls."""
 AT_ONE_BLOCK = frozenset({*GROUPS["temporal"], *GROUPS["positions"]})  # Controls that stand at one block in every fold
@@ -115,7 +96,7 @@ class Bench:
 
     def posteriors(self, method: str) -> Path:
         """File of a control's log-posteriors."""
-        return self.run.folder(method, self.proxy, self.view) / CLEAN_FILE
+        return self.run.folder(method, self.proxy, self.view) / artifacts.CLEAN_FILE
 
     def lacking(self, variant: str, needed: set[int]) -> AtlasError | None:
         """What to say when arrays of that kind are not on disk at some blocks, None when they are."""
@@ -126,7 +107,9 @@ class Bench:
         blocks = ",".join(map(str, missing))
         problem = f"The '{variant}' arrays of block {blocks} by {self.proxy} in view {self.view} are not on disk"
         lengths = " --lengths full" + ("" if variant == "full" else f" --{variant} {blocks}")
-        command = extraction("agent500", self.run.roster, self.proxy, self.view, missing, lengths, self.run.limit)
+        command = artifacts.extraction(
+            "agent500", self.run.roster, self.proxy, self.view, missing, lengths, self.run.limit
+        )
         named = ", ".join(map(str, sorted(available)))
         other = f", or name a block that has them with --layers ({named})" if available else ""
         return AtlasError(problem, f"Run: {command}{other}")
@@ -155,57 +138,54 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 
 
 def needed_groups(methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Named groups with the controls of each; all of them where nothing is named.
-
-    Raises AtlasError if a name is neither a group nor a control.
-    """
+    """Named groups with their controls; all where nothing is named. Raises AtlasError for an unknown name."""
     unknown = [name for name in methods if name not in GROUPS and name not in NAMES]
     if unknown:
         raise AtlasError(f"There is no control '{', '.join(unknown)}'", f"Choose from {', '.join((*GROUPS, *NAMES))}")
-    if not methods:
-        return dict(GROUPS)
-    out = {}
-    for group, members in GROUPS.items():
-        chosen = members if group in methods else tuple(name for name in members if name in methods)
-        if chosen or group in methods:
-            out[group] = chosen
-    return out
+    chosen = {
+        group: members if not methods or group in methods else tuple(name for name in members if name in methods)
+        for group, members in GROUPS.items()
+    }
+    return {group: members for group, members in chosen.items() if members or not methods or group in methods}
 
 
 @contextmanager
-def _built(bench: Bench, details: dict[str, Any]) -> Iterator[StageRows]:
-    """A build of this stage, with what the block adds to ``details``."""
+def _built(bench: Bench, details: dict[str, Any], fits: int = 0) -> Iterator[tuple[StageRows, Callable[..., object]]]:
+    """A build of this stage, timed, and what to call after each of its ``fits``."""
     details |= {"prompts": len(bench.rows.prompt_ids), "sources": len(bench.rows.sources)}
-    with bench.run.build("controls", details, weights_of(bench.rows), roster=bench.run.roster) as build:
+    seldom, title = 0.5 if sys.stderr.isatty() else 15.0, f"Controls of {bench.where}"
+    with (
+        bench.run.build("controls", details, artifacts.weights_of(bench.rows), roster=bench.run.roster) as build,
+        tqdm(total=fits, desc=title, unit="fit", mininterval=seldom, disable=not fits) as bar,
+    ):
         started = time.perf_counter()
-        yield build
+        yield build, lambda *_: bar.update()
         details["seconds"] = round(time.perf_counter() - started, 1)
 
 
 def _write(build: StageRows, bench: Bench, evidence: Mapping[str, Floats], of_fold: Mapping[int, int]) -> None:
     """Save log-posteriors, and write metrics, accuracy a source and the blocks behind them."""
-    describe_proxy(build.connection, bench.proxy)
-    blocks = pd.DataFrame({"outer_fold": pd.array(list(of_fold), dtype="Int64"), "layer": list(of_fold.values())})
-    if len(set(of_fold.values())) == 1:
-        modal = pd.DataFrame({"outer_fold": pd.array([pd.NA], dtype="Int64"), "layer": [*set(of_fold.values())]})
-        blocks = pd.concat([blocks, modal], ignore_index=True)
+    folds, layers = list[Any](of_fold), list(of_fold.values())
+    if len(set(layers)) == 1:  # the modal block, which has no fold
+        folds, layers = [*folds, pd.NA], [*layers, layers[0]]
+    blocks = pd.DataFrame({"outer_fold": pd.array(folds, dtype="Int64"), "layer": layers})
     for method, log_posteriors in evidence.items():
-        keep(bench.posteriors(method), log_posteriors)
+        artifacts.keep(bench.posteriors(method), log_posteriors)
         frames = attribution_frames(log_posteriors, bench.rows.sources, bench.rows.families, bench.rows.prompt_folds)
         # Only the paper's readout needs its confusions; of two dozen controls they would fill the store.
         frames = replace(frames, confusion=frames.confusion.iloc[:0])
         name = f"{NAMES[method]} · {bench.proxy} · {bench.view}"
-        reader = write_reader(build.connection, method=method, name=name, proxy=bench.proxy, view=bench.view)
+        reader = bench.run.enter_reader(method, bench.proxy, bench.view, name)
         own = replace(build, key={**build.key, "reader": reader})
-        write_log_posteriors(own, log_posteriors, frames, bench.rows.prompt_folds)
+        artifacts.write_log_posteriors(own, log_posteriors, frames, bench.rows.prompt_folds)
         own.replace("layer_selection", blocks)
-        report_accuracy(own.key, frames.metrics)
+        artifacts.report_accuracy(own.key, frames.metrics)
 
 
 def _represented(
     bench: Bench,
     methods: tuple[str, ...],
-    representations: Mapping[str, Represent],
+    representations: Mapping[str, controls.Represent],
     variant: str = "full",
     *,
     at_block: bool = False,
@@ -214,22 +194,22 @@ def _represented(
     needed = {name: represent for name, represent in representations.items() if name in methods}
     of_fold = bench.at_block if at_block else bench.of_fold
     details: dict[str, Any] = {"methods": list(needed), "layers": sorted(set(of_fold.values())), "variant": variant}
-    with _built(bench, details) as build, _bar(bench, len(needed) * FOLDS) as bar:
-        evidence = matched_evidence(
+    with _built(bench, details, len(needed) * FOLDS) as (build, progress):
+        evidence = controls.matched_evidence(
             lambda layer: bench.rows.load(layer, variant),
             of_fold,
             bench.rows.labels,
             bench.folds,
             len(bench.rows.sources),
             needed,
-            unscaled=UNSCALED,
-            progress=lambda _: bar.update(),
+            unscaled=controls.UNSCALED,
+            progress=progress,
         )
         _write(build, bench, evidence, of_fold)
 
 
 def _two_modes(bench: Bench, methods: tuple[str, ...] = (TWO_MODES,)) -> None:
-    _represented(bench, methods, {TWO_MODES: fixed(lambda rows: rows.astype(np.float32))}, at_block=True)
+    _represented(bench, methods, {TWO_MODES: controls.fixed(lambda rows: rows.astype(np.float32))}, at_block=True)
 
 
 def _reference(bench: Bench, methods: tuple[str, ...]) -> None:
@@ -248,14 +228,14 @@ def _reference(bench: Bench, methods: tuple[str, ...]) -> None:
 
 def _temporal(bench: Bench, methods: tuple[str, ...]) -> None:
     details: dict[str, Any] = {"methods": list(methods), "layers": [bench.block], "variant": "temporal"}
-    with _built(bench, details) as build, _bar(bench, len(methods) * FOLDS) as bar:
+    with _built(bench, details, len(methods) * FOLDS) as (build, progress):
         found = temporal_evidence(
             bench.rows.load(bench.block, "temporal"),
             bench.rows.labels,
             bench.folds,
             len(bench.rows.sources),
             methods,
-            progress=lambda _: bar.update(),
+            progress=progress,
         )
         _write(build, bench, found.log_posteriors, bench.at_block)
         for method, weights in found.mixtures.items():
@@ -263,9 +243,9 @@ def _temporal(bench: Bench, methods: tuple[str, ...]) -> None:
 
 
 def _variance(bench: Bench, _methods: tuple[str, ...]) -> None:
-    with _built(bench, {"layers": bench.blocks, "of": "variance"}) as build:
+    with _built(bench, {"layers": bench.blocks, "of": "variance"}) as (build, _):
         for layer in bench.blocks:
-            frame = variance_ratios(bench.rows.load(layer), len(bench.rows.sources), bench.rows.prompt_folds)
+            frame = controls.variance_ratios(bench.rows.load(layer), len(bench.rows.sources), bench.rows.prompt_folds)
             build.replace("variance_ratios", frame, reader=bench.reader(READER_PAPER), layer=layer)
             ratios = frame[frame["fold"].isna()].set_index("block")["ratio"]
             values = ", ".join(f"{block} {ratio:.3f}" for block, ratio in ratios.items())
@@ -273,14 +253,9 @@ def _variance(bench: Bench, _methods: tuple[str, ...]) -> None:
 
 
 STEPS: Mapping[str, Callable[[Bench, tuple[str, ...]], None]] = {
-    "components": partial(_represented, representations=components()),
-    "compression": partial(_represented, representations=compressions()),
+    "components": partial(_represented, representations=controls.components()),
+    "compression": partial(_represented, representations=controls.compressions()),
     "variance": _variance,
     "temporal": _temporal,
-    "positions": partial(_represented, representations=poolings(), variant="positions", at_block=True),
+    "positions": partial(_represented, representations=controls.poolings(), variant="positions", at_block=True),
 }
-
-
-def _bar(bench: Bench, total: int) -> tqdm[NoReturn]:
-    seldom = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(total=total, desc=f"Controls of {bench.where}", unit="fit", mininterval=seldom)

@@ -1,9 +1,8 @@
-"""Members of a fused readout: what they are, their fits and their scores (stage readouts).
+"""Members of a fused readout: their fits and their scores (stage readouts).
 
 A member is fitted once a response length; its scores of every row under every condition are saved as float16 arrays of
-shape (3, n, C), so that another stack of the same members fits nothing again, and the models of the outer folds with
-them, so that a stack can be enrolled. An interrupted run goes on with the first member and length that is not there;
-members that take minutes to fit are saved model by model.
+shape (3, n, C), and the models of the outer folds with them, so that a stack can be enrolled. An interrupted run goes
+on with the first member and length that is not there; members that take minutes to fit are saved model by model.
 """
 
 from __future__ import annotations
@@ -24,43 +23,14 @@ from tqdm import tqdm
 from backend.corpus.release import BENCHMARKS
 from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import (
-    StackMember,
-    extraction,
-    holds_models,
-    keep,
-    keep_arrays,
-    keep_model,
-    model_file,
-)
-from backend.evaluations.readouts import (
-    LEAST,
-    LENGTHS,
-    MODELS,
-    TRAINED,
-    Fitted,
-    Load,
-    aligned_load,
-    chunks,
-    fit_discriminants,
-    fit_gram_models,
-    fold_moments,
-    loader,
-    models_of,
-    score_alone,
-    score_discriminants,
-    score_grams,
-    score_transfer,
-    scores_shape,
-    training_folds,
-)
+from backend.evaluations import artifacts, readouts
 from backend.evaluations.stages.baselines import MATH, Material, step_bar, truncation_tokenizer
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.fine_tuning import ENCODER, TUNED, FinetuneSettings, Texts, TunedEncoder, affordable, fine_tune
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
 from backend.methods.ngrams import GRAMS
 from backend.methods.probe import LinearReadout, fit_experts, fit_regression
-from backend.methods.readout import Half, Ints
+from backend.methods.readout import Floats, Half, Ints
 from backend.methods.sentence_encoder import SentenceEncoder, reads_of
 from backend.methods.stack import cells_of
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
@@ -92,7 +62,7 @@ def bank_of(member: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fused readout is made of."""
+    """Members of a fused readout."""
 
     blocks: Mapping[str, tuple[int, ...]]  # Blocks of every proxy whose discriminants are members
     grams: tuple[str, ...] = ("word", "char")  # Kinds of n-grams, from :data:`GRAMS`
@@ -107,7 +77,7 @@ class Plan:
         """Members of a bank: discriminants of every length and a network of a proxy, else one for all lengths."""
         if what not in self.blocks:
             return [f"{what}@{POOLED}"]
-        return [f"{what}@{part}" for part in (*TRAINED, *([NETWORK] if self.network else []))]
+        return [f"{what}@{part}" for part in (*readouts.TRAINED, *([NETWORK] if self.network else []))]
 
     @property
     def texts(self) -> list[str]:
@@ -134,7 +104,7 @@ class Scorer:
     folder: Path
     identity: str  # Everything that the scores depend on, apart from the plan's part for a member
     costs: dict[str, float] = field(default_factory=dict)
-    _aligned: dict[str, Load] = field(default_factory=dict, init=False, repr=False)
+    _aligned: dict[str, readouts.Load] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def any_rows(self) -> Slice:
@@ -174,13 +144,13 @@ class Scorer:
     def conditions(self, bank: str) -> list[str]:
         """Conditions that a bank can be scored under here."""
         if bank in self.plan.blocks:
-            return [*LENGTHS, *(TRANSFER if self.has_transfer(bank) else ())]
-        return [*LENGTHS, MATH]
+            return [*readouts.LENGTHS, *(TRANSFER if self.has_transfer(bank) else ())]
+        return [*readouts.LENGTHS, MATH]
 
     def complete(self, members: Collection[str]) -> None:
         """Fit and score whatever of these members is not saved."""
         for proxy in self.plan.blocks:
-            self._discriminants(proxy, [length for length in TRAINED if f"{proxy}@{length}" in members])
+            self._discriminants(proxy, [length for length in readouts.TRAINED if f"{proxy}@{length}" in members])
         for kind in self.plan.grams:
             if f"{kind}@{POOLED}" in members:
                 self._grams(kind)
@@ -195,11 +165,11 @@ class Scorer:
         """Folder of a member's fitted models."""
         return self._path(CLEAN, member).parent / "models"
 
-    def stack_member(self, member: str) -> StackMember:
+    def stack_member(self, member: str) -> artifacts.StackMember:
         """What a member reads, and where its models lie."""
         bank = bank_of(member)
         reads = reads_of(str(self.plan.tuned), TUNED) if bank == f"{TUNED}-{self.plan.tuned}" else bank
-        return StackMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
+        return artifacts.StackMember(reads, self.plan.blocks.get(bank, ()), self.models(member))
 
     def cells(self, condition: str) -> Ints:
         """Cell of every row as it looks under a condition."""
@@ -207,27 +177,35 @@ class Scorer:
 
     def tokens(self, condition: str) -> Ints:
         """Response tokens of every row under a condition."""
-        return np.minimum(self._tokens(MATH if condition in TRANSFER else CLEAN), LENGTHS.get(condition, MAX_TOKENS))
+        return np.minimum(
+            self._tokens(MATH if condition in TRANSFER else CLEAN), readouts.LENGTHS.get(condition, MAX_TOKENS)
+        )
 
-    def load(self, proxy: str, length: str) -> tuple[Load, int]:
+    def bank_rows(self, proxy: str, lengths: Iterable[str]) -> readouts.BankRows:
+        """Rows of Agent500 by a proxy at several lengths, 'clean' among them."""
+        loads = {length: self.load(proxy, length) for length in lengths}
+        by_length = {length: load for length, (load, _) in loads.items()}
+        return readouts.BankRows(by_length, loads[CLEAN][1], self.labels, self.folds, self.classes)
+
+    def load(self, proxy: str, length: str) -> tuple[readouts.Load, int]:
         """Rows of Agent500 by a proxy at a length, and their width."""
         return self._load(self.rows[proxy], proxy, length)
 
     def discriminants(self, proxy: str, length: str) -> dict[int, LinearReadout]:
         """Discriminants of a length, fitted: all models."""
         load, width = self.load(proxy, length)
-        moments = fold_moments(load, width, self.labels, self.folds, self.classes)
-        return fit_discriminants(moments, self.plan.shrinkage, range(len(MODELS)))
+        moments = readouts.fold_moments(load, width, self.labels, self.folds, self.classes)
+        return readouts.fit_discriminants(moments, self.plan.shrinkage, range(len(readouts.MODELS)))
 
-    def fits(self, proxy: str, part: str) -> Callable[[int], Fitted]:
+    def fits(self, proxy: str, part: str) -> Callable[[int], readouts.Fitted]:
         """Model number to the model fitted: of a network, or of one of :data:`SOLVED`."""
         return self._network(proxy) if part == NETWORK else self._solved(proxy, part)
 
     def _discriminants(self, proxy: str, lengths: Sequence[str]) -> None:
         conditions, needed = self.conditions(proxy), {}
         for name in (f"{proxy}@{length}" for length in lengths):
-            fitted = holds_models(self.models(name))
-            needed[name] = [c for c in conditions if not (fitted and self._done(c, name, proxy))]
+            fitted = artifacts.holds_models(self.models(name))
+            needed[name] = [c for c in conditions if not (fitted and self._done(c, name))]
         if not any(needed.values()):
             return
         bank = {}
@@ -235,7 +213,7 @@ class Scorer:
             started = time.perf_counter()
             bank[name] = self.discriminants(proxy, name.rpartition("@")[2])
             for fold in range(FOLDS):
-                keep_model(self.models(name) / model_file(fold), bank[name][fold])
+                artifacts.keep_model(self.models(name) / artifacts.model_file(fold), bank[name][fold])
             self._note_seconds(name, time.perf_counter() - started)
         for condition in tqdm(conditions, desc=f"Scores · {proxy}", unit="condition"):
             some = {name: models for name, models in bank.items() if condition in needed[name]}
@@ -243,31 +221,23 @@ class Scorer:
                 continue
             out = {name: self._empty(condition) for name in some}
             if condition in TRANSFER:
-                score_transfer(self.transfer_load(proxy, condition), self.size(condition), some, out)
+                readouts.score_transfer(self.transfer_load(proxy, condition), self.size(condition), some, out)
             else:
-                score_discriminants(self.load(proxy, condition)[0], self.folds, some, out)
+                readouts.score_discriminants(self.load(proxy, condition)[0], self.folds, some, out)
             for name in some:
-                self._keep(condition, name, proxy, out[name])
+                self._keep(condition, name, out[name])
 
-    def _complete(
-        self,
-        member: str,
-        fill: Callable[[dict[str, Half]], float],
-        *,
-        with_models: bool = True,
-        models: int = len(MODELS),
-        a_fold: int = A_FOLD,
-    ) -> None:
+    def _complete(self, member: str, fill: Callable[[dict[str, Half]], float], *, tuned: bool = False) -> None:
         """Save a member's scores of all conditions, unless they are there; ``fill`` returns the seconds of its fits."""
-        bank = bank_of(member)
-        conditions = self.conditions(bank)
-        there = not with_models or holds_models(self.models(member))
-        if there and all(self._done(condition, member, bank) for condition in conditions):
+        conditions = self.conditions(bank_of(member))
+        # Scores of a tuned encoder serve stacks without its models.
+        there = tuned or artifacts.holds_models(self.models(member))
+        if there and all(self._done(condition, member) for condition in conditions):
             return
         out = {condition: self._empty(condition) for condition in conditions}
-        self._note_seconds(member, fill(out), models, a_fold)
+        self._note_seconds(member, fill(out), tuned=tuned)
         for condition in conditions:
-            self._keep(condition, member, bank, out[condition])
+            self._keep(condition, member, out[condition])
 
     def _grams(self, kind: str) -> None:
         name, grams = f"{kind}@{POOLED}", GRAMS[kind]
@@ -276,14 +246,16 @@ class Scorer:
             conditions = tqdm(out, desc=f"Counts · {kind}", unit="condition")
             counts = {condition: grams.counts(self.texts(condition)) for condition in conditions}
             started, seconds = time.perf_counter(), 0.0
-            copies = [counts[length] for length in TRAINED]
-            models = fit_gram_models(copies, self.labels, self.folds, self.classes, grams.settings, range(len(MODELS)))
-            for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(MODELS), unit="fit"):
+            copies = [counts[length] for length in readouts.TRAINED]
+            models = readouts.fit_gram_models(
+                copies, self.labels, self.folds, self.classes, grams.settings, range(len(readouts.MODELS))
+            )
+            for model, readout in tqdm(models, desc=f"Fits · {name}", total=len(readouts.MODELS), unit="fit"):
                 seconds += time.perf_counter() - started
-                for condition in LENGTHS:
-                    score_grams(counts[condition], self.folds, model, readout, out[condition])
+                for condition in readouts.LENGTHS:
+                    readouts.score_grams(counts[condition], self.folds, model, readout, out[condition])
                 if model < FOLDS:
-                    keep_model(self.models(name) / model_file(model), readout)
+                    artifacts.keep_model(self.models(name) / artifacts.model_file(model), readout)
                     out[MATH][model] = readout.log_posterior(counts[MATH])
                 started = time.perf_counter()
             return seconds
@@ -295,23 +267,28 @@ class Scorer:
         name = f"{proxy}@{part}"
 
         def fill(out: dict[str, Half]) -> float:
-            fit, loads = self.fits(proxy, part), {length: self.load(proxy, length)[0] for length in LENGTHS}
+            fit, loads = self.fits(proxy, part), {length: self.load(proxy, length)[0] for length in readouts.LENGTHS}
             others = {other: self.transfer_load(proxy, other) for other in TRANSFER if other in out}
-            identity = self._identity(proxy, name, list(out)[-1])  # a model saves its scores of Math100 with the rest
+            identity = self._identity(name, list(out)[-1])  # a model saves its scores of Math100 with the rest
             seconds, folder = 0.0, self.models(name)
-            for model in tqdm(range(len(MODELS)), desc=part.capitalize(), unit="fit"):
-                path, own = folder / f"{model}.npz", folder / model_file(model)
+            for model in tqdm(range(len(readouts.MODELS)), desc=part.capitalize(), unit="fit"):
+                path, own = folder / f"{model}.npz", folder / artifacts.model_file(model)
                 transfer = others if model < FOLDS else {}
                 parts = load_scores(path, identity, [*loads, *transfer])
                 if parts is None or (model < FOLDS and not own.exists()):
                     started = time.perf_counter()
                     fitted = fit(model)
-                    spent = time.perf_counter() - started
-                    parts = self._score_model(fitted, model, loads, transfer)
-                    parts["seconds"] = np.array(spent)
+                    parts = {"seconds": np.array(time.perf_counter() - started)}
+                    for condition, load in loads.items():
+                        scored = readouts.score_alone(load, self.folds, model, fitted)
+                        parts |= {f"{condition}/{slot}": _half(values) for slot, values in scored.items()}
+                    for condition, load in transfer.items():
+                        rows = readouts.chunks(np.arange(self.size(condition)))
+                        scores = np.concatenate([fitted.log_posterior(load(some)) for some in rows])
+                        parts[f"{condition}/0"] = _half(scores)
                     if model < FOLDS:
-                        keep_model(own, fitted)
-                    keep_arrays(path, identity=np.array(identity), **parts)
+                        artifacts.keep_model(own, fitted)
+                    artifacts.keep_arrays(path, identity=np.array(identity), **parts)
                 seconds += float(parts["seconds"])
                 for condition in transfer:
                     out[condition][model] = parts[f"{condition}/0"]
@@ -320,41 +297,25 @@ class Scorer:
 
         self._complete(name, fill)
 
-    def _score_model(
-        self, fitted: Fitted, model: int, loads: Mapping[str, Load], transfer: Mapping[str, Load]
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Scores of a model, named by condition and slot."""
-
-        def half(values: npt.NDArray[np.floating]) -> Half:
-            halved: Half = np.maximum(values, LEAST).astype(np.float16)
-            return halved
-
-        parts: dict[str, npt.NDArray[Any]] = {}
-        for condition, load in loads.items():
-            scored = score_alone(load, self.folds, model, fitted)
-            parts |= {f"{condition}/{slot}": half(values) for slot, values in scored.items()}
-        for condition, load in transfer.items():
-            rows = chunks(np.arange(self.size(condition)))
-            parts[f"{condition}/0"] = half(np.concatenate([fitted.log_posterior(load(some)) for some in rows]))
-        return parts
-
     def _network(self, proxy: str) -> Callable[[int], NetworkReadout]:
         assert self.plan.network
         settings, copies = self.plan.network, list[Half]()
 
         def fit(model: int) -> NetworkReadout:
             if not copies:
-                copies.extend(_half(self.load(proxy, length)[0], self.folds) for length in TRAINED)
+                pieces = np.array_split(np.arange(len(self.labels)), PIECES)
+                for load in (self.load(proxy, length)[0] for length in readouts.TRAINED):
+                    copies.append(np.concatenate([load(some).astype(np.float16) for some in pieces]))
             return fit_network(copies, self._seen(model), self.labels, self.classes, settings, seed=model)
 
         return fit
 
-    def _solved(self, proxy: str, part: str) -> Callable[[int], Fitted]:
+    def _solved(self, proxy: str, part: str) -> Callable[[int], readouts.Fitted]:
         load, _ = self.load(proxy, CLEAN)
         families = np.unique(self.any_rows.families, return_inverse=True)[1]
         bases: dict[int, LinearReadout] = {}
 
-        def fit(model: int) -> Fitted:
+        def fit(model: int) -> readouts.Fitted:
             seen = self._seen(model)
             if part == EXPERTS:
                 if not bases:
@@ -365,51 +326,40 @@ class Scorer:
         return fit
 
     def _seen(self, model: int) -> Ints:
-        return np.flatnonzero(np.isin(self.folds, training_folds(model)))
+        return np.flatnonzero(np.isin(self.folds, readouts.training_folds(model)))
 
     def _tuned(self, encoder: str) -> None:
-        bank = f"{TUNED}-{encoder}"
-        name = f"{bank}@{POOLED}"
+        name = f"{TUNED}-{encoder}@{POOLED}"
 
         def fill(out: dict[str, Half]) -> float:
-            return complete_tuned(
-                encoder,
-                {length: self.texts(length) for length in LENGTHS},
-                TRAINED,
-                self.labels,
-                self.folds,
-                self.classes,
-                self.texts(MATH),
-                out,
-                tuned_settings(),
-                self.models(name),
-                self._identity(bank, name),
-            )
+            texts = {length: self.texts(length) for length in readouts.LENGTHS}
+            rows = TunedRows(texts, readouts.TRAINED, self.labels, self.folds, self.classes, self.texts(MATH))
+            return complete_tuned(encoder, rows, out, tuned_settings(), self.models(name), self._identity(name))
 
-        # Scores serve stacks without their models; the model that serves a fold is one that validates for it.
-        self._complete(name, fill, with_models=False, models=FOLDS, a_fold=2)
+        self._complete(name, fill, tuned=True)
 
-    def _note_seconds(self, member: str, seconds: float, models: int = len(MODELS), a_fold: int = A_FOLD) -> None:
-        """Note the seconds of a member's fits, for the costs."""
+    def _note_seconds(self, member: str, seconds: float, *, tuned: bool = False) -> None:
+        """Note the seconds of a member's fits; a tuned model that serves a fold also validates for it."""
         self.costs[member] = round(seconds, 1)
         self.models(member).mkdir(parents=True, exist_ok=True)
+        models, a_fold = (FOLDS, 2) if tuned else (len(readouts.MODELS), A_FOLD)
         note = {"seconds": seconds, "models": models, "a_fold": a_fold}
         (self.models(member) / TIMING_FILE).write_text(json.dumps(note), "utf-8")
 
-    def _load(self, rows: Slice, proxy: str, length: str) -> tuple[Load, int]:
+    def _load(self, rows: Slice, proxy: str, length: str) -> tuple[readouts.Load, int]:
         variant = "full" if length == CLEAN else length
-        return loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
+        return readouts.loader([rows.load(layer, variant) for layer in self.plan.blocks[proxy]])
 
-    def transfer_load(self, proxy: str, condition: str) -> Load:
+    def transfer_load(self, proxy: str, condition: str) -> readouts.Load:
         """Rows of Math100 by a proxy, as they are or aligned."""
         if condition == MATH:
             return self._load(self.others[proxy], proxy, CLEAN)[0]
         if proxy not in self._aligned:
             blocks = [
-                [loader([rows.load(layer)]) for layer in self.plan.blocks[proxy]]
+                [readouts.loader([rows.load(layer)]) for layer in self.plan.blocks[proxy]]
                 for rows in (self.rows[proxy], self.others[proxy])
             ]
-            self._aligned[proxy] = aligned_load(blocks[0], blocks[1], self.folds, self.pools)
+            self._aligned[proxy] = readouts.aligned_load(blocks[0], blocks[1], self.folds, self.pools)
         return self._aligned[proxy]
 
     @property
@@ -425,26 +375,24 @@ class Scorer:
     def _tokens(self, panel: str) -> Ints:
         """Response tokens that the default proxy reads, counted once."""
         path = self.folder.parent / f"tokens.{panel}.npz"
-        if path.exists():
-            with np.load(path, allow_pickle=False) as arrays:
-                if str(arrays["identity"]) == self.identity:
-                    known: Ints = arrays["tokens"]
-                    return known
+        saved = artifacts.saved_arrays(path, self.identity)
+        if saved is not None:
+            return saved["tokens"]
         found = count_tokens(truncation_tokenizer(), self.material.traces(panel)[: self.size(panel)])
-        keep_arrays(path, identity=np.array(self.identity), tokens=found)
+        artifacts.keep_arrays(path, identity=np.array(self.identity), tokens=found)
         return found
 
     def _empty(self, condition: str) -> Half:
         rows, classes = self.size(condition), self.classes
-        shape = (FOLDS, rows, classes) if condition in TRANSFER else scores_shape(rows, classes)
+        shape = (FOLDS, rows, classes) if condition in TRANSFER else readouts.scores_shape(rows, classes)
         return np.empty(shape, dtype=np.float16)
 
     def _path(self, condition: str, member: str) -> Path:
         return member_folder(self.folder, self.plan, member) / f"{condition}.npy"
 
-    def _identity(self, bank: str, member: str, condition: str = CLEAN) -> str:
+    def _identity(self, member: str, condition: str = CLEAN) -> str:
         """Everything that a member's scores of a condition depend on; of Math100 by a proxy, its fingerprints too."""
-        part = member.rpartition("@")[2]
+        bank, _, part = member.rpartition("@")
         own: list[object]
         if bank in self.plan.blocks:
             settings: object = self.plan.shrinkage
@@ -463,14 +411,14 @@ class Scorer:
             own = [tuned_settings().as_text(), proxy_hash(bank.removeprefix(f"{TUNED}-")), proxy_hash(DEFAULT_PROXY)]
         return json.dumps([self.identity, own])
 
-    def _done(self, condition: str, member: str, bank: str) -> bool:
+    def _done(self, condition: str, member: str) -> bool:
         note = self._path(condition, member).with_suffix(".json")
-        return note.exists() and note.read_text("utf-8") == self._identity(bank, member, condition)
+        return note.exists() and note.read_text("utf-8") == self._identity(member, condition)
 
-    def _keep(self, condition: str, member: str, bank: str, array: Half) -> None:
+    def _keep(self, condition: str, member: str, array: Half) -> None:
         path = self._path(condition, member)
-        keep(path, array)
-        path.with_suffix(".json").write_text(self._identity(bank, member, condition), "utf-8")
+        artifacts.keep(path, array)
+        path.with_suffix(".json").write_text(self._identity(member, condition), "utf-8")
 
 
 def members_folder(run: RosterRun) -> Path:
@@ -499,19 +447,16 @@ def fit_seconds(members: Path, plan: Plan, names: Sequence[str]) -> float | None
 
 
 def scorer_of(run: RosterRun, plan: Plan) -> Scorer:
-    """The members' scores of a roster.
-
-    Raises AtlasError if a block has not been read for all records at all lengths.
-    """
+    """The members' scores of a roster. Raises AtlasError if a block has not been read for all records and lengths."""
     proxies = [*plan.blocks] or [DEFAULT_PROXY]
     rows, others = ({proxy: run.rows(proxy, plan.view, name) for proxy in proxies} for name in BENCHMARKS)
     for proxy, layers in plan.blocks.items():
-        for length in LENGTHS:
+        for length in readouts.LENGTHS:
             missing = set(layers) - set(rows[proxy].layers("full" if length == CLEAN else length))
             if missing:
                 raise AtlasError(
                     f"Blocks {', '.join(map(str, sorted(missing)))} of {proxy} are not complete for {run.roster}",
-                    f"Run: {extraction('agent500', run.roster, proxy, plan.view, layers)}",
+                    f"Run: {artifacts.extraction('agent500', run.roster, proxy, plan.view, layers)}",
                 )
         rows[proxy].check()
     material = Material(run.release, len(rows[proxies[0]].sources), run.limit)
@@ -519,9 +464,9 @@ def scorer_of(run: RosterRun, plan: Plan) -> Scorer:
     return Scorer(rows, others, material, plan, members_folder(run), identity)
 
 
-def _half(load: Load, folds: Ints) -> Half:
-    """All rows in half precision, read in pieces."""
-    return np.concatenate([load(some).astype(np.float16) for some in np.array_split(np.arange(len(folds)), PIECES)])
+def _half(scores: Floats) -> Half:
+    """Scores in half precision, which holds no lower ones."""
+    return np.maximum(scores, readouts.LEAST).astype(np.float16)
 
 
 def _fill(
@@ -533,21 +478,16 @@ def _fill(
 ) -> None:
     """Put the scores of a model's folds into the arrays of each condition."""
     for condition in conditions:
-        for fold in MODELS[model]:
-            slot = models_of(fold).index(model)
+        for fold in readouts.MODELS[model]:
+            slot = readouts.models_of(fold).index(model)
             out[condition][slot, folds == fold] = parts[f"{condition}/{slot}"]
 
 
 def load_scores(path: Path, identity: str, conditions: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
     """A model's scores of all conditions, None where something is not there."""
-    if not path.exists():
-        return None
-    with np.load(path, allow_pickle=False) as arrays:
-        if str(arrays["identity"]) != identity or not set(conditions) <= {
-            name.partition("/")[0] for name in arrays.files
-        }:
-            return None
-        return {name: arrays[name] for name in arrays.files if name != "identity"}
+    parts = artifacts.saved_arrays(path, identity)
+    complete = parts and set(conditions) <= {name.partition("/")[0] for name in parts}
+    return parts if complete else None
 
 
 def tuned_settings() -> FinetuneSettings:
@@ -555,14 +495,21 @@ def tuned_settings() -> FinetuneSettings:
     return affordable(TUNED_SETTINGS)
 
 
+@dataclass(frozen=True)
+class TunedRows:
+    """Texts that an encoder is tuned on and scores."""
+
+    texts: Mapping[str, Sequence[str]]  # By condition, length n
+    trained: Sequence[str]  # Conditions that are training rows, the whole responses first
+    labels: Ints  # (n,), source number
+    folds: Ints  # (n,), prompt fold
+    classes: int
+    others: Sequence[str]  # Texts of another domain
+
+
 def complete_tuned(
     encoder: str,
-    texts: Mapping[str, Sequence[str]],
-    trained: Sequence[str],
-    labels: Ints,
-    folds: Ints,
-    classes: int,
-    others: Sequence[str],
+    rows: TunedRows,
     out: Mapping[str, npt.NDArray[Any]],
     settings: FinetuneSettings,
     folder: Path,
@@ -571,18 +518,12 @@ def complete_tuned(
     """Tune the inner models and fill in their scores; a model whose scores are saved is not tuned again.
 
     Training takes hours, so there are no outer models: an inner one misses two neighbouring folds, serves one of them
-    and validates for it on the other. It is saved in half precision and only then scored, so that what is measured is
-    what an enrolment serves. It goes on from its checkpoint. Scores that are there without their models
-    serve stacks all the same.
+    and validates for it on the other. It is saved in half precision and then scored, as an enrolment serves it.
 
-    encoder : Registered name, hub id or folder.
-    texts : condition to sequence of str, length n; rows of Agent500 as they look under every condition.
-    trained : Conditions that are training rows, the whole responses first; labels, folds : (n,).
-    others : Texts of another domain.
-    out : (3, n, C) of every condition of ``texts``, and (5, n, C) of one more: the other domain.
-    folder : Of models, with their checkpoints and their scores; an outer fold's model is the inner one that serves it.
+    out : (3, n, C) of every condition of the rows, and (5, n, C) of one more: the other domain.
     identity : Of the rows and the settings. Returns seconds of training, of saved models too.
     """
+    texts, folds = rows.texts, rows.folds
     (other,) = set(out) - set(texts)
     seconds = 0.0
     for model in tqdm(range(FOLDS, 2 * FOLDS), desc=f"Tuning · {encoder}", unit="model"):
@@ -590,14 +531,14 @@ def complete_tuned(
         parts = load_scores(path, identity, [*texts, other])
         if parts is None:
             started = time.perf_counter()
-            rows = np.flatnonzero(np.isin(folds, training_folds(model)))
-            whole, *copies = ([texts[condition][row] for row in rows.tolist()] for condition in trained)
+            seen = np.flatnonzero(np.isin(folds, readouts.training_folds(model)))
+            whole, *copies = ([texts[condition][row] for row in seen.tolist()] for condition in rows.trained)
             with step_bar(f"model {model}") as progress:
                 classifier = fine_tune(
                     encoder,
                     whole,
-                    labels[rows],
-                    classes,
+                    rows.labels[seen],
+                    rows.classes,
                     settings=settings,
                     seed=model,
                     copies=copies,
@@ -608,23 +549,21 @@ def complete_tuned(
             tuned = TunedEncoder.of(classifier)
             parts = {"seconds": np.array(time.perf_counter() - started)}
             base = SentenceEncoder(encoder)
-            parts[f"{other}/0"] = tuned.log_posterior(Texts(base, others)).astype(np.float16)
-            for fold in MODELS[model]:
-                inside = np.flatnonzero(folds == fold)
+            parts[f"{other}/0"] = tuned.log_posterior(Texts(base, rows.others)).astype(np.float16)
+            for fold in readouts.MODELS[model]:
+                inside = np.flatnonzero(folds == fold).tolist()
                 # All conditions at once: a short response is the same under several, and is read once.
-                scores = tuned.log_posterior(
-                    Texts(base, [part[row] for part in texts.values() for row in inside.tolist()])
-                )
+                read = Texts(base, [part[row] for part in texts.values() for row in inside])
+                scores = tuned.log_posterior(read)
                 for condition, values in zip(texts, np.split(scores, len(texts)), strict=True):
-                    parts[f"{condition}/{models_of(fold).index(model)}"] = values.astype(np.float16)
-            keep_model(folder / model_file(model - FOLDS), tuned)
-            keep_arrays(path, identity=np.array(identity), **parts)
+                    parts[f"{condition}/{readouts.models_of(fold).index(model)}"] = values.astype(np.float16)
+            artifacts.keep_model(folder / artifacts.model_file(model - FOLDS), tuned)
+            artifacts.keep_arrays(path, identity=np.array(identity), **parts)
             (folder / f"{model}.safetensors").unlink(missing_ok=True)
         seconds += float(parts["seconds"])
         out[other][model - FOLDS] = parts[f"{other}/0"]
         _fill(out, texts, parts, folds, model)
-        own = folds == model - FOLDS  # there is no outer model; the one that serves the fold is this
-        for condition in texts:
-            slot = models_of(model - FOLDS).index(model)
+        own, slot = folds == model - FOLDS, readouts.models_of(model - FOLDS).index(model)
+        for condition in texts:  # there is no outer model; this one serves the fold
             out[condition][0, own] = parts[f"{condition}/{slot}"]
     return seconds

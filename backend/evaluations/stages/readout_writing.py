@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from backend.evaluations.artifacts import (
-    TRANSFER_FILE,
-    keep,
-    posterior_file,
-    report_accuracy,
-    write_attribution,
-    write_log_posteriors,
-)
-from backend.evaluations.attribution import (
-    Scored,
-    attribution_frames,
-    fold_budgets,
-    reduced_metrics,
-    summaries,
-    together,
-)
+from backend.evaluations import artifacts, attribution
 from backend.evaluations.readouts import validation
 from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import Scorer
@@ -47,21 +32,18 @@ FEWEST_GROUPS = 100  # A class of length with fewer groups takes what all length
 class Calibrator:
     """Confidence of every outer fold, budget and length class, fitted on the validation rows of the fold.
 
-    A group of traces belongs to the length that the median of its response tokens lies next to, which an auditor sees
-    too, so that no condition has to be known.
-
-    fitted : (fold, budget) to list of Confidence, of every length class.
+    The class of a group of traces is that of the median of its response tokens, so that no condition has to be known.
     """
 
     prompt_folds: Ints  # (P,)
     classes: int
     tokens: Mapping[str, Ints]  # condition to (n,); response tokens of every row under every condition
-    fitted: dict[tuple[int, int], list[Confidence]] = field(default_factory=dict)
+    fitted: dict[tuple[int, int], list[Confidence]] = field(default_factory=dict)  # By fold and budget, then length
 
     @property
     def budgets(self) -> list[int]:
         """Budgets that fit into every fold."""
-        return fold_budgets(self.prompt_folds)
+        return attribution.fold_budgets(self.prompt_folds)
 
     def fit(self, outer: int, scores_of: Mapping[str, Floats]) -> None:
         """Fit the confidence of an outer fold on its validation rows, (n, C) under every condition."""
@@ -73,29 +55,24 @@ class Calibrator:
                 for seed in (GROUPING_SEEDS if k >= FEW else GROUPING_SEEDS[:1])
             ]
             scores, truth, length = (np.concatenate(part) for part in zip(*parts, strict=True))
-            together = fit_confidence(scores, truth)
+            overall = fit_confidence(scores, truth)
             inside = [length == place for place in range(len(LENGTH_EDGES) + 1)]
             self.fitted[outer, k] = [
-                fit_confidence(scores[some], truth[some]) if some.sum() >= FEWEST_GROUPS else together
-                for some in inside
+                fit_confidence(scores[some], truth[some]) if some.sum() >= FEWEST_GROUPS else overall for some in inside
             ]
 
     def measure(self, condition: str, log_posteriors: Floats) -> pd.DataFrame:
         """Calibration error and negative log-likelihood of calibrated scores, as rows of attribution_metrics."""
-        rows: list[dict[str, object]] = []
-        for k in self.budgets:
-            seeds = GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1]  # single traces are grouped alike
-            rows += reduced_metrics(k, self._by_seed(condition, log_posteriors, k, seeds), _measures)
+
+        def by_seed(k: int) -> Iterator[tuple[int, attribution.Scored, dict[int, attribution.Scored]]]:
+            for seed in GROUPING_SEEDS if k > 1 else GROUPING_SEEDS[:1]:  # single traces are grouped alike
+                folds = {fold: self._calibrated(condition, log_posteriors, k, seed, fold) for fold in range(FOLDS)}
+                yield seed, attribution.together(folds), folds
+
+        rows = [row for k in self.budgets for row in attribution.reduced_metrics(k, by_seed(k), _measures)]
         return pd.DataFrame(rows).astype({"seed": "Int64", "fold": "Int64"})
 
-    def _by_seed(
-        self, condition: str, log_posteriors: Floats, k: int, seeds: Sequence[int]
-    ) -> Iterator[tuple[int, Scored, dict[int, Scored]]]:
-        for seed in seeds:
-            folds = {fold: self._calibrated(condition, log_posteriors, k, seed, fold) for fold in range(FOLDS)}
-            yield seed, together(folds), folds
-
-    def _calibrated(self, condition: str, log_posteriors: Floats, k: int, seed: int, fold: int) -> Scored:
+    def _calibrated(self, condition: str, log_posteriors: Floats, k: int, seed: int, fold: int) -> attribution.Scored:
         scores, truth, length = self._scored(log_posteriors, condition, k, seed, fold)
         calibrated = np.empty_like(scores)
         for place in np.unique(length):
@@ -122,27 +99,24 @@ def _measures(calibrated: Doubles, truth: Ints) -> dict[str, float]:
 def write_lengths(
     build: StageRows, scorer: Scorer, folder: Path, posteriors: Mapping[str, Floats], calibrator: Calibrator
 ) -> pd.DataFrame:
-    """Save and measure out-of-fold log-posteriors under every condition, whole responses first.
-
-    Returns accuracies of whole responses; columns k, reduction, value.
-    """
+    """Save and measure log-posteriors under every condition; accuracies (k, reduction, value) of whole responses."""
     rows = scorer.any_rows
     for length, log_posteriors in posteriors.items():
-        keep(folder / posterior_file(length), log_posteriors)
-        frames = attribution_frames(log_posteriors, rows.sources, rows.families, rows.prompt_folds)
+        artifacts.keep(folder / artifacts.posterior_file(length), log_posteriors)
+        frames = attribution.attribution_frames(log_posteriors, rows.sources, rows.families, rows.prompt_folds)
         about = {"benchmark": "agent500", "condition": length}
         if length == CLEAN:
-            clean = summaries(frames.metrics, "accuracy")[["k", "reduction", "value"]]
+            clean = attribution.summaries(frames.metrics, "accuracy")[["k", "reduction", "value"]]
         else:
             frames = with_retained(frames, clean)
-        write_log_posteriors(build, log_posteriors, frames, rows.prompt_folds, length)
+        artifacts.write_log_posteriors(build, log_posteriors, frames, rows.prompt_folds, length)
         calibrated = calibrator.measure(length, log_posteriors)
         for metric, part in calibrated.groupby("metric"):
             build.replace("attribution_metrics", part, **about, metric=metric)
-        errors = summaries(calibrated, "ece_calibrated")
+        errors = attribution.summaries(calibrated, "ece_calibrated")
         pooled = errors.loc[errors["reduction"] == "pooled", "value"]
         note = "; ECE " + ", ".join(f"{value:.3f}" for value in pooled)
-        report_accuracy({**build.key, **about}, frames.metrics, note)
+        artifacts.report_accuracy({**build.key, **about}, frames.metrics, note)
         if length != CLEAN:
             wide = with_retained(global_frames(log_posteriors, rows.sources, rows.families), clean)
             about["condition"] = f"{length}-global"
@@ -155,15 +129,15 @@ def write_transfer(
 ) -> None:
     """Save and measure Math100, (FOLDS, n, C), without any data of it, and with an unlabelled pool.
 
-    ``aligned`` are the scores of fingerprints that the pool moved, None where no member reads any.
+    aligned : Scores of fingerprints that the pool moved, None where no member reads any.
     """
     rows = scorer.any_rows
-    keep(folder / TRANSFER_FILE, plain)
+    artifacts.keep(folder / artifacts.TRANSFER_FILE, plain)
     conditions = {"clean": plain, "background": np.stack([balanced(part, scorer.pools) for part in plain])}
     if aligned is not None:
         conditions["aligned"] = np.stack([balanced(part, scorer.pools) for part in aligned])
     for condition, log_posteriors in conditions.items():
         frames = with_retained(transfer_frames(log_posteriors, rows.sources, rows.families), clean)
         about = {**build.key, "benchmark": MATH, "condition": condition}
-        write_attribution(build.connection, about, frames, build.build_id)
-        report_accuracy(about, frames.metrics)
+        artifacts.write_attribution(build.connection, about, frames, build.build_id)
+        artifacts.report_accuracy(about, frames.metrics)

@@ -1,9 +1,9 @@
-"""Fused readouts: discriminants over several blocks and n-grams, stacked under the paper's folds (stage readouts).
+"""Fused readouts: discriminants over several blocks and n-grams, stacked (stage readouts).
 
-``python -m jobs evaluate --readout fused`` makes all of it: the scores of the members, one reader a stack (the fused
-readout and its ablations), shortened responses and Math100, calibration at every budget, and paired comparisons with
-the paper's readout. Math100 is reported as it is (condition clean), and with what unlabelled responses to other prompts
-of the new domain show: a bias a source (condition background), or fingerprints moved as well (condition aligned).
+One reader a stack (the fused readout and its ablations), with shortened responses and Math100, calibration at every
+budget, and paired comparisons with the paper's readout. Math100 is reported as it is (condition clean), and with what
+unlabelled responses to other prompts of the new domain show: a bias a source (background), or fingerprints moved as
+well (aligned).
 """
 
 from __future__ import annotations
@@ -18,25 +18,13 @@ import duckdb
 import numpy as np
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import describe_proxy
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import CLEAN_FILE, keep_stacks, load_log_posteriors
 from backend.evaluations.attribution import cluster_hits, compare_endpoints
 from backend.evaluations.readouts import LENGTHS, TRAINED, fuse, transfer
-from backend.evaluations.stages import EvaluateOptions
+from backend.evaluations.stages import EvaluateOptions, readout_members
 from backend.evaluations.stages.readout_live import evaluate_live, live_blocks
-from backend.evaluations.stages.readout_members import (
-    EXPERTS,
-    FUSED,
-    NETWORK,
-    REGRESSION,
-    SOLVED,
-    TRANSFER,
-    Plan,
-    Scorer,
-    bank_of,
-    scorer_of,
-)
+from backend.evaluations.stages.readout_members import NETWORK, SOLVED, Plan, Scorer, bank_of, scorer_of
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.discriminant import blocks_at
@@ -49,7 +37,7 @@ from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
 from backend.statistics import SEED
-from backend.store.writers import StageRows, write_reader
+from backend.store.writers import StageRows
 from backend.traces import View
 
 Pairs = list[tuple[str, str]]  # Subject and reference
@@ -108,17 +96,14 @@ def plan_of(options: EvaluateOptions) -> Plan:
 
 
 def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]:
-    """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything.
-
-    Stacks with a tuned encoder have names of their own: those without stay.
-    """
+    """Readers (method, proxy) to their name and members: every bank, text alone, states alone, everything."""
     out: dict[tuple[str, str | None], tuple[str, list[str]]] = {}
     together = "+".join(plan.blocks)
 
     def members(banks: Iterable[str]) -> list[str]:
         return [member for bank in banks for member in plan.members(bank)]
 
-    solved = {REGRESSION: "Regression", EXPERTS: "Experts within families"}
+    solved = {readout_members.REGRESSION: "Regression", readout_members.EXPERTS: "Experts within families"}
     for proxy in plan.blocks:
         out["lda-full", proxy] = (f"Discriminants, whole responses · {proxy}", [f"{proxy}@{CLEAN}"])
         out["lda", proxy] = (f"Discriminants, every length · {proxy}", [f"{proxy}@{length}" for length in TRAINED])
@@ -143,7 +128,7 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
     by: str | None
     for banks, method, by, name in (
         (plan.texts, "fused-text", None, "Fused texts"),
-        (plan.banks if plan.blocks else [], FUSED, together, f"Fused · {together}"),
+        (plan.banks if plan.blocks else [], readout_members.FUSED, together, f"Fused · {together}"),
     ):
         plain = [bank for bank in banks if bank != encoder]
         if plan.grams and len(plain) > 1:
@@ -158,13 +143,11 @@ def evaluate(run: RosterRun, plan: Plan, methods: tuple[str, ...]) -> None:
     scorer = scorer_of(run, plan)
     stacks = {key: stack for key, stack in stacks_of(plan).items() if key[0] in (methods or READOUTS)}
     scorer.complete({member for _, members in stacks.values() for member in members})
-    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *TRANSFER)}
+    cells = {condition: scorer.cells(condition) for condition in (*LENGTHS, *readout_members.TRANSFER)}
     tokens = {condition: scorer.tokens(condition) for condition in LENGTHS}
     for (method, proxy), (name, members) in stacks.items():
-        if proxy:
-            describe_proxy(run.connection, proxy)
         view = view_of(plan, method, proxy)
-        reader = write_reader(run.connection, method=method, name=name, proxy=proxy, view=view)
+        reader = run.enter_reader(method, proxy, view, name)
         details: dict[str, Any] = {"members": members, "fit_seconds": dict(scorer.costs)}
         with run.build("readouts", details, reader=reader, roster=run.roster) as build:
             calibrator = Calibrator(scorer.any_rows.prompt_folds, scorer.classes, tokens)
@@ -177,26 +160,21 @@ def view_of(plan: Plan, method: str, proxy: str | None) -> View | None:
 
 
 def _stack(
-    build: StageRows,
-    scorer: Scorer,
-    members: list[str],
-    folder: Path,
-    cells: Mapping[str, Ints],
-    calibrator: Calibrator,
+    build: StageRows, scorer: Scorer, names: list[str], folder: Path, cells: Mapping[str, Ints], calibrator: Calibrator
 ) -> dict[str, object]:
     """Fuse, save, measure and write one reader. Returns its weights, for the build."""
-    scores = {length: {member: scorer.scores(length, member) for member in members} for length in LENGTHS}
-    fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, members, calibrator.fit)
-    keep_stacks(folder, [scorer.stack_member(member) for member in members], fused.stacks)
+    scores = {length: {member: scorer.scores(length, member) for member in names} for length in LENGTHS}
+    fused = fuse(scores, scorer.labels, scorer.folds, cells, CELLS, names, calibrator.fit)
+    keep_stacks(folder, [scorer.stack_member(member) for member in names], fused.stacks)
     weights = np.mean([stack.weights for stack in fused.stacks.values()], axis=0).round(3).tolist()
     clean = write_lengths(build, scorer, folder, fused.posteriors, calibrator)
-    if not all(scorer.has_transfer(bank_of(member)) for member in members):
+    if not all(scorer.has_transfer(bank_of(member)) for member in names):
         return {"weights": weights, "math100": "not all blocks are read"}
     plain, aligned = (
-        transfer({m: scorer.scores(condition, m) for m in members}, fused.stacks, cells[condition], members)
-        for condition in TRANSFER
+        transfer({m: scorer.scores(condition, m) for m in names}, fused.stacks, cells[condition], names)
+        for condition in readout_members.TRANSFER
     )
-    states = any(bank_of(member) in scorer.plan.blocks for member in members)
+    states = any(bank_of(member) in scorer.plan.blocks for member in names)
     write_transfer(build, scorer, folder, plain, aligned if states else None, clean)
     return {"weights": weights}
 
@@ -205,8 +183,8 @@ def compare(run: RosterRun, plan: Plan) -> None:
     """Write the paired comparisons of the plan's readers that are measured, and of those that were compared before.
 
     Every stack and readout of live attribution is compared with the paper's readout, every stack with the fused one,
-    what is carried to a minimum with plain discriminants. They are several sets of hypotheses (:func:`sets_of`).
-    Next to the plan's own stacks stands the fused readout of each of its proxies alone: what another proxy adds.
+    what is carried to a minimum with plain discriminants. The fused readout of each proxy alone shows what another
+    proxy adds.
     """
     prompt_folds = run.rows(next(iter(plan.blocks), DEFAULT_PROXY), plan.view).prompt_folds
     own, folders = plan_pairs(run, plan)
@@ -227,9 +205,8 @@ def compare(run: RosterRun, plan: Plan) -> None:
 def sets_of(plan: Plan, pairs: Pairs) -> dict[str, Pairs]:
     """Pairs by the set of hypotheses that Holm's correction runs in: what can be measured on one machine together.
 
-    Stacks of texts alone are a set of their own, since they are measured on machines that have no fingerprints; so is
-    all that has a tuned encoder, since training one takes hours, and what is in no stack, the readouts of live
-    attribution and those carried to a minimum, since it needs the fingerprints of no other proxy.
+    Stacks of texts alone need no fingerprints, a tuned encoder takes hours, and what is in no stack needs the
+    fingerprints of no other proxy.
     """
     out: dict[str, Pairs] = {}
     kind: str | None
@@ -252,7 +229,7 @@ def plan_pairs(run: RosterRun, plan: Plan) -> tuple[Pairs, dict[str, Path]]:
     live = [(method, proxy) for proxy in plan.blocks for method in LIVE]
     folders: dict[str, Path] = {}
     papers: dict[str, tuple[str, Path]] = {}
-    for method, proxy in [*live, *((FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
+    for method, proxy in [*live, *((readout_members.FUSED, proxy) for proxy in plan.blocks), *stacks_of(plan)]:
         parts = method, proxy, view_of(plan, method, proxy)
         reader, folder = "/".join(part for part in parts if part), run.folder(*parts)
         if reader in measured and (folder / CLEAN_FILE).exists():
@@ -263,7 +240,7 @@ def plan_pairs(run: RosterRun, plan: Plan) -> tuple[Pairs, dict[str, Path]]:
         print(f"{run.roster}: no log-posteriors of the paper's readout are here to compare {reader} with")
     pairs = [(reader, papers[reader][0]) for reader in folders if reader in papers]
     stacks = [reader for reader in folders if reader.partition("/")[0] not in ALONE]
-    fused = [reader for reader in stacks if reader.partition("/")[0] == FUSED]
+    fused = [reader for reader in stacks if reader.partition("/")[0] == readout_members.FUSED]
     whole = (fused or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
     for reader in folders:
@@ -274,10 +251,7 @@ def plan_pairs(run: RosterRun, plan: Plan) -> tuple[Pairs, dict[str, Path]]:
 
 
 def paper_of(run: RosterRun, plan: Plan, method: str, proxy: str | None) -> tuple[str, Path] | None:
-    """The paper's readout that a reader of a plan is compared with, and its folder.
-
-    That of the reader's own proxy, where it is here, else that of the plan's first one; texts alone have the default.
-    """
+    """The paper's readout of a reader's own proxy or, where it is not here, of the plan's first one; its folder."""
     known = [(next(iter(plan.blocks), DEFAULT_PROXY), plan.view)]
     if proxy and plan.blocks:
         known.insert(0, (proxy, view_of(plan, method, proxy) or plan.view))

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 
 from backend.corpus.release import Benchmark, Release
-from backend.corpus.roster_rows import Slice, slice_of
+from backend.corpus.roster_rows import Slice, describe_proxy, slice_of
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import CLEAN_FILE, artifact_folder, evaluation
 from backend.methods.readout import Floats
 from backend.protocol import FOLDS, SPLIT_SEED
 from backend.store.queries import builds_of, readers, selected_layers
 from backend.store.result_queries import compared_pairs
-from backend.store.writers import StageRows, stage_rows
+from backend.store.writers import StageRows, stage_rows, write_reader
 from backend.traces import View
 
 
@@ -46,7 +46,7 @@ class MeasuredReader:
         return (self.folder / CLEAN_FILE).exists()
 
     def array(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """A saved array, mapped into memory. Raises AtlasError if it has another shape: it was made for other rows."""
+        """A saved array, mapped into memory. Raises AtlasError if its shape is that of other rows."""
         found: Floats = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
         if found.shape != shape:
             raise AtlasError(
@@ -81,6 +81,12 @@ class RosterRun:
     def command(self, method: str, proxy: str, view: str) -> str:
         """The command that evaluates a reader."""
         return evaluation(method, proxy, view, self.roster, self.limit)
+
+    def enter_reader(self, method: str, proxy: str | None, view: str | None, name: str) -> str:
+        """Describe a reader and its proxy in the store. Returns the reader's id."""
+        if proxy:
+            describe_proxy(self.connection, proxy)
+        return write_reader(self.connection, method=method, name=name, proxy=proxy, view=view)
 
     def build(
         self,
@@ -120,13 +126,10 @@ class RosterRun:
     def with_stored(
         self, hypotheses: str, pairs: Sequence[tuple[str, str]]
     ) -> tuple[list[tuple[str, str]], dict[str, Path]]:
-        """Pairs of a table that is written again, with the stored ones that can be computed still.
+        """Pairs (subject, reference) of this run, then stored ones that can be computed still, and their folders.
 
-        What is at hand decides which readers a run names, and Holm's correction must not get easier by that.
-
-        pairs : sequence of (subject, reference); those of this run.
-        Returns this run's pairs, then the others (one that this run turns round is the same test), and the folders of
-        the others' readers.
+        What is at hand decides which readers a run names, and Holm's correction must not get easier by that. A pair
+        that this run turns round is the same test.
         """
         folders = {reader.reader: reader.folder for reader in self.measured_readers() if reader.scored}
         named = {pair for subject, reference in pairs for pair in ((subject, reference), (reference, subject))}
@@ -140,9 +143,8 @@ class RosterRun:
     def comparable(self, hypotheses: str) -> bool:
         """Whether a table of paired comparisons may be written again: log-posteriors of all its readers are here.
 
-        Holm's correction is over a whole table, so one that would lose pairs stays as it was measured. That happens
-        where the work goes on from a published generation, which has no log-posteriors. Readers that the store no
-        longer knows on the roster do not count.
+        Holm's correction is over a whole table, so one that would lose pairs stays as it was measured. Readers that the
+        store no longer knows on the roster do not count.
         """
         gone = {reader.reader for reader in self.measured_readers() if not reader.scored}
         lost = [pair for pair in compared_pairs(self.connection, hypotheses) if not gone.isdisjoint(pair)]

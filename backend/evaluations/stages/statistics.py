@@ -1,12 +1,10 @@
 """Paired comparisons of readers, and correlations with the capability of proxies (paper, statistical protocol).
 
-End points of all measured readers on a roster whose log-posteriors are saved are compared in four kinds of tables:
 ``endpoints/ROSTER`` holds every pair of the paper's readouts and of the baselines; ``ngrams/ROSTER`` every other
 readout against word n-grams (its own stage compares it with the paper's). ``temporal/ROSTER/PROXY/VIEW`` holds the
-temporal forms and poolings, which stand at one block, against two DCT modes at that block;
-``controls/ROSTER/PROXY/VIEW`` components and compressions against the paper's readout, whose block of every fold they
-share. A control without a reference at its blocks is named and skipped. Holm's correction runs within a table. The
-correlations use published accuracies.
+temporal forms and poolings against two DCT modes at their one block; ``controls/ROSTER/PROXY/VIEW`` components and
+compressions against the paper's readout, whose block of every fold they share. Holm's correction runs within a table.
+The correlations use published accuracies.
 """
 
 from __future__ import annotations
@@ -51,19 +49,15 @@ def published_scores() -> pd.DataFrame:
     Returns columns proxy, benchmark, score (percent); one row a proxy and benchmark.
     """
     with resources.files("backend.proxies").joinpath("capability.csv").open("rb") as stream:
-        table = pd.read_csv(stream)
-    parts = [
-        pd.DataFrame({"proxy": table["tag"], "benchmark": name, "score": 100 * table[column]})
-        for column, name in BENCHMARKS.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+        table = pd.read_csv(stream).rename(columns={"tag": "proxy", **BENCHMARKS})
+    scores = table.melt("proxy", list(BENCHMARKS.values()), "benchmark", "score")
+    return scores.assign(score=100 * scores["score"])
 
 
 def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFrame:
     """Correlate capability with accuracy over proxies.
 
-    scores : Columns proxy, benchmark, score.
-    accuracies : Columns proxy, view, k, value; one row a proxy, view and budget.
+    scores : Columns proxy, benchmark, score; accuracies : Columns proxy, view, k, value.
     Returns columns subject (the benchmark), reference ('accuracy@K/view'), statistic ('pearson' or 'spearman'), value,
     p_value (two-sided), n (proxies that have both). Where fewer than three proxies have both, or all have the same
     value, there is no row.
@@ -74,17 +68,8 @@ def capability_correlations(scores: pd.DataFrame, accuracies: pd.DataFrame) -> p
         if len(part) < SMALLEST or part["score"].nunique() < 2 or part["value"].nunique() < 2:
             continue
         for statistic, correlate in STATISTICS.items():
-            result = correlate(part["score"], part["value"])
-            rows.append(
-                {
-                    "subject": benchmark,
-                    "reference": f"accuracy@{k}/{view}",
-                    "statistic": statistic,
-                    "value": float(result.statistic),
-                    "p_value": float(result.pvalue),
-                    "n": len(part),
-                }
-            )
+            result, reference = correlate(part["score"], part["value"]), f"accuracy@{k}/{view}"
+            rows.append((benchmark, reference, statistic, float(result.statistic), float(result.pvalue), len(part)))
     return pd.DataFrame(rows, columns=["subject", "reference", "statistic", "value", "p_value", "n"])
 
 
@@ -136,10 +121,7 @@ def blocks_of(connection: duckdb.DuckDBPyConnection, reader: str, roster: str) -
 def comparison_tables(
     available: list[MeasuredReader], roster: str, blocks: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Pairs]:
-    """Pairs (subject, reference) of every table; the paper's readout is the reference where one of the two is it.
-
-    blocks : Block of every outer fold (see :func:`blocks_of`).
-    """
+    """Pairs (subject, reference) of every table; blocks : See :func:`blocks_of`."""
     known = {reader.reader for reader in available}
     endpoints = [r for r in available if r.method in (READER_PAPER, *BASELINES)]
     endpoints.sort(key=lambda r: (r.method != READER_PAPER, r.reader))
@@ -159,10 +141,7 @@ def comparison_tables(
 
 
 def matched(reader: MeasuredReader, known: set[str], blocks: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What a control is compared with: the paper's representation of the same states at the same blocks, if available.
-
-    Two DCT modes at one block are that representation; so is the paper's readout, where its folds chose that block.
-    """
+    """The paper's representation of the same states at a control's blocks: two DCT modes there, or its readout."""
     for method in (TWO_MODES, READER_PAPER) if reader.method in AT_ONE_BLOCK else (READER_PAPER,):
         reference = f"{method}/{reader.proxy}/{reader.view}"
         if reference in known and blocks[reference] and blocks[reference] == blocks[reader.reader]:
@@ -179,15 +158,11 @@ def unmatched(available: list[MeasuredReader], blocks: Mapping[str, tuple[int, .
 def missing_reference(reader: MeasuredReader, roster: str, blocks: tuple[int, ...]) -> str:
     """Message about a control without a reference."""
     command = f"python -m jobs evaluate --stage controls --proxy {reader.proxy} --view {reader.view} --roster {roster}"
+    problem, options = "was fitted at other blocks than the paper's readout", f"--method {reader.method}"
     if reader.method in AT_ONE_BLOCK and blocks:
-        return (
-            f"{reader.reader} stands at block {blocks[0]}, and two DCT modes there are missing; it is skipped in the "
-            f"comparisons. Run: {command} --method {TWO_MODES} --layers {blocks[0]}"
-        )
-    return (
-        f"{reader.reader} was fitted at other blocks than the paper's readout; it is skipped in the comparisons. "
-        f"Run: {command} --method {reader.method}"
-    )
+        problem = f"stands at block {blocks[0]}, and two DCT modes there are missing"
+        options = f"--method {TWO_MODES} --layers {blocks[0]}"
+    return f"{reader.reader} {problem}; it is skipped in the comparisons. Run: {command} {options}"
 
 
 def stale_tables(

@@ -1,16 +1,17 @@
 """Stress: fitted on clean Agent500, scored on shortened responses and on Math100 (paper, Shifted Evaluation).
 
-The paper's readout is scored from the fingerprints and the saved fold probes, controls of fingerprints by probes that
-are fitted once more; other methods save log-posteriors of their own (:mod:`backend.evaluations.artifacts`). A shortened
-response is scored by the fold model that excluded its prompt; groups lie within the folds as in the clean evaluation
-(the paper's tables), or are cut from all folds at once (the release's files). Every Math100 response is scored by all
-five fold models; the table is the mean and spread over the models, the curve the ensemble of their mean log-posterior.
+The paper's readout is scored by the saved fold probes, controls of fingerprints by probes that are fitted once more;
+other methods save log-posteriors of their own (:mod:`backend.evaluations.artifacts`). Groups of shortened responses lie
+within the folds as in the clean evaluation (the paper's tables), or are cut from all folds at once (the release's
+files). Every Math100 response is scored by all five fold models; the table is the mean and spread over the models, the
+curve the ensemble of their mean log-posterior.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -20,17 +21,7 @@ import pandas as pd
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
-from backend.evaluations.artifacts import (
-    CUTS,
-    TRANSFER_FILE,
-    extraction,
-    keep,
-    load_log_posteriors,
-    load_probes,
-    posterior_file,
-    with_intervals,
-    write_attribution,
-)
+from backend.evaluations import artifacts
 from backend.evaluations.attribution import AttributionFrames, Scored, attribution_frames, grouped_frames, summaries
 from backend.evaluations.controls import control_heads
 from backend.evaluations.stages import EvaluateOptions
@@ -72,20 +63,18 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
 def score(run: RosterRun, proxy: str, view: View) -> None:
     """Save the log-posteriors of the paper's readout for every length and domain whose fingerprints are on disk.
 
-    What is saved of the others stays: it is of these probes, since ``keep_probes`` deletes that of others.
-
     Raises AtlasError if the clean evaluation is missing, or there are no fingerprints to stress it with.
     """
     rerun_command = run.command(READER_PAPER, proxy, view)
     folder = run.folder(READER_PAPER, proxy, view)
     layers = run.fold_layers(f"{READER_PAPER}/{proxy}/{view}", rerun_command)
     slices = run.rows(proxy, view), run.rows(proxy, view, "math100")
-    form, probes = FORMS[form_of(READER_PAPER)], load_probes(folder, rerun_command)
+    form, probes = FORMS[form_of(READER_PAPER)], artifacts.load_probes(folder, rerun_command)
     found = _score_all(slices, form, layers, probes, folder, rerun_command)
-    if found < len(CUTS) + 1:
+    if found < len(artifacts.CUTS) + 1:
         blocks = sorted(set(layers.values()))
         extract = [
-            extraction(benchmark, run.roster, proxy, view, blocks, limit=run.limit)
+            artifacts.extraction(benchmark, run.roster, proxy, view, blocks, limit=run.limit)
             for benchmark in ("agent500", "math100")
         ]
         lacking = f"Not all shortened and Math100 responses were read by {proxy} in view {view} for {run.roster}"
@@ -95,16 +84,13 @@ def score(run: RosterRun, proxy: str, view: View) -> None:
 
 
 def score_control(run: RosterRun, reader: MeasuredReader) -> None:
-    """Save the same of a control of fingerprints; nothing where no altered response is on disk at its blocks.
-
-    Raises AtlasError if probes that are fitted again do not reproduce the control's evaluation.
-    """
+    """Save the same of a control of fingerprints; nothing where no altered response is on disk at its blocks."""
     view, proxy = reader.input_view, str(reader.proxy)
     rerun_command = run.command(reader.method, proxy, view)
     rows, other = run.rows(proxy, view), run.rows(proxy, view, "math100")
     layers = run.fold_layers(reader.reader, rerun_command)
     needed = set(layers.values())
-    altered = [*(rows.layers(length) for length in CUTS), other.layers()]
+    altered = [*(rows.layers(length) for length in artifacts.CUTS), other.layers()]
     if not needed <= set(rows.layers()) or not any(needed <= set(available) for available in altered):
         return
     if not reader.scored:
@@ -131,7 +117,7 @@ def _score_all(
         rows.
     """
     rows, other = slices
-    folds, clean = np.tile(rows.prompt_folds, len(rows.sources)), load_log_posteriors(folder, rerun_command)
+    folds, clean = np.tile(rows.prompt_folds, len(rows.sources)), artifacts.load_log_posteriors(folder, rerun_command)
     for fold, probe in probes.items():
         some = np.flatnonzero(folds == fold)[:CHECKED]
         features = form.columns(rows.load(layers[fold])[some])
@@ -143,22 +129,25 @@ def _score_all(
                 f"Evaluate again: {rerun_command}",
             )
     needed = set(layers.values())
-    lengths = [length for length in CUTS if needed <= set(rows.layers(length))]
+    lengths = [length for length in artifacts.CUTS if needed <= set(rows.layers(length))]
+
+    def columns(source: Slice, variant: str, layer: int) -> Rows:
+        return form.columns(source.load(layer, variant))
+
     for length in lengths:
-
-        def shortened(layer: int, variant: str = length) -> Rows:
-            return form.columns(rows.load(layer, variant))
-
-        keep(folder / posterior_file(length), excluded_posteriors(shortened, layers, probes, folds))
+        scores = excluded_posteriors(partial(columns, rows, length), layers, probes, folds)
+        artifacts.keep(folder / artifacts.posterior_file(length), scores)
     if not needed <= set(other.layers()):
         return len(lengths)
-    keep(folder / TRANSFER_FILE, transferred_posteriors(lambda n: form.columns(other.load(n)), layers, probes))
+    scores = transferred_posteriors(partial(columns, other, "full"), layers, probes)
+    artifacts.keep(folder / artifacts.TRANSFER_FILE, scores)
     return len(lengths) + 1
 
 
 def evaluate(run: RosterRun, reader: MeasuredReader, rows: Slice) -> None:
     """Measure one reader under every condition that it has saved log-posteriors for; nothing happens without any."""
-    if not any((reader.folder / name).exists() for name in (*map(posterior_file, CUTS), TRANSFER_FILE)):
+    names = [*map(artifacts.posterior_file, artifacts.CUTS), artifacts.TRANSFER_FILE]
+    if not any((reader.folder / name).exists() for name in names):
         return
     clean = pd.concat(
         metric_curve(run.connection, reader.reader, run.roster, reduction=reduction).assign(reduction=reduction)
@@ -172,7 +161,7 @@ def evaluate(run: RosterRun, reader: MeasuredReader, rows: Slice) -> None:
             frames = with_retained(frames, clean)
             about = {**build.key, "benchmark": benchmark, "condition": condition}
             if reader.method == READER_PAPER and not condition.endswith("-global"):
-                write_attribution(run.connection, about, frames, build.build_id)
+                artifacts.write_attribution(run.connection, about, frames, build.build_id)
             else:  # only the paper's readout needs its confusions, which take most of the room
                 build.replace("attribution_metrics", frames.metrics, benchmark=benchmark, condition=condition)
             conditions.append(f"{benchmark}/{condition}")
@@ -182,41 +171,35 @@ def evaluate(run: RosterRun, reader: MeasuredReader, rows: Slice) -> None:
 def _conditions(run: RosterRun, reader: MeasuredReader, rows: Slice) -> Iterator[tuple[str, str, AttributionFrames]]:
     """Benchmark, condition and results, one condition at a time."""
     sources, families = rows.sources, rows.families
-    for length in CUTS:
-        if (reader.folder / posterior_file(length)).exists():
-            log_posteriors = reader.array(posterior_file(length), (len(rows.labels), len(sources)))
+    for length in artifacts.CUTS:
+        if (reader.folder / artifacts.posterior_file(length)).exists():
+            log_posteriors = reader.array(artifacts.posterior_file(length), (len(rows.labels), len(sources)))
             frames = attribution_frames(log_posteriors, sources, families, rows.prompt_folds)
-            yield "agent500", length, with_intervals(frames, log_posteriors, rows.prompt_folds)
+            yield "agent500", length, artifacts.with_intervals(frames, log_posteriors, rows.prompt_folds)
             yield "agent500", f"{length}-global", global_frames(log_posteriors, sources, families)
-    if (reader.folder / TRANSFER_FILE).exists():
+    if (reader.folder / artifacts.TRANSFER_FILE).exists():
         others = len(run.release.prompts("math100")["sample_id"].iloc[: run.limit])
         shape = (FOLDS, len(sources) * others, len(sources))
-        yield "math100", "clean", transfer_frames(reader.array(TRANSFER_FILE, shape), sources, families)
+        yield "math100", "clean", transfer_frames(reader.array(artifacts.TRANSFER_FILE, shape), sources, families)
 
 
 def _report(metrics: pd.DataFrame, key: dict[str, object]) -> None:
     summary = summaries(metrics)
     best = summary[summary["k"] == summary["k"].max()].set_index(["reduction", "metric"])["value"]
     parts = []
-    for reduction in ("fold", "pooled"):
-        if (reduction, "accuracy") in best:
-            retained = f", {best[reduction, 'retained']:.1%} retained" if (reduction, "retained") in best else ""
-            parts.append(
-                f"{reduction} {best[reduction, 'accuracy']:.3f} (macro-F1 {best[reduction, 'macro_f1']:.3f}{retained})"
-            )
-    print(
-        f"{key['reader']} on {key['roster']}, {key['benchmark']} {key['condition']}: "
-        f"K = {summary['k'].max()} accuracy {', '.join(parts)}"
-    )
+    for reduction, values in ((one, best[one]) for one in ("fold", "pooled") if (one, "accuracy") in best):
+        retained = f", {values['retained']:.1%} retained" if "retained" in values else ""
+        parts.append(f"{reduction} {values['accuracy']:.3f} (macro-F1 {values['macro_f1']:.3f}{retained})")
+    where = f"{key['reader']} on {key['roster']}, {key['benchmark']} {key['condition']}"
+    print(f"{where}: K = {summary['k'].max()} accuracy {', '.join(parts)}")
 
 
 def excluded_posteriors(
     load: Callable[[int], Rows], layer_of_fold: Mapping[int, int], probes: Mapping[int, LinearProbe], folds: Ints
 ) -> Floats:
-    """Log-posteriors of altered Agent500 rows, each by the fold model that excluded its prompt.
+    """Log-posteriors (n, C) of altered Agent500 rows, each by the fold model that excluded its prompt.
 
-    load : Layer number to fingerprints of the altered rows, (n, D); layer_of_fold : Selected block of every outer fold.
-    probes : The clean probe of every outer fold; folds : (n,), outer fold of every row. Returns (n, C), float32.
+    load : Layer number to fingerprints (n, D); layer_of_fold, probes : Block and probe of every fold; folds : (n,).
     """
     out = np.empty((len(folds), len(probes[0].bias)), dtype=np.float32)
     for fold, probe in probes.items():
@@ -228,52 +211,38 @@ def excluded_posteriors(
 def transferred_posteriors(
     load: Callable[[int], Rows], layer_of_fold: Mapping[int, int], probes: Mapping[int, LinearProbe]
 ) -> Floats:
-    """Log-posteriors of rows of another domain, by every fold model.
-
-    load : Layer number to fingerprints, (n, D); layer_of_fold, probes : See :func:`excluded_posteriors`.
-    Returns (F, n, C), float32, in the order of the folds.
-    """
+    """Log-posteriors (F, n, C) of rows of another domain, by every fold model; see :func:`excluded_posteriors`."""
     return np.stack([probes[fold].log_posterior(load(layer_of_fold[fold])) for fold in sorted(probes)])
 
 
 def global_frames(
-    log_posteriors: Floats,
-    sources: Sequence[str],
-    families: Sequence[str],
-    budgets: Sequence[int] = BUDGETS,
-    seeds: Sequence[int] = GROUPING_SEEDS,
+    log_posteriors: Floats, sources: Sequence[str], families: Sequence[str], budgets: Sequence[int] = BUDGETS
 ) -> AttributionFrames:
     """Evaluate with groups that are cut from all folds at once, as the release does for shortened responses.
 
     log_posteriors : (S * P, S), row = source * P + prompt; sources, families : length S.
     Returns metrics of the reduction 'pooled' only: a group may hold traces of several folds.
     """
-    return _evaluate(log_posteriors, [], sources, families, budgets, seeds)
+    return _evaluate(log_posteriors, [], sources, families, budgets)
 
 
 def transfer_frames(
-    log_posteriors: Floats,
-    sources: Sequence[str],
-    families: Sequence[str],
-    budgets: Sequence[int] = BUDGETS,
-    seeds: Sequence[int] = GROUPING_SEEDS,
+    log_posteriors: Floats, sources: Sequence[str], families: Sequence[str], budgets: Sequence[int] = BUDGETS
 ) -> AttributionFrames:
     """Evaluate fold models on another domain.
 
     log_posteriors : (F, S * P, S), by every fold model, row = source * P + prompt; sources, families : length S.
-    Returns reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population
-    standard deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
+    Reduction 'fold' holds the fold models, each averaged over the seeds, then their mean and population standard
+    deviation; 'pooled', accuracy a source and confusion are those of the ensemble.
     """
     ensemble = log_posteriors.mean(0, dtype=np.float64).astype(np.float32)
-    return _evaluate(ensemble, list(log_posteriors), sources, families, budgets, seeds)
+    return _evaluate(ensemble, list(log_posteriors), sources, families, budgets)
 
 
 def retained_shares(metrics: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
-    """What share of its clean accuracy a reader retains.
+    """What share of its clean accuracy a reader retains, as rows of the metric 'retained'.
 
-    metrics : Metrics under stress, as in :class:`AttributionFrames`.
-    clean : Clean accuracies of the same reader and roster; columns k, reduction, value.
-    Returns rows of the metric 'retained', one a budget and reduction that both have.
+    metrics : As in :class:`AttributionFrames`; clean : Clean accuracies; columns k, reduction, value.
     """
     both = summaries(metrics, "accuracy").merge(
         clean[["k", "reduction", "value"]], on=["k", "reduction"], suffixes=("", "_clean")
@@ -294,7 +263,6 @@ def _evaluate(
     sources: Sequence[str],
     families: Sequence[str],
     budgets: Sequence[int],
-    seeds: Sequence[int],
 ) -> AttributionFrames:
     classes = len(sources)
     prompts = len(pooled_posteriors) // classes
@@ -305,4 +273,4 @@ def _evaluate(
         models = {n: (accumulate(posteriors, groups), truth) for n, posteriors in enumerate(model_posteriors)}
         return (accumulate(pooled_posteriors, groups), truth), models
 
-    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= prompts], seeds)
+    return grouped_frames(grouped, sources, families, [k for k in budgets if k <= prompts], GROUPING_SEEDS)

@@ -8,8 +8,8 @@ import pytest
 
 from backend.costs.paths import cost_frame
 from backend.reference.paper import printed
-from backend.reference.results_book import Number, as_printed, like, plain
 from backend.reference.results_findings import Claim, holds, pooled
+from backend.reference.results_tables import Number, as_printed, like, plain
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.result_queries import open_reading
@@ -218,7 +218,7 @@ def test_comparisons_stand_side_by_side(text):
 
 
 def test_readouts_stand_beside_what_was_aimed_for(text):
-    found = section(text, "Readouts beside the paper's")
+    found = section(text, "Readouts next to the paper's")
     first, *_ = lines_with(found, "| K = 1 |")
     assert re.search(
         r"\| \.523\S* READER / Qwen3\.5-27B \| \.554\S* FT DNA / Qwen3-Emb-8B "
