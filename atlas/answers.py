@@ -1,7 +1,7 @@
 """Finished answers in memory, as the bytes that were sent.
 
-Stored are callbacks marked with :func:`pure`, and the pages that links open. Their answer follows from the request, the
-generation and the day, which are the key; a page that shows more, such as whose session this is, calls :func:`refuse`.
+Stored are callbacks marked with :func:`pure`, and pages that links open: request, generation and day are the key. A
+page that shows more, such as whose session this is, calls :func:`refuse`.
 """
 
 from __future__ import annotations
@@ -156,10 +156,7 @@ def is_sealed(cache: QueryCache) -> bool:
 
 
 def _callback_body(app: Dash) -> dict[str, Any]:
-    """The body of a callback, checked against the callback that it names.
-
-    Dash trusts the shape of a body, and fails somewhere inside where it is another one.
-    """
+    """The body of a callback, checked against the callback that it names: Dash trusts its shape."""
     body = read_json(request, PAGE_VALUES, PAGE_WIDE) if request.mimetype == JSON else None
     output = body.get("output") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(output, str) or output not in app.callback_map:

@@ -54,8 +54,7 @@ PAGES = tuple(
 )  # fmt: skip
 ANYTHING = "/<path:path>"  # where Dash answers whatever nobody else does
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
-WITHOUT_FIGURES = ("attribute", "methods")
-"""Pages that draw nothing when they open; all others fetch plotly.js at once."""
+WITHOUT_FIGURES = ("attribute", "methods")  # pages that draw nothing when they open; all others fetch plotly.js at once
 
 # Runs before anything is painted, so that no page flashes in the wrong theme or width. Figures wait for plotly.js,
 # which Dash would ask for last.
@@ -134,7 +133,9 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     frame.register(app, PAGES)
     app.layout = lambda: frame.frame(questions, PAGES, service.damaged(), sealed=answers.is_sealed(questions))
     _only_own_paths(app)
-    first = _first()
+    paths = {f"nav-{page.name}": page.path for page in PAGES if page.icon}
+    bare = [page.path for page in PAGES if page.name in WITHOUT_FIGURES]
+    first = _FIRST % tuple(map(json.dumps, (paths, camera_layout(()), bare, bundles.PLOTLY)))
     app.index_string = _index(first)
     _only_own_scripts(app, first)
     return app
@@ -170,10 +171,7 @@ def _only_own_paths(app: Dash) -> None:
 
 
 def _guarded(layout: Callable[..., Component], cache: QueryCache) -> Callable[..., Component]:
-    """A layout that shows a sentence where it would fail; the router would leave the old page standing.
-
-    Somebody who may see nothing gets the field for the token in place of every page.
-    """
+    """A layout that shows a sentence where it would fail, or the token's field to somebody who may see nothing."""
 
     @functools.wraps(layout)
     def safe(**query: str) -> Component:
@@ -191,12 +189,6 @@ def _guarded(layout: Callable[..., Component], cache: QueryCache) -> Callable[..
             return html.Div(html.P(FAILED), className="column", role="alert")
 
     return safe
-
-
-def _first() -> str:
-    paths = json.dumps({f"nav-{page.name}": page.path for page in PAGES if page.icon})
-    bare = json.dumps([page.path for page in PAGES if page.name in WITHOUT_FIGURES])
-    return _FIRST % (paths, json.dumps(camera_layout(())), bare, json.dumps(bundles.PLOTLY))
 
 
 def _index(first: str) -> str:

@@ -1,8 +1,7 @@
 """Scripts and style sheets, packed once as small as Brotli can, and cached by the browser.
 
-Packing plotly.js that small takes seconds, so nobody waits for it: whoever asks first gets what the server packs in
-passing, while one thread of the lowest priority packs the file and leaves it in the cache folder for all that follow,
-this server's restarts among them.
+That takes seconds, so who asks first gets what the server packs in passing; meanwhile one thread of the lowest priority
+packs the file into the cache folder for all that follow.
 """
 
 from __future__ import annotations
@@ -130,18 +129,21 @@ def served(app: Dash, path: str) -> Path | None:
 
 def is_registered(app: Dash, path: str) -> bool:
     """Whether a path of :data:`SUITES` is a file that some component brings."""
+    package, inside = _inside(path)
+    return inside in app.registered_paths.get(package, ())
+
+
+def _inside(path: str) -> tuple[str, str]:
+    """Package of a path of :data:`SUITES`, and the path inside it."""
     package, _, rest = path.removeprefix(SUITES).partition("/")
-    return check_fingerprint(rest)[0] in app.registered_paths.get(package, ())
+    return package, check_fingerprint(rest)[0]
 
 
 def _named(app: Dash, path: str) -> Path | None:
     if path.startswith(SUITES):
-        package, _, rest = path.removeprefix(SUITES).partition("/")
-        inside = check_fingerprint(rest)[0]
-        if inside not in app.registered_paths.get(package, ()):
-            return None
+        package, inside = _inside(path)
         home = getattr(sys.modules.get(package), "__file__", None)
-        return Path(home).parent / inside if home else None
+        return Path(home).parent / inside if home and is_registered(app, path) else None
     if path.startswith("/assets/"):
         root = Path(app.config.assets_folder).resolve()
         file = (root / path.removeprefix("/assets/")).resolve()

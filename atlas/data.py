@@ -1,7 +1,6 @@
 """Cached queries of the served generation, and what a link's names mean in it.
 
-Every cache key carries the generation's name, so a newly published one is seen at the next query and nothing of the
-old one is ever shown next to it.
+Keys of the cache carry the generation's name: a new one is seen at the next query, and never mixed with the old one.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from backend.store.database import Generation, Generations
 T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
-METHOD_NAMES = names()
-"""Display names of methods; others go by their own name."""
+METHOD_NAMES = names()  # display names of methods; others go by their own name
 CONDITION_NAMES = {
     "clean": "whole responses",
     **{
@@ -65,10 +63,7 @@ def _questions_hash() -> str:
 
 
 class QueryCache:
-    """Queries of the pages.
-
-    folder : data with the pointer to a generation; may be empty or missing, then every page shows what to do.
-    """
+    """Queries of the pages on a data folder; where that is empty or missing, every page shows what to do."""
 
     def __init__(self, folder: Path, cache: Cache) -> None:
         self.folder = folder
@@ -79,10 +74,7 @@ class QueryCache:
         self._derived: dict[str, tuple[str, Any]] = {}
 
     def generation(self) -> Generation:
-        """The generation to answer from; a request is answered from one to its end.
-
-        Raises AtlasError if none has been published, or it cannot be read.
-        """
+        """The generation that answers a request to its end; raises AtlasError if there is none that can be read."""
         if self._followed is None:
             with self._lock:
                 if self._followed is None:
@@ -144,15 +136,16 @@ class QueryCache:
 
     def marks(self) -> dict[str, Mark]:
         """Colour and symbol of every family of the generation, whatever the roster."""
-        return dict(self._once("marks", self._all_marks))
 
-    def _all_marks(self) -> dict[str, Mark]:
-        rosters = self.ask(queries.rosters)["roster"]
-        members = [self.ask(queries.sources, roster)[["family", "family_position"]] for roster in rosters]
-        if not members:
-            return {}
-        families = pd.concat(members).drop_duplicates().sort_values("family_position")["family"]
-        return family_marks(list(families))
+        def compute() -> dict[str, Mark]:
+            rosters = self.ask(queries.rosters)["roster"]
+            members = [self.ask(queries.sources, roster)[["family", "family_position"]] for roster in rosters]
+            if not members:
+                return {}
+            families = pd.concat(members).drop_duplicates().sort_values("family_position")["family"]
+            return family_marks(list(families))
+
+        return dict(self._once("marks", compute))
 
     def domains(self) -> list[str]:
         """Domains of which anything is stored."""
@@ -165,15 +158,19 @@ class QueryCache:
         return not set(self.domains()).isdisjoint(self.ask(queries.rosters)["roster"])
 
     def resolve_view(self, view: View) -> View:
-        """Replace names that the generation does not know by those that it has most of.
-
-        A selected source of any roster stays, because it survives a switch of rosters.
-        """
+        """Replace names that the generation does not know; a selected source survives a switch of rosters."""
         readers = self.ask(queries.readers)
         rosters = list(self.ask(queries.rosters)["roster"])
         names = set(readers["reader"])
         if view.reader not in names:
-            best = min(readers.itertuples(index=False), key=_preference, default=None)
+            best: Any = min(
+                readers.itertuples(index=False),
+                key=lambda one: (
+                    *(one.method != READER_PAPER, not one.benchmarks, one.origin != "measured"),
+                    *(-len(one.rosters), one.view != "ur"),
+                ),
+                default=None,
+            )
             view = dataclasses.replace(view, reader="" if best is None else str(best.reader))
         if view.roster not in rosters:
             own = [roster for row in readers["rosters"][readers["reader"] == view.reader] for roster in row]
@@ -187,17 +184,14 @@ class QueryCache:
             view = dataclasses.replace(view, domain=shared[0] if shared else "")
         known = {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
         families = set(self.marks())
-        unknown: dict[str, Any] = {
+        fixed: dict[str, Any] = {
             field: "" for field in ("source", "truth", "answer", "other") if getattr(view, field) not in known
         }
-        return dataclasses.replace(
-            view,
-            **unknown,
-            readers=tuple(reader for reader in view.readers if reader in names),
-            condition=view.condition if view.condition in self.conditions() else View.condition,
-            zoom=view.zoom if view.zoom in families else "",
-            families=tuple(family for family in view.families if family in families),
-        )
+        fixed |= {} if view.zoom in families else {"zoom": ""}
+        fixed |= {} if view.condition in self.conditions() else {"condition": View.condition}
+        fixed["readers"] = tuple(reader for reader in view.readers if reader in names)
+        fixed["families"] = tuple(family for family in view.families if family in families)
+        return dataclasses.replace(view, **fixed)
 
     def conditions(self) -> list[str]:
         """Conditions under which anything was measured, the clean one first, then by how much of a trace remains."""
@@ -272,19 +266,14 @@ class QueryCache:
 
     def reader_groups(self) -> list[tuple[str, list[str]]]:
         """Readers for a list: all that were measured here, then the published ones; the paper's method comes first."""
-        readers = self.ask(queries.readers)
-        kinds = {method: group_of(method) for method in readers["method"]}
         place = {group: number for number, group in enumerate(GROUPS)}
-
-        def order(row: Any) -> tuple[bool, int, str]:
-            kind = kinds[row.method]
-            return row.origin != "measured", place.get(kind, len(place)), kind
-
-        groups: dict[str, list[str]] = {}
-        for row in sorted(readers.itertuples(index=False), key=order):
-            origin = "Measured here" if row.origin == "measured" else "Published"
-            groups.setdefault(f"{origin} · {kinds[row.method]}", []).append(str(row.reader))
-        return list(groups.items())
+        groups: dict[tuple[bool, int, str], list[str]] = {}
+        row: Any
+        for row in self.ask(queries.readers).itertuples(index=False):
+            kind = group_of(row.method)
+            groups.setdefault((row.origin != "measured", place.get(kind, len(place)), kind), []).append(str(row.reader))
+        origins = {False: "Measured here", True: "Published"}
+        return [(f"{origins[published]} · {kind}", members) for (published, _, kind), members in sorted(groups.items())]
 
     def reader_words(self, reader: str) -> str:
         """A reader in words: method and proxy, and what it reads."""
@@ -301,17 +290,6 @@ class QueryCache:
             return ""
         same = (readers["method"] == chosen["method"].iloc[0]) & (readers["proxy"] == chosen["proxy"].iloc[0])
         return next((reader for reader in readers["reader"][same] if reader in holders), "")
-
-
-def _preference(reader: Any) -> tuple[bool, bool, bool, int, bool]:
-    """Order of readers for a link that names none; the least comes first."""
-    return (
-        reader.method != READER_PAPER,
-        not reader.benchmarks,
-        reader.origin != "measured",
-        -len(reader.rosters),
-        reader.view != "ur",
-    )
 
 
 def install(server: Flask, cache: QueryCache) -> None:
@@ -350,7 +328,7 @@ class Serializer:
     def loads(self, bvalue: bytes) -> Any:
         """A value out of bytes; None where they are none of ours."""
         try:
-            return _unpacked(json.loads(bvalue))
+            return json.loads(bvalue, object_hook=_unpacked)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             logging.getLogger(__name__).warning("A stored answer cannot be read (%s)", error)
             return None
@@ -406,51 +384,39 @@ def _packed_index(index: pd.Index[Any]) -> Any:
     return {"values": _packed(index.to_series()), "name": index.name}
 
 
-def _unpacked(packed: Any) -> Any:
-    if isinstance(packed, list):
-        return [_unpacked(one) for one in packed]
-    if not isinstance(packed, dict):
-        return packed
-    if "frame" in packed:
-        index = packed["index"]
-        rows = _index(index)
-        columns = [_column(one, rows) for one in packed["frame"]]
-        frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=rows)
-        frame.index = rows
-        frame.columns = pd.Index(_unpacked(packed["columns"]))
-        return frame
-    if "objects" in packed:
-        return _column(packed, None)
-    if "bytes" in packed:
-        flat = np.frombuffer(base64.b64decode(packed["bytes"]), np.dtype(packed["dtype"]))
-        return flat.reshape(packed["shape"]).copy()
-    if "array" in packed:
-        array = np.empty(len(packed["array"]), object)
-        array[:] = [_unpacked(one) for one in packed["array"]]
-        return array.reshape(packed["shape"])
-    if "time" in packed:
-        return pd.Timestamp(packed["time"])
-    if "number" in packed:
-        return _unpacked(packed["number"])[()]
-    if "record" in packed:
-        return RECORDS[packed["record"]](**_unpacked(packed["fields"]))
-    if "tuple" in packed:
-        return tuple(_unpacked(one) for one in packed["tuple"])
-    if "dict" in packed:
-        return {_unpacked(key): _unpacked(one) for key, one in packed["dict"]}
-    return {"NA": pd.NA, "NaT": pd.NaT}[packed["missing"]]
+def _unpacked(packed: dict[str, Any]) -> Any:
+    """The value of one object of JSON, whose parts have been unpacked."""
+    match packed:
+        case {"frame": columns, "columns": names, "index": index}:
+            parts = [pd.Series(column).set_axis(index) for column in columns]
+            frame = pd.concat(parts, axis=1) if parts else pd.DataFrame(index=index)
+            frame.index, frame.columns = index, pd.Index(names)
+            return frame
+        case {"range": (start, stop, step), "name": name}:
+            return pd.RangeIndex(start, stop, step, name=name)
+        case {"values": values, "name": name}:
+            return pd.Index(values, name=name)
+        case {"objects": objects, "dtype": dtype}:
+            return pd.Series(_objects(objects)).astype(dtype)
+        case {"bytes": raw, "dtype": dtype, "shape": shape}:
+            return np.frombuffer(base64.b64decode(raw), np.dtype(dtype)).reshape(shape).copy()
+        case {"array": values, "shape": shape}:
+            return _objects(values).reshape(shape)
+        case {"time": time}:
+            return pd.Timestamp(time)
+        case {"number": number}:
+            return number[()]
+        case {"record": name, "fields": values}:
+            return RECORDS[name](**values)
+        case {"tuple": values}:
+            return tuple(values)
+        case {"dict": pairs}:
+            return dict(pairs)
+        case _:
+            return {"NA": pd.NA, "NaT": pd.NaT}[packed["missing"]]
 
 
-def _column(packed: Any, index: pd.Index[Any] | None) -> pd.Series[Any]:
-    if "objects" not in packed:
-        return pd.Series(_unpacked(packed), index=index)
-    values = np.empty(len(packed["objects"]), object)
-    values[:] = [_unpacked(one) for one in packed["objects"]]
-    return pd.Series(values, index=index, dtype=object).astype(packed["dtype"])
-
-
-def _index(packed: Any) -> Any:
-    if "range" in packed:
-        start, stop, step = packed["range"]
-        return pd.RangeIndex(start, stop, step, name=packed["name"])
-    return pd.Index(_column(packed["values"], None), name=packed["name"])
+def _objects(values: list[Any]) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = np.empty(len(values), object)
+    array[:] = values
+    return array

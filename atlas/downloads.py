@@ -1,7 +1,6 @@
 """Downloads: the served generation as one DuckDB file, and its tables as CSV.
 
-Both are guarded as the REST interface is. No part of an address becomes part of a path or of a question to the
-database: the file is the one that is open, a table is one that it has.
+Guarded as REST is. No part of an address becomes part of a path or a query: file and tables are those that are open.
 """
 
 from __future__ import annotations
@@ -37,14 +36,9 @@ def install(server: Flask) -> None:
             if generation.path.stat().st_size != generation.size:
                 abort(_plain(503, DAMAGED))
             sent = send_file(
-                generation.path,
-                mimetype="application/vnd.duckdb",
-                as_attachment=True,
-                download_name=f"atlas-{generation.name}.duckdb",
-                conditional=True,
-                etag=generation.name,
-                max_age=0,
-            )
+                generation.path, mimetype="application/vnd.duckdb", as_attachment=True,
+                download_name=f"atlas-{generation.name}.duckdb", conditional=True, etag=generation.name, max_age=0,
+            )  # fmt: skip
         except OSError:
             abort(_plain(404, "This generation has just been replaced. Reload the page, and take the next one."))
         sent.direct_passthrough = True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 from dash import Dash, Input, Output, State, dcc, html
@@ -21,17 +22,12 @@ from backend.protocol import READER_PAPER
 from backend.store import queries
 
 
-@dataclasses.dataclass(frozen=True)
-class FigureView:
-    """A figure, its sentence, and, where there is nothing to draw, what to do."""
+class FigureView(NamedTuple):
+    """A figure, its sentence, and, where there is nothing to draw, what to do: outputs of a callback."""
 
     figure: go.Figure | Plot
     sentence: shell.Children
     absent: Component | None = None
-
-    def parts(self) -> tuple[go.Figure | Plot, shell.Children, Component | None]:
-        """As the outputs of a callback."""
-        return self.figure, self.sentence, self.absent
 
 
 def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Component]:
@@ -90,11 +86,9 @@ def absent(drawn: FigureView) -> tuple[Component, shell.Children]:
 def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attribution") -> FigureView:
     """No attribution of this kind: the command, and the nearest views that have some."""
     published = cache.origin(view.reader) == "published"
-    remedy = (
-        "Its numbers were published without them: choose a reader measured here"
-        if published
-        else f"Choose another reader, roster or domain above{_evaluates(cache, view)}"
-    )
+    remedy = f"Choose another reader, roster or domain above{_evaluates(cache, view)}"
+    if published:
+        remedy = "Its numbers were published without them: choose a reader measured here"
     # A published reader that has some of its numbers here has no more of them for other choices.
     near_by = []
     if not (published and cache.attribution_reader(view)):
@@ -109,61 +103,48 @@ def unmeasured(cache: QueryCache, view: View, what: str, path: str = "/attributi
 def nearby(cache: QueryCache, view: View, fits: Callable[[View], bool]) -> list[View]:
     """Three views of other rosters or domains that fit: same domain first, longest roster first."""
     size = cache.ask(queries.rosters).set_index("roster")["sources"]
-    views = [
-        dataclasses.replace(view, roster=roster, domain=domain) for roster in size.index for domain in cache.domains()
-    ]
+    pairs = itertools.product(size.index, cache.domains())
+    views = (dataclasses.replace(view, roster=roster, domain=domain) for roster, domain in pairs)
     return sorted(filter(fits, views), key=lambda near: (near.domain != view.domain, -size[near.roster]))[:3]
 
 
-def unmapped(cache: QueryCache, view: View, what: str, path: str = "/neighbourhoods") -> FigureView:
+def unmapped(cache: QueryCache, view: View, what: str) -> FigureView:
     """No geometry of this kind: the command that makes it, or the usual reader."""
     command = maps(cache, view)
     remedy = f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}"
-    usual = cache.usual(view)
-    ways = (
-        [(f"Show {cache.reader_name(usual.reader)}", f"{path}?{usual.query()}")]
-        if not cache.map_reader(view) and cache.map_reader(usual)
-        else []
-    )
+    usual, ways = cache.usual(view), []
+    if not cache.map_reader(view) and cache.map_reader(usual):
+        ways = [(f"Show {cache.reader_name(usual.reader)}", f"/neighbourhoods?{usual.query()}")]
     return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
 
 
-def _reads(cache: QueryCache, view: View) -> dict[str, str]:
-    """Options that name the reader of a view to a job; none for what no job here measures."""
+def _reads(cache: QueryCache, view: View) -> tuple[str, str]:
+    """Method and options that name the reader of a view to a job; '' for what no job here measures."""
     row = cache.reader_row(view.reader) if cache.knows(view.reader) else None
     if row is None or row["origin"] == "published" or view.roster in cache.domains():
-        return {}
-    options = {"method": row["method"], "proxy": row["proxy"], "view": row["view"], "roster": view.roster}
-    return {name: value for name, value in options.items() if isinstance(value, str)}
-
-
-def _line(options: Mapping[str, str]) -> str:
-    return " ".join(f"--{name} {value}" for name, value in options.items())
+        return "", ""
+    options = {"proxy": row["proxy"], "view": row["view"], "roster": view.roster}
+    words = [f"--{name} {value}" for name, value in options.items() if isinstance(value, str)]
+    return str(row["method"]), " ".join(words)
 
 
 def _evaluates(cache: QueryCache, view: View) -> str:
     """How a reader's attribution is measured, as the end of a sentence; '' where a person cannot do it."""
-    options = _reads(cache, view)
-    method = options.pop("method", "")
+    method, options = _reads(cache, view)
     if method == READER_PAPER:
         stressed = view.domain != "agent500" or view.condition != "clean"
-        stage = "--stage stress " if stressed else ""
-        return f", or measure it with: python -m jobs evaluate {stage}{_line(options)}"
+        return f", or measure it with: python -m jobs evaluate {'--stage stress ' * stressed}{options}"
     return ", or see what makes the missing numbers with: python -m jobs status" if method else ""
 
 
 def maps(cache: QueryCache, view: View) -> str:
     """The command that makes a reader's map, '' where there is none: not every reader has signatures."""
-    options = _reads(cache, view)
-    if options.get("method") not in MAPPED:
-        return ""
-    if view.domain != "agent500":
-        options["benchmark"] = view.domain
-    return f"python -m jobs map {_line(options)}, then publish it"
+    method, options = _reads(cache, view)
+    benchmark = f" --benchmark {view.domain}" if view.domain != "agent500" else ""
+    return f"python -m jobs map --method {method} {options}{benchmark}, then publish it" if method in MAPPED else ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A piece of a page that follows the view: outputs, and one value for each."""
 
     outputs: tuple[Output, ...]
@@ -177,7 +158,7 @@ def figure(name: str, draw: Callable[[QueryCache, View], FigureView]) -> Part:
         Output({"type": "sentence", "figure": name}, "children"),
         Output({"type": "absent", "figure": name}, "children"),
     )
-    return Part(outputs, lambda cache, view: draw(cache, view).parts())
+    return Part(outputs, draw)
 
 
 def place(identity: str, fill: Callable[[QueryCache, View], Any]) -> Part:

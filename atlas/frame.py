@@ -17,9 +17,11 @@ from atlas.theme import MONO, SANS
 from backend.errors import AtlasError
 from backend.store import queries
 
-READER_HELP = "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees"
-ROSTER_HELP = "The list of sources that an answer can name"
-DOMAIN_HELP = "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)"
+HELP = {
+    "reader": "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees",
+    "roster": "The list of sources that an answer can name",
+    "domain": "The prompts behind the traces: Agent500 (500 agent tasks) or Math100 (100 problems)",
+}
 
 
 def frame(
@@ -29,22 +31,18 @@ def frame(
 
     damaged : enrolments that cannot be read. sealed : whether the visitor may not see what the generation holds.
     """
-    readers: list[dict[str, Any]] = []
-    rosters: list[dict[str, Any]] = []
-    domains: list[dict[str, Any]] = []
+    options: dict[str, list[dict[str, Any]]] = {}
     view = View()
     if cache.problem() is None and not sealed:
         view = cache.resolve_view(view)
-        readers = shell.reader_options(cache)
-        rosters = [
-            {"value": row.roster, "label": f"{row.roster} · {row.sources} sources"}
-            for row in cache.ask(queries.rosters).itertuples(index=False)
-        ]
-        domains = [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in cache.domains()]
+        rosters = cache.ask(queries.rosters)[["roster", "sources"]].to_numpy()
+        options = {
+            "reader": shell.reader_options(cache),
+            "roster": [{"value": roster, "label": f"{roster} · {sources} sources"} for roster, sources in rosters],
+            "domain": [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in cache.domains()],
+        }
     bar = [
-        _choice("reader", "Reader", readers, view.reader, READER_HELP, grow=True),
-        _choice("roster", "Roster", rosters, view.roster, ROSTER_HELP),
-        _choice("domain", "Domain", domains, view.domain, DOMAIN_HELP),
+        *(_choice(name, options.get(name, []), getattr(view, name), grow=name == "reader") for name in HELP),
         html.Div(className="gap"),
         _icon_button("copy-view", "link", "Copy a link to this view"),
         _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
@@ -93,9 +91,8 @@ def _navigation(pages: Sequence[Page]) -> Component:
     return html.Nav(children, className="rail", **aria(label="Pages"))
 
 
-def _choice(
-    name: str, label: str, options: list[dict[str, Any]], value: str, help_text: str, *, grow: bool = False
-) -> Component:
+def _choice(name: str, options: list[dict[str, Any]], value: str, *, grow: bool) -> Component:
+    label = name.capitalize()
     search = {"filter": shell.BY_WORDS} if grow else {}
     field = shell.select(
         name, label, options, value=value or None, allowDeselect=False, disabled=not options, searchable=grow,
@@ -103,7 +100,7 @@ def _choice(
         placeholder="no data yet", size="sm", **search,
         comboboxProps={"zIndex": 400, "width": "max-content", "position": "bottom-start"},
     )  # fmt: skip
-    words = html.Label([shell.term(label, help_text)], htmlFor=name, className="choice-label")
+    words = html.Label([shell.term(label, HELP[name])], htmlFor=name, className="choice-label")
     return html.Div([words, field], className="choice choice-wide" if grow else "choice")
 
 
@@ -137,24 +134,14 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         *(State(name, part) for part in ("data", "value") for name in ("reader", "roster", "domain")),
     )
     client("header", *shell.SHARED)
-    client(
-        "theme",
-        Output("theme", "data"),
-        Output("mantine", "forceColorScheme"),
-        Input("theme-toggle", "n_clicks"),
-        State("theme", "data"),
-    )
+    themed = Output("theme", "data"), Output("mantine", "forceColorScheme")
+    client("theme", *themed, Input("theme-toggle", "n_clicks"), State("theme", "data"))
     client("fold", Output("fold", "aria-expanded"), Input("fold", "n_clicks"))
     client("copyLink", Input("copy-view", "n_clicks"), prevent_initial_call=True)
     client("copyLink", Input(each("link"), "n_clicks"), prevent_initial_call=True)
     client("picture", Input(each("png"), "n_clicks"), Input(each("svg"), "n_clicks"), prevent_initial_call=True)
-    client(
-        "tableShown",
-        Output(each("body"), "className"),
-        Output(each("table"), "aria-pressed"),
-        Input(each("table"), "n_clicks"),
-        prevent_initial_call=True,
-    )
+    pressed = Output(each("body"), "className"), Output(each("table"), "aria-pressed")
+    client("tableShown", *pressed, Input(each("table"), "n_clicks"), prevent_initial_call=True)
     # A callback without an output is not called when its page opens, so this one has one.
     client("settled", Output("settled-told", "data"), Input("settled", "data"))
 
@@ -172,14 +159,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         return [shell.ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
 
     # The browser knows which tables are open, so that it calls the server for none where none is.
-    client(
-        "tables",
-        Output("tables", "data"),
-        Input(every("table"), "n_clicks"),
-        Input("view", "data"),
-        State(every("table"), "id"),
-        prevent_initial_call=True,
-    )
+    opened = Input(every("table"), "n_clicks"), Input("view", "data"), State(every("table"), "id")
+    client("tables", Output("tables", "data"), *opened, prevent_initial_call=True)
 
     @app.callback(
         Output(every("rows"), "children"),

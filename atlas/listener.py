@@ -1,7 +1,7 @@
 """Waitress, which takes the body of a request only where its first lines may have one.
 
-What is refused is answered at once: nothing of the body is stored, and what still arrives is thrown away for a moment,
-because a client that writes does not read the answer when the line is cut.
+Of a refused one nothing is stored. What still arrives is thrown away for a moment, because a client that writes does
+not read the answer when the line is cut.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from atlas.api.requests import LARGE, SMALL
 CONNECTIONS = 800  # connections at a time; a process may usually open 1,024 files
 IDLE_SECONDS = 30  # after which a connection is closed that sends nothing, and waits for no answer
 LARGE_BODIES = 32  # large bodies that arrive at a time; each may lie in the temporary folder
-CLIENT_BODIES = 4
-"""Large bodies of one address that arrive at a time."""
+CLIENT_BODIES = 4  # large bodies of one address that arrive at a time
 LINGER = 64 * 2**20  # bytes that are thrown away after a refusal; then the line is cut
 
 
@@ -83,8 +82,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]
         self.refusal, self.expect_continue, self.connection_close = Refusal(error), False, True
 
     def _environ(self) -> dict[str, Any]:
-        names = {"CONTENT_LENGTH": "CONTENT_LENGTH", "CONTENT_TYPE": "CONTENT_TYPE"}
-        headers = {names.get(name, f"HTTP_{name}"): value for name, value in self.headers.items()}
+        bare = ("CONTENT_LENGTH", "CONTENT_TYPE")
+        headers = {name if name in bare else f"HTTP_{name}": value for name, value in self.headers.items()}
         if self.chunked:  # which the parser has taken out of the headers
             headers["HTTP_TRANSFER_ENCODING"] = "chunked"
         return headers | {
@@ -149,14 +148,7 @@ def serve(server: Flask, host: str, port: int, *, proxied: bool) -> None:
     Channel.proxied = proxied
     TcpWSGIServer.channel_class = Channel
     waitress.serve(
-        server,
-        host=host,
-        port=port,
-        threads=8,
-        connection_limit=CONNECTIONS,
-        channel_timeout=IDLE_SECONDS,
-        cleanup_interval=5,
-        asyncore_use_poll=True,
-        max_request_body_size=access.PAGE_FILE + 1,
+        server, host=host, port=port, threads=8, connection_limit=CONNECTIONS, channel_timeout=IDLE_SECONDS,
+        cleanup_interval=5, asyncore_use_poll=True, max_request_body_size=access.PAGE_FILE + 1,
         clear_untrusted_proxy_headers=not proxied,
-    )
+    )  # fmt: skip

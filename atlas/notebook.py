@@ -1,4 +1,4 @@
-"""Attribution from Python: labelled traces to an attributor, traces to a verdict, on the road of page, CLI and REST.
+"""Attribution from Python: labelled traces to an attributor, traces to a verdict.
 
 >>> from atlas import Attributor
 >>> attributor = Attributor.load("samples-smollm2-135m-ur")
@@ -29,10 +29,11 @@ from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import as_stored, save_enrolment
 from backend.enrolment.head_fits import AUTO
-from backend.enrolment.own_traces import DEFAULT_PROXY, fit, options_for
+from backend.enrolment.own_traces import fit, options_for
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, inspect, receive
 from backend.intake.encoding import opened
+from backend.proxies.registry import DEFAULT_PROXY
 from backend.traces import View
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ Traces = pd.DataFrame | Sequence[tuple[str, str]] | str | Path
 """A table with a column of responses, pairs of prompt and response, or a file."""
 FIGURES = {"evidence": "evidence_curve", "contributions": "contributions", "leave-one-out": "leave_one_out"}
 """Figures of a result, and their functions in :mod:`atlas.figures.evidence`."""
-_GIVEN = "traces.jsonl"
-"""Name, in a report, of traces that came without a file."""
+_GIVEN = "traces.jsonl"  # name, in a report, of traces that came without a file
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,9 @@ class Corpus:
 
     @classmethod
     def from_file(
-        cls,
-        path: str | Path,
-        *,
-        name: str | None = None,
-        families: Mapping[str, str] | None = None,
-        response: str | None = None,
-        prompt: str | None = None,
-        label: str | None = None,
-        encoding: str | None = None,
-    ) -> Corpus:
+        cls, path: str | Path, *, name: str | None = None, families: Mapping[str, str] | None = None,
+        response: str | None = None, prompt: str | None = None, label: str | None = None, encoding: str | None = None,
+    ) -> Corpus:  # fmt: skip
         """Labelled traces of a file: JSONL, CSV, Parquet or a chat log, also inside gzip.
 
         ``name`` is the file's by default, ``families`` maps sources to families, and ``response``, ``prompt`` and
@@ -79,15 +72,9 @@ class Corpus:
 
     @classmethod
     def from_frame(
-        cls,
-        frame: pd.DataFrame,
-        *,
-        name: str,
-        families: Mapping[str, str] | None = None,
-        response: str | None = None,
-        prompt: str | None = None,
-        label: str | None = None,
-    ) -> Corpus:
+        cls, frame: pd.DataFrame, *, name: str, families: Mapping[str, str] | None = None,
+        response: str | None = None, prompt: str | None = None, label: str | None = None,
+    ) -> Corpus:  # fmt: skip
         """Labelled traces of a table; the columns as in :meth:`from_file`."""
         columns = Columns(response=response, prompt=prompt, label=label)
         intake = receive(io.BytesIO(_lines(frame)), _GIVEN, columns, COMMAND_LINE)
@@ -173,15 +160,9 @@ class Attributor:
 
     @classmethod
     def fit(
-        cls,
-        corpus: Corpus,
-        readout: str = AUTO,
-        *,
-        proxy: str = DEFAULT_PROXY,
-        view: View = "ur",
-        layer: int | None = None,
-        device: str = "auto",
-    ) -> Attributor:
+        cls, corpus: Corpus, readout: str = AUTO, *, proxy: str = DEFAULT_PROXY, view: View = "ur",
+        layer: int | None = None, device: str = "auto",
+    ) -> Attributor:  # fmt: skip
         """Enrol the sources of a corpus; 'auto' takes the best readout on inner prompt folds.
 
         Fingerprints are read into the cache folder, so that a second fit on the same traces reads none. Nothing is
@@ -215,29 +196,19 @@ class Attributor:
         return self.enrolment.sources
 
     def attribute(
-        self,
-        traces: Traces,
-        claimed: str | None = None,
-        *,
-        response: str | None = None,
-        prompt: str | None = None,
-        case: str = "Untitled case",
-        prior: Mapping[str, float] | None = None,
-        keep_duplicates: bool = False,
-    ) -> Attribution:
+        self, traces: Traces, claimed: str | None = None, *, response: str | None = None, prompt: str | None = None,
+        case: str = "Untitled case", prior: Mapping[str, float] | None = None, keep_duplicates: bool = False,
+    ) -> Attribution:  # fmt: skip
         """Weigh whether traces come from the claimed source, another enrolled one, or none.
 
         ``response`` and ``prompt`` name columns that are not recognised. Raises AtlasError for a claim that is not
         enrolled, traces without a column of responses, or none at all.
         """
+        columns = Columns(response=response, prompt=prompt)
         settings = Settings(
-            enrolment=self.name,
-            claimed=claimed,
-            prior=prior,
-            case=case,
-            columns=Columns(response=response, prompt=prompt),
+            enrolment=self.name, claimed=claimed, prior=prior, case=case, columns=columns,
             keep_duplicates=keep_duplicates,
-        )
+        )  # fmt: skip
         checked(self.enrolment, settings)
         with _opened(traces) as (stream, name, text):
             layout = inspect(stream, name, settings.columns, COMMAND_LINE)

@@ -41,7 +41,8 @@ HEADERS = {
 }
 RATES = ("accuracy", "share", "percentile", "value", "std", "low", "high", "purity")
 
-Made = Callable[[QueryCache, View], tuple[str, dict[str, object]]]  # a table of the store, and the key of its rows
+BuildKey = Callable[[QueryCache, View], tuple[str, dict[str, object]] | None]
+"""A table of the store, and the key of its rows; None where there are none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +50,13 @@ class FigureMeta:
     """What a figure shows besides its drawing."""
 
     table: Callable[[QueryCache, View], pd.DataFrame]  # its rows, for the table view and the CSV
-    made: Made | None = None  # None where the figure itself lists the builds
+    key: BuildKey | None = None  # None where the figure itself lists the builds
     reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader  # whose numbers are shown
-    also: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
-    """As ``made``, for rows of a second table, which another build may have written."""
+    also: BuildKey = lambda _cache, _view: None  # a second table, which another build may have written
 
     def builds(self, cache: QueryCache, view: View) -> pd.DataFrame:
         """Rows of table ``builds`` behind the figure, each build once, newest first."""
-        keys = [self.made(cache, view) if self.made else None, self.also(cache, view)]
+        keys = [self.key(cache, view) if self.key else None, self.also(cache, view)]
         parts = [cache.ask(queries.builds_of, *key) for key in keys if key]
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["build_id", "started_at"])
         return frame.drop_duplicates("build_id").sort_values("started_at", ascending=False, kind="stable")
@@ -114,10 +114,7 @@ def symbol(mark: Mark, theme: Theme) -> Component:
 
 
 def origin_badge(origin: str, figure: str = "") -> Component:
-    """'Measured here' solid, 'published' hollow; that of a figure follows the reader.
-
-    A figure that shows readers of both kinds has no badge of its own (an empty ``origin``).
-    """
+    """'Measured here' solid, 'published' hollow; nothing for readers of both kinds (an empty ``origin``)."""
     if not origin:
         return html.Span()
     identity: dict[str, Any] = {"id": {"type": "origin", "figure": figure}} if figure else {}
@@ -129,19 +126,16 @@ def source_link(view: View, source: str, name: str) -> Component:
     return dcc.Link(source_name(name), href=source_path(view, source), className="name-link")
 
 
-def source_path(view: View, source: str) -> str:
-    """Link of a source's page with the header's choices."""
-    return f"/source/{quote(source, safe='')}?{_shared_query(view)}"
+def source_path(view: View, label: str, page: str = "source") -> str:
+    """Link of a source's or family's page with the header's choices."""
+    shared = View(reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme)
+    return f"/{page}/{quote(label, safe='')}?{shared.query()}"
 
 
 def family_link(view: View, family: str) -> Component:
     """A family's name that leads to its page."""
-    href = f"/family/{quote(family, safe='')}?{_shared_query(view)}"
+    href = source_path(view, family, "family")
     return dcc.Link(html.Span(family, dir="auto"), href=href, className="family-link")
-
-
-def _shared_query(view: View) -> str:
-    return View(reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme).query()
 
 
 def settled(linked: View, shown: View) -> Component:
@@ -169,17 +163,10 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
 
 def nowhere(**_: str) -> Component:
     """The page of an address that leads nowhere."""
-    return html.Div(
-        [
-            html.H1("There is no such page"),
-            empty(
-                "The address leads to none of the atlas's pages",
-                "It may have been cut, or come from another version",
-                [("The map", "/"), ("What everything means", "/methods")],
-            ),
-        ],
-        className="column",
-    )
+    ways = [("The map", "/"), ("What everything means", "/methods")]
+    remedy = "It may have been cut, or come from another version"
+    sentence = empty("The address leads to none of the atlas's pages", remedy, ways)
+    return html.Div([html.H1("There is no such page"), sentence], className="column")
 
 
 def unknown(kind: str, name: str, view: View) -> Component:
@@ -254,7 +241,7 @@ def segmented(identity: str | dict[str, str], options: Mapping[Any, str], value:
     return html.Div(children, className="segmented", role="group", **aria(label=label))
 
 
-def tools(name: str, *, picture: bool = True, table_view: bool = True, made: bool = True) -> Component:
+def tools(name: str, *, picture: bool = True, table_view: bool = True, builds: bool = True) -> Component:
     """Table, CSV, link, pictures, origin of one figure."""
 
     def tool(kind: str, sign: str, word: str, **more: Any) -> Component:
@@ -265,17 +252,17 @@ def tools(name: str, *, picture: bool = True, table_view: bool = True, made: boo
     if picture:
         buttons += [tool("png", "picture", "PNG"), tool("svg", "picture", "SVG")]
     buttons.append(tool("link", "link", "Link"))
-    builds = html.Div(
+    body = html.Div(
         "Looking it up …", id={"type": "made-body", "figure": name}, className="made", role="dialog", tabIndex=0,
         **aria(label="How this was made") | {"data-autofocus": "true"},
     )  # fmt: skip
     button = tool("made", "origin", "How was this made?", **aria(haspopup="dialog"))
     # Mantine would put the roles on a box around the button, which is no control.
     origin = dmc.Popover(
-        [dmc.PopoverTarget(button), dmc.PopoverDropdown(builds)], width=420, position="bottom-end", shadow="none",
+        [dmc.PopoverTarget(button), dmc.PopoverDropdown(body)], width=420, position="bottom-end", shadow="none",
         trapFocus=True, returnFocus=True, withRoles=False, withinPortal=True, zIndex=350,
     )  # fmt: skip
-    children = [*buttons, *([origin] if made else []), dcc.Download(id={"type": "download", "figure": name})]
+    children = [*buttons, *([origin] if builds else []), dcc.Download(id={"type": "download", "figure": name})]
     return html.Div(children, className="tools", role="group", **aria(label="About this figure"))
 
 
@@ -380,31 +367,26 @@ def hashed(value: object) -> Component | str:
 def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, **options: Any) -> Component:
     """Rows as an AG Grid: sortable, filterable, numbers right-aligned, names as text."""
     columns = []
-    for name in frame.columns:
+    for name, values in frame.items():
         column: dict[str, Any] = {"field": str(name), "headerName": header(str(name)), "minWidth": 92}
-        if pd.api.types.is_float_dtype(frame[name]):
-            rate = str(name).startswith(RATES) and float(frame[name].max()) <= 1
-            text = "p" if str(name).startswith("p_") else "rate" if rate else "number"
-            kind = "cosine" if name == "cosine" else text
+        if pd.api.types.is_float_dtype(values):
+            rate = str(name).startswith(RATES) and float(values.max()) <= 1
+            kind = "cosine" if name == "cosine" else "p" if str(name).startswith("p_") else "rate" if rate else "number"
             column |= number_column(kind)
-        elif pd.api.types.is_integer_dtype(frame[name]):
+        elif pd.api.types.is_integer_dtype(values):
             column |= number_column("count")
         else:
-            column |= {"filter": "agTextColumnFilter", "minWidth": _room(frame[name]), "tooltipField": str(name)}
-            column["flex"] = 1
-            if name == "command":
-                column["minWidth"] = 320
+            longest = max((len(str(text)) for text in values.dropna()), default=0)
+            width = 320 if name == "command" else min(240, max(140, 7 * longest + 24))  # a tooltip holds what is cut
+            column |= {"filter": "agTextColumnFilter", "minWidth": width, "tooltipField": str(name), "flex": 1}
         columns.append(column)
     return ag_grid(identity, frame, columns, {"flex": 1}, {"ensureDomOrder": True, **options})
 
 
 def ag_grid(
-    identity: str | dict[str, str] | None,
-    frame: pd.DataFrame,
-    columns: Sequence[dict[str, Any]],
-    every: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> Component:
+    identity: str | dict[str, str] | None, frame: pd.DataFrame, columns: Sequence[dict[str, Any]],
+    every: Mapping[str, Any], options: Mapping[str, Any],
+) -> Component:  # fmt: skip
     """Rows as an AG Grid in the atlas's look; ``every`` holds for all columns."""
     grid: Component = dag.AgGrid(
         **({"id": identity} if identity is not None else {}), rowData=records(frame), columnDefs=list(columns),
@@ -419,12 +401,6 @@ def number_column(kind: str) -> dict[str, Any]:
     """What makes a column one of numbers; kind is of :data:`NUMBER_COLUMNS`."""
     formatter = {"function": NUMBER_COLUMNS[kind]}
     return {"type": "rightAligned", "filter": "agNumberColumnFilter", "valueFormatter": formatter}
-
-
-def _room(texts: pd.Series) -> int:
-    """Width in pixels for texts of a column: the longest one's, within bounds; a tooltip holds what is cut."""
-    longest = max((len(str(text)) for text in texts.dropna()), default=0)
-    return min(240, max(140, 7 * longest + 24))
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

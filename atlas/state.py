@@ -1,16 +1,16 @@
 """Choices in the URL, so that a link reopens the exact view.
 
-Choices with a fixed set of answers are checked here; names (reader, roster, domain, source, family) stay as they came:
-:mod:`atlas.data` resolves them, because only the served generation knows them.
+Choices of fixed sets are checked here; names stay as they came, because only :mod:`atlas.data` knows the generation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 from urllib.parse import urlencode
 
-from atlas.theme import Theme
+from atlas.theme import THEMES, Theme
 
 PROJECTIONS = {"tsne": "t-SNE", "umap": "UMAP", "pca": "PCA"}
 DIMENSIONS = (3, 2)
@@ -25,9 +25,15 @@ REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
 PROTOCOLS = {"pair": "Pairs", "model": "Models", "family": "Families"}
 MEASURES = {"accuracy": "Accuracy", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 BUDGETS = (1, 5, 10, 20, 50, 100)
-MOST_READERS = 6
-"""Readers that one figure can hold side by side."""
+MOST_READERS = 6  # readers that one figure can hold side by side
 LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of a source
+
+
+_OFFERED: Mapping[str, Iterable[Any]] = {
+    **{"theme": THEMES, "projection": PROJECTIONS, "dim": DIMENSIONS, "access": ACCESS, "size": SIZES, "links": LINKS},
+    **{"space": SPACES, "regions": REGIONS, "k": BUDGETS, "metric": METRICS, "reduction": REDUCTIONS},
+    **{"others": OTHERS, "protocol": PROTOCOLS, "measure": MEASURES},
+}
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,14 @@ class View:
     k: int = 20  # budget of traces
     metric: str = "accuracy"
     reduction: str = "pooled"
-    others: str = "on"  # whether other readers of the same roster and domain are drawn behind the chosen one
+    others: str = "on"  # whether other readers of the same roster and domain are drawn behind
     zoom: str = ""  # family that the confusion matrix shows alone
     truth: str = ""  # with answer: the clicked cell of the confusion matrix
     answer: str = ""
     other: str = ""  # label of the source that the selected one is compared with
     readers: tuple[str, ...] = ()  # readers to compare, with the first; empty for those that the data offer
     condition: str = "clean"  # what was done to the traces before they were read
-    protocol: str = "pair"  # what the test pairs of a relationship share with the training pairs' models
+    protocol: str = "pair"  # what test pairs of a relationship share with the training pairs' models
     measure: str = "accuracy"  # metric of relationships
     relates: str = ""  # reader whose scores of pairs are shown, empty for the one that the data offer
     left: str = ""  # with right: the two models of the selected pair; one of them alone, or neither
@@ -68,54 +74,31 @@ class View:
     @classmethod
     def parse(cls, query: Mapping[str, object] | None) -> View:
         """The view of a decoded query string; what it does not understand keeps its default."""
-        given = {str(name): value for name, value in (query or {}).items() if isinstance(value, str | int)}
-
-        def name(field: str) -> str:
-            value = str(given.get(field, ""))
-            return value if len(value) <= LONGEST_NAME else ""
-
-        def names(field: str) -> tuple[str, ...]:
-            return tuple(part for part in dict.fromkeys(split(str(given.get(field, "")))) if part)
-
-        def choice(field: str, offered: Mapping[str, str]) -> str:
-            value = str(given.get(field, ""))
-            return value if value in offered else str(getattr(cls, field))
-
-        def number(field: str, offered: tuple[int, ...]) -> int:
-            value = str(given.get(field, ""))
-            return int(value) if value in {str(n) for n in offered} else int(getattr(cls, field))
-
-        choices = {
-            **{"projection": PROJECTIONS, "access": ACCESS, "size": SIZES, "links": LINKS, "space": SPACES},
-            **{"regions": REGIONS, "metric": METRICS, "reduction": REDUCTIONS, "others": OTHERS},
-            **{"protocol": PROTOCOLS, "measure": MEASURES},
-        }
-        plain = ("reader", "roster", "domain", "source", "zoom", "truth", "answer", "other", "relates", "left", "right")
-        return cls(
-            **{field: name(field) for field in plain},
-            **{field: choice(field, offered) for field, offered in choices.items()},
-            theme="light" if given.get("theme") == "light" else "dark",
-            dim=number("dim", DIMENSIONS),
-            k=number("k", BUDGETS),
-            camera=_numbers(str(given.get("camera", ""))),
-            families=names("families"),
-            readers=names("readers")[:MOST_READERS],
-            figures=names("figures"),
-            condition=name("condition") or cls.condition,
-        )
+        given = {str(name): str(value) for name, value in (query or {}).items() if isinstance(value, str | int)}
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            text = given.get(one.name, "")
+            if one.name in _OFFERED:
+                values[one.name] = {str(value): value for value in _OFFERED[one.name]}.get(text, one.default)
+            elif one.name == "camera":
+                values[one.name] = _numbers(text)
+            elif one.default == ():
+                values[one.name] = tuple(part for part in dict.fromkeys(split(text)) if part)
+            else:
+                values[one.name] = text if text and len(text) <= LONGEST_NAME else one.default
+        return cls(**values | {"readers": values["readers"][:MOST_READERS]})
 
     def query(self) -> str:
         """Query string without the leading '?', holding what differs from the defaults."""
         pairs = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value == field.default:
-                continue
-            if field.name in ("families", "readers", "figures"):
-                value = join(value)
-            elif field.name == "camera":
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name == "camera":
                 value = ",".join(f"{number:g}" for number in value)
-            pairs.append((field.name, str(value)))
+            elif isinstance(value, tuple):
+                value = join(value)
+            if getattr(self, one.name) != one.default:
+                pairs.append((one.name, str(value)))
         return urlencode(pairs)
 
 

@@ -1,9 +1,8 @@
 """One set of tokens for both themes: colours, type, and the mark of every family.
 
-The style sheet receives the tokens as CSS variables and the figures as a Plotly template, so nothing else in the atlas
-names a colour. The large families carry hues that stay apart under simulated deuteranopia and protanopia; the small
-ones share muted hues and differ by symbol. A family's hue is the same in both themes, its lightness follows the ground
-so that every mark keeps a contrast of at least 3 : 1.
+The style sheet gets them as CSS variables, figures as a Plotly template; nothing else names a colour. Large families
+have hues that stay apart under simulated deuteranopia and protanopia, small ones share muted hues and differ by symbol.
+Every mark has a contrast of at least 3 : 1.
 """
 
 from __future__ import annotations
@@ -25,45 +24,27 @@ THEMES: tuple[Theme, ...] = ("dark", "light")
 SANS = "'IBM Plex Sans', 'Helvetica Neue', Arial, sans-serif"
 MONO = "'IBM Plex Mono', Menlo, monospace"
 
+_PAIRS: Mapping[str, tuple[str, str]] = {
+    "ink": ("#E8ECF1", "#1A2129"),
+    "soft": ("#A3AFBD", "#55616E"),
+    "ground": ("#0E1218", "#FBFBF9"),
+    "panel": ("#161C25", "#FFFFFF"),
+    "raised": ("#1D2530", "#F2F4F5"),
+    "line": ("#2A3441", "#DFE3E8"),
+    "edge": ("#66758A", "#7C8896"),
+    "context": ("#3B4757", "#C3CAD2"),
+    "accent": ("#3BA7C9", "#0F7EA3"),
+    "accent-ink": ("#56BBDB", "#0B6C8C"),
+    "accent-wash": ("#14303C", "#E0F0F5"),
+    "on-accent": ("#0A1116", "#FFFFFF"),
+    "caution": ("#E0A83F", "#8F5F00"),
+    "against": ("#E07A72", "#B23A32"),
+    "supports": ("#6CC08B", "#1E7A45"),
+    "inconclusive": ("#A3AFBD", "#55616E"),
+    "unknown": ("#B79CEB", "#6B48B8"),
+}
 TOKENS: Mapping[Theme, Mapping[str, str]] = {
-    "dark": {
-        "ink": "#E8ECF1",
-        "soft": "#A3AFBD",
-        "ground": "#0E1218",
-        "panel": "#161C25",
-        "raised": "#1D2530",
-        "line": "#2A3441",
-        "edge": "#66758A",
-        "context": "#3B4757",
-        "accent": "#3BA7C9",
-        "accent-ink": "#56BBDB",
-        "accent-wash": "#14303C",
-        "on-accent": "#0A1116",
-        "caution": "#E0A83F",
-        "against": "#E07A72",
-        "supports": "#6CC08B",
-        "inconclusive": "#A3AFBD",
-        "unknown": "#B79CEB",
-    },
-    "light": {
-        "ink": "#1A2129",
-        "soft": "#55616E",
-        "ground": "#FBFBF9",
-        "panel": "#FFFFFF",
-        "raised": "#F2F4F5",
-        "line": "#DFE3E8",
-        "edge": "#7C8896",
-        "context": "#C3CAD2",
-        "accent": "#0F7EA3",
-        "accent-ink": "#0B6C8C",
-        "accent-wash": "#E0F0F5",
-        "on-accent": "#FFFFFF",
-        "caution": "#8F5F00",
-        "against": "#B23A32",
-        "supports": "#1E7A45",
-        "inconclusive": "#55616E",
-        "unknown": "#6B48B8",
-    },
+    theme: {name: pair[place] for name, pair in _PAIRS.items()} for place, theme in enumerate(THEMES)
 }
 
 # Hue per large family; the most distant ones, found by search under the simulations that the tests repeat.
@@ -176,10 +157,7 @@ def translucent(colour: str, alpha: float) -> str:
 
 
 def faded(colour: str, share: float, theme: Theme) -> str:
-    """A share of ``#RRGGBB`` over the theme's ground, for lines of the scene.
-
-    WebGL adds a translucent line to what is behind it: on a light ground nothing remains visible.
-    """
+    """A share of ``#RRGGBB`` over the theme's ground: WebGL would add a translucent line to what is behind it."""
     pairs = zip(_channels(colour), _channels(TOKENS[theme]["ground"]), strict=True)
     return "#" + "".join(f"{round(share * over + (1 - share) * under):02x}" for over, under in pairs)
 

@@ -21,10 +21,7 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 
 
 def install(server: Flask, cache: QueryCache, service: Service) -> None:
-    """Answer ``/health``, ``/ready`` and everything below ``/api``; called before what else answers requests.
-
-    Pages find the service as ``server.extensions["attribution"]``.
-    """
+    """Answer ``/health``, ``/ready`` and ``/api`` before anything else does; ``server.extensions`` gets the service."""
     server.extensions["attribution"] = service
     access.install(server)
     server.before_request(lambda: access.check_length(request))

@@ -1,12 +1,12 @@
 """Who may send requests, and how much: names of the server, other sites, an optional bearer token, body limits.
 
-A browser sends requests for any page that it shows, also to a server that listens to its own machine alone, and a name
-that somebody owns can point to that machine. So pages of other sites may send nothing, name, frame or feed
-scripts to this one. Programs say no origin and call a server as it is called.
+A browser sends requests for any page, also to a server that only its own machine reaches, and a foreign name can point
+to that machine. So pages of other sites may send nothing, name, frame or feed scripts to this one. Programs say no
+origin and call a server as it is called.
 
-``ATLAS_TOKEN`` guards ``/api`` and the page's uploads alike. A program sends it as ``Authorization: Bearer …``; a
-person gives it once (``POST /api/session``), and the browser keeps a cookie that scripts do not see and other sites
-cannot use. The cookie is a number that this process remembers, so that taking it away ends it everywhere.
+``ATLAS_TOKEN`` guards ``/api`` and the page's uploads. A program sends it as ``Authorization: Bearer …``; a person
+gives it once (``POST /api/session``) for a cookie that scripts do not see and other sites cannot use. This process
+remembers the cookie, so that taking it away ends it everywhere.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def install(server: Flask) -> None:
     @server.before_request
     def only_from_here() -> None:
         host = request.headers.get("Host")
-        if host is not None and not _is_ours(host):
+        name = None if host is None else _name(host)
+        own = {_address(), *map(_name, _named())} - {None}
+        if host is not None and not is_near(name) and name not in own:
             remedy = f"Call it localhost, or start it with the name in {HOSTS}."
             raise RefusedError(403, f"This server does not go by the name '{host[:100]}'.", remedy)
         if request.method not in SAFE and _is_foreign(host):
@@ -94,11 +96,6 @@ def policy(scripts: Iterable[str]) -> str:
         "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; "
         "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
-
-
-def _is_ours(host: str) -> bool:
-    name = _name(host)
-    return name is not None and (is_near(name) or name in {_name(own) for own in _named()} or name == _address())
 
 
 def _address() -> str | None:

@@ -17,7 +17,7 @@ from atlas.api.access import BARE
 from atlas.api.problems import PREFIX, RefusedError, document, refused
 from atlas.api.requests import File, received, received_windows
 from backend.errors import AtlasError, StoppedError
-from backend.service.job import ENDED, SHORT, Point, Snapshot
+from backend.service.job import ENDED, SHORT, Snapshot
 from backend.service.service import Service
 from backend.service.uploads import BusyError, MissingError
 
@@ -44,7 +44,8 @@ class Audit:
 
     def pending(self, now: Sequence[Snapshot]) -> dict[str, Any]:
         """The answer without its result."""
-        return _job_fields(self.session, now[0]) | {"evidence": _plain(now[0].points), "report": None}
+        evidence = [*map(dataclasses.asdict, now[0].points)]
+        return _job_fields(self.session, now[0]) | {"evidence": evidence, "report": None}
 
     def finished(self, now: Sequence[Snapshot]) -> dict[str, Any]:
         """The answer of jobs that have ended; raises RefusedError or AtlasError where there is no result."""
@@ -63,15 +64,10 @@ class Comparison(Audit):
     route, noun = "drift", "comparison"
 
     def pending(self, now: Sequence[Snapshot]) -> dict[str, Any]:
-        return {
-            "job": ".".join([self.session, *self.jobs]),
-            "state": _state(now),
-            **{name: sum(getattr(one, name) for one in now) for name in ("done", "total", "seconds")},
-            "waiting": max(one.waiting for one in now),
-            "enrolment": now[0].enrolment,
-            "problem": next((_problem(one) for one in now if one.problem is not None), None),
-            "answer": None,
-        }
+        sums = {name: sum(getattr(one, name) for one in now) for name in ("done", "total", "seconds")}
+        waiting, problem = max(one.waiting for one in now), next(filter(None, map(_problem, now)), None)
+        together = {"job": ".".join([self.session, *self.jobs]), "state": _state(now), "waiting": waiting}
+        return together | sums | {"enrolment": now[0].enrolment, "problem": problem, "answer": None}
 
     def finished(self, now: Sequence[Snapshot]) -> dict[str, Any]:
         if (failed := next((one for one in now if one.state == "failed"), None)) is not None:
@@ -169,14 +165,9 @@ def _add_results(routes: Blueprint, service: Service, kind: type[Audit]) -> None
 
 
 def _respond(
-    service: Service,
-    waiters: threading.BoundedSemaphore,
-    kind: type[Audit],
-    files: list[File],
-    start: Callable[[str, Sequence[str]], list[str]],
-    *,
-    stream: bool = False,
-) -> Response:
+    service: Service, waiters: threading.BoundedSemaphore, kind: type[Audit], files: list[File],
+    start: Callable[[str, Sequence[str]], list[str]], *, stream: bool = False,
+) -> Response:  # fmt: skip
     """Start jobs on uploaded files and answer with their result, a job to ask about (202), or a stream of evidence."""
     session = secrets.token_hex(16)
     later = "respond-async" in request.headers.get("Prefer", "") and not stream
@@ -194,7 +185,8 @@ def _respond(
                 keys.append(service.upload(session, *files.pop(0), passing=True).key)
             work = kind(service, session, start(session, keys))
         except AtlasError as error:
-            raise _unless_ready(service, error) from error
+            # Without any ecosystem it is the server that lacks something, not the request.
+            raise refused(error, 503 if service.state().status == "absent" else 422) from error
         if stream:
             end = contextlib.ExitStack()
             end.enter_context(place.pop_all())
@@ -229,7 +221,7 @@ def _lines(service: Service, session: str, job: str, end: Callable[[], None]) ->
             now = service.wait(session, job, PULSE, after=done)
             if now.done > done or not now.ended:
                 fresh = [point for point in now.points if point.traces > done or point.subject != subject]
-                yield line("progress", **_job_fields(session, now), evidence=_plain(fresh))
+                yield line("progress", **_job_fields(session, now), evidence=[*map(dataclasses.asdict, fresh)])
                 done, subject = now.done, now.points[-1].subject if now.points else None
             if now.ended:
                 if now.reported:
@@ -267,17 +259,9 @@ def _state(now: Sequence[Snapshot]) -> str:
 
 
 def _job_fields(session: str, now: Snapshot) -> dict[str, Any]:
-    fields = ("state", "done", "total", "seconds", "waiting", "enrolment", "claimed")
-    return {
-        "job": f"{session}.{now.job}",
-        **{name: getattr(now, name) for name in fields},
-        "nearest": list(now.nearest),
-        "problem": _problem(now),
-    }
-
-
-def _plain(points: Sequence[Point]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(point) for point in points]
+    names = ("state", "done", "total", "seconds", "waiting", "enrolment", "claimed")
+    fields = {name: getattr(now, name) for name in names}
+    return {"job": f"{session}.{now.job}", **fields, "nearest": list(now.nearest), "problem": _problem(now)}
 
 
 def _problem(now: Snapshot) -> dict[str, Any] | None:
@@ -290,8 +274,3 @@ def _failure(end: Snapshot) -> RefusedError:
         return RefusedError(409, "The audit was cancelled before the first batch.")
     status = 503 if end.at_fault == "server" else 422
     return RefusedError(status, f"{end.problem}.", f"{end.remedy}." if end.remedy else None)
-
-
-def _unless_ready(service: Service, error: AtlasError) -> RefusedError:
-    """Without any ecosystem it is the server that lacks something, not the request."""
-    return refused(error, 503 if service.state().status == "absent" else 422)

@@ -67,10 +67,7 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
 
 
 def add_health(server: Flask, cache: QueryCache, service: Service) -> None:
-    """Answer ``/health`` and ``/ready`` in JSON.
-
-    An atlas that lacks something is up, and says what it lacks; it is ready while it has a generation to show.
-    """
+    """Answer ``/health`` and ``/ready``: what the atlas lacks, and whether it has a generation to show."""
 
     @server.get("/health")
     def health() -> Response:
@@ -79,14 +76,10 @@ def add_health(server: Flask, cache: QueryCache, service: Service) -> None:
         problems = [str(problem) for problem in (nothing, cache.warning(), *service.damaged()) if problem is not None]
         if state.status == "failed":
             problems.append(f"{state.problem}. {state.remedy}.")
-        answer: dict[str, Any] = {
-            "status": "degraded" if problems else "ok",
-            "version": __version__,
-            "generation": None if nothing is not None else cache.generation().name,
-            "attribution": dataclasses.asdict(state),
-            "problems": problems,
-        }
-        return jsonify(answer | ({"problem": problems[0]} if problems else {}))
+        generation = None if nothing is not None else cache.generation().name
+        answer: dict[str, Any] = {"version": __version__, "generation": generation, "problems": problems}
+        first = {"status": "degraded", "problem": problems[0]} if problems else {"status": "ok"}
+        return jsonify(answer | {"attribution": dataclasses.asdict(state)} | first)
 
     @server.get("/ready")
     def ready() -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from flask import Blueprint, Response, jsonify
@@ -11,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 from atlas.api.access import FILE
 from atlas.api.attribution import STREAM
 from atlas.api.numbers import FILTERS, NUMBERS
-from atlas.api.problems import CONTENT
+from atlas.api.problems import CONTENT, PREFIX
 from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
@@ -64,174 +65,159 @@ def document() -> Schema:
 def _paths() -> Schema:
     part, text = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, {"type": "string"}
     identity, label = (_parameter(name, "path", part, required=True) for name in ("identity", "label"))
+    form = _parameter("form", "query", {"type": "string", "enum": ["html", "json", "csv"]})
     later = _parameter("Prefer", "header", text, "respond-async answers with a job at once (RFC 7240)")
-    located = {"headers": {"Location": {"schema": text}}}
-    report = {JSON: {"schema": {"type": "object"}}, "text/html": {"schema": text}, "text/csv": {"schema": text}}
-    form = _schema("Form") | {"encoding": {name: {"contentType": JSON} for name in IN_JSON}}
-    traces = {"required": True, "content": {JSON: _schema("Traces"), FORM: form}}
-    files = _schema("WindowsForm") | {"encoding": {"columns": {"contentType": JSON}}}
-    windows = {"required": True, "content": {JSON: _schema("Windows"), FORM: files}}
-    token = {"security": [{}], "requestBody": {"required": True, "content": {JSON: _schema("Token")}}}
-    posted, deleted = (400, 401, 413, 415, 422, 429, 500), {"204": {"description": "Deleted"}}
-    return {
-        "/api/attribute": {
-            "post": _does(
-                "attribute", "Weigh whether traces come from a claimed source, another enrolled one, or none",
-                {
-                    "200": {
-                        "description": "The evidence, or a stream of it",
-                        "content": {JSON: _schema("Job"), STREAM: {"schema": text}},
-                    },
-                    "202": _answer("A job to ask about", "Job") | located,
-                },
-                *posted, 503, parameters=[later], requestBody=traces,
-            )
-        },
-        "/api/preview": {
-            "post": _does(
-                "preview", "What a file of traces is, and every place of it that gives no trace; nothing is scored",
-                {"200": _answer("What it is", "Preview")}, *posted, requestBody=traces,
-            )
-        },
-        "/api/jobs/{identity}": {
-            "parameters": [identity],
-            "get": _get("job", "How far a job is", "Job", 401, 404, 500),
-            "delete": _does(
-                "cancel", "Cancel a job, keeping what is done; delete one that has ended",
-                {"200": _answer("What is done", "Job"), **deleted}, 401, 404, 500,
-            ),
-        },
-        "/api/jobs/{identity}/report": {
-            "parameters": [identity, _parameter("form", "query", {"type": "string", "enum": ["html", "json", "csv"]})],
-            "get": _does(
-                "report", "Report of a job that has ended",
-                {"200": {"description": "The report", "content": report}}, 401, 404, 422, 500,
-            ),
-        },
-        "/api/drift": {
-            "post": _does(
-                "drift", "Test whether two windows of traces differ, or the halves of one",
-                {
-                    "200": _answer("Whether they differ", "Comparison"),
-                    "202": _answer("A comparison to ask about", "Comparison") | located,
-                },
-                *posted, 409, 503, parameters=[later], requestBody=windows,
-            )
-        },
-        "/api/drift/{identity}": {
-            "parameters": [identity],
-            "get": _get("comparison", "How far a comparison is", "Comparison", 401, 404, 500),
-            "delete": _does(
-                "dropComparison", "Cancel a comparison, comparing what was read; delete one that has ended",
-                {"200": _answer("What was read, compared where it is enough", "Comparison"), **deleted}, 401, 404, 500,
-            ),
-        },
-        "/api/sources": {
-            "parameters": _query("roster"),
-            "get": _get("sources", "Every source, its family and rosters", "Sources", 401, 422, 500, 503),
-        },
-        "/api/neighbors/{label}": {
-            "parameters": [label, *_query("reader", "roster", "domain", "top")],
-            "get": _get("neighbors", "Nearest sources in the original space", "Neighbors", 401, 404, 422, 500, 503),
-        },
-        "/api/evaluations": {
-            "parameters": _query(*FILTERS, "k", "limit", "offset"),
-            "get": _get(
-                "evaluations", "Attribution metrics over all seeds and folds", "Evaluations", 401, 422, 500, 503
-            ),
-        },
-        "/api/ecosystems": {
-            "get": _get("ecosystems", "Enrolled ecosystems, and whether the proxy is loaded", "Ecosystems", 401, 500)
-        },
-        "/api/session": {
-            "post": _does(
-                "giveToken", "Give the token once; the browser keeps a cookie",
-                {"204": {"description": "The cookie is set"}}, 400, 401, 413, 415, 422, 500, **token,
-            ),
-            "delete": _does(
-                "dropToken", "Forget the token", {"204": {"description": "The cookie is gone"}}, 500, security=[{}]
-            ),
-        },
-        "/api/openapi.json": {
-            "get": _does(
-                "openapi", "This document",
-                {"200": {"description": "OpenAPI 3.1", "content": {JSON: {"schema": {"type": "object"}}}}}, 500,
-                security=[{}],
-            )
-        },
+    parameters = {
+        "jobs/{identity}": [identity], "jobs/{identity}/report": [identity, form], "drift/{identity}": [identity],
+        "sources": _query("roster"), "neighbors/{label}": [label, *_query("reader", "roster", "domain", "top")],
+        "evaluations": _query(*FILTERS, "k", "limit", "offset"),
     }  # fmt: skip
+    traces = {"requestBody": _body(Traces=JSON, Form=FORM)}
+    windows = {"requestBody": _body(Windows=JSON, WindowsForm=FORM), "parameters": [later]}
+    anyone: Schema = {"security": [{}]}
+    located, deleted = {"headers": {"Location": {"schema": text}}}, {"204": {"description": "Deleted"}}
+    evidence = {JSON: _schema("Job"), STREAM: {"schema": text}}
+    report = {JSON: {"schema": {"type": "object"}}, "text/html": {"schema": text}, "text/csv": {"schema": text}}
+    described = {"200": {"description": "OpenAPI 3.1", "content": {JSON: {"schema": {"type": "object"}}}}}
+    posted = (400, 401, 413, 415, 422, 429, 500)
+    operations: Sequence[tuple[str, str, str | Schema, Sequence[int], Schema]] = (
+        ("attribute post attribute", "Weigh whether traces come from a claimed source, another enrolled one, or none",
+         {"200": {"description": "The evidence, or a stream of it", "content": evidence},
+          "202": _answer("A job to ask about", "Job") | located}, (*posted, 503), traces | {"parameters": [later]}),
+        ("preview post preview",
+         "What a file of traces is, and every place of it that gives no trace; nothing is scored",
+         {"200": _answer("What it is", "Preview")}, posted, traces),
+        ("jobs/{identity} get job", "How far a job is", "Job", (401, 404, 500), {}),
+        ("jobs/{identity} delete cancel", "Cancel a job, keeping what is done; delete one that has ended",
+         {"200": _answer("What is done", "Job"), **deleted}, (401, 404, 500), {}),
+        ("jobs/{identity}/report get report", "Report of a job that has ended",
+         {"200": {"description": "The report", "content": report}}, (401, 404, 422, 500), {}),
+        ("drift post drift", "Test whether two windows of traces differ, or the halves of one",
+         {"200": _answer("Whether they differ", "Comparison"),
+          "202": _answer("A comparison to ask about", "Comparison") | located}, (*posted, 409, 503), windows),
+        ("drift/{identity} get comparison", "How far a comparison is", "Comparison", (401, 404, 500), {}),
+        ("drift/{identity} delete dropComparison",
+         "Cancel a comparison, comparing what was read; delete one that has ended",
+         {"200": _answer("What was read, compared where it is enough", "Comparison"), **deleted}, (401, 404, 500), {}),
+        ("sources get sources", "Every source, its family and rosters", "Sources", (401, 422, 500, 503), {}),
+        ("neighbors/{label} get neighbors", "Nearest sources in the original space", "Neighbors",
+         (401, 404, 422, 500, 503), {}),
+        ("evaluations get evaluations", "Attribution metrics over all seeds and folds", "Evaluations",
+         (401, 422, 500, 503), {}),
+        ("ecosystems get ecosystems", "Enrolled ecosystems, and whether the proxy is loaded", "Ecosystems",
+         (401, 500), {}),
+        ("session post giveToken", "Give the token once; the browser keeps a cookie",
+         {"204": {"description": "The cookie is set"}}, (400, 401, 413, 415, 422, 500),
+         anyone | {"requestBody": _body(Token=JSON)}),
+        ("session delete dropToken", "Forget the token",
+         {"204": {"description": "The cookie is gone"}}, (500,), anyone),
+        ("openapi.json get openapi", "This document", described, (500,), anyone),
+    )  # fmt: skip
+    paths: Schema = {}
+    for route, summary, answers, statuses, more in operations:
+        path, method, identity_of = route.split()
+        responses = answers if isinstance(answers, dict) else {"200": _answer(summary, answers)}
+        operation = {"operationId": identity_of, "summary": summary, "responses": responses | _problems(statuses)}
+        shared = {"parameters": parameters[path]} if path in parameters else {}
+        paths.setdefault(f"{PREFIX}/{path}", shared)[method] = operation | more
+    return paths
 
 
 def _answers() -> dict[str, Schema]:
     """Schemas of what comes back."""
-    text, maybe = {"type": "string"}, {"type": ["string", "null"]}
-    number, count, yes = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
-    perhaps, some = {"type": ["number", "null"]}, {"type": "object"}
-    problem = {"anyOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "null"}]}
-    job: Schema = {
-        "job": text, "state": {"enum": ["queued", "running", "done", "cancelled", "failed"]}, "done": count,
-        "total": count, "seconds": number, "waiting": count, "enrolment": text,
-    }  # fmt: skip
-    point = _object(traces=count, subject=text, log10_sum=number, leader=text)
-    row = _object(place=count, prompt=text, response=text, time=maybe, label=maybe, name=maybe)
-    source = _object(source=text, name=text, family=text, subfamily=maybe, access=maybe, rosters=_list(text))
-    neighbor = _object(
-        neighbor=text, name=text, family=text, rank=count, rank_back={"type": ["integer", "null"]}, cosine=number,
-        percentile=number,
-    )  # fmt: skip
-    evaluation = _object(
-        reader=text, origin=text, roster=text, benchmark=text, condition=text, reduction=text, k=count, metric=text,
-        value=number, std=perhaps, n=count, build_id=text,
-    )  # fmt: skip
-    status = {"enum": ["absent", "loading", "ready", "failed"]}
-    brings = _object(calibrated=yes, unknown=yes, budgets=_list(count), stop_levels=_list(number), validated=yes)
-    ecosystem = _object(
-        name=text, reader=text, proxy=text, view=text, sources=_list(text), families=_list(text), sha256=text,
-        facts=some, accuracy=perhaps, brings=brings,
-    )  # fmt: skip
-    power = _object(window=count, level=number, same=perhaps, sibling=perhaps, family=perhaps)
-    trace = _object(place=count, turn=count, sha256=text)
-    window = _object(name=text, part=maybe, total=count, file=some, traces=_list(trace))
-    drift = _object(
-        format=count, created=text, verdict={"enum": [DIFFERENT, ALIKE]}, sentence=text, expected=text,
-        notes=_list(text), statistic=number, p_value=number, method=text, paired=yes, before=count, after=count,
-        permutations=count, seed=count, level=number, power={"anyOf": [power, {"type": "null"}]},
-        validation=_list(some), windows=_list(window), reading=some, settings=some, command=text, sha256=text,
-    )  # fmt: skip
-    return {
-        "Problem": _object(
-            type=text, title=text, status=count, detail=text, remedy=text,
-            errors=_list(_object(pointer=text, detail=text)), optional=("remedy", "errors"),
-        ),
+    job = "job state:state done:count total:count seconds:number waiting:count enrolment "
+    columns = _object("response:text? prompt:text? time:text? label:text? name:text?")
+    answers = {
+        "Problem": _object("type title status:count detail remedy errors:error*", error=_object("pointer detail")),
         "Job": _object(
-            **job, claimed=maybe, nearest=_list(text), evidence=_list(point), problem=problem,
-            report={"type": ["object", "null"]},
+            f"{job}claimed:text? nearest:text* evidence:point* problem:problem? report:any?",
+            point=_object("traces:count subject log10_sum:number leader"),
         ),
         "Preview": _object(
-            name=text, kind={"enum": list(UNITS)}, unit={"enum": sorted(set(UNITS.values()))}, encoding=text,
-            sha256=text, packed=yes, size=count, fields=_list(text),
-            columns=_object(response=maybe, prompt=maybe, time=maybe, label=maybe, name=maybe), mapped=yes,
-            traces=count, problems=_list(_object(place=count, column=maybe, reason=text)),
-            duplicates=_list(_object(place=count, first=count)), notes=_list(text), rows=_list(row),
-            labels=_list(text),
+            "name kind:kind unit:unit encoding sha256 packed:flag size:count fields:text* columns:columns mapped:flag "
+            "traces:count problems:problem* duplicates:duplicate* notes:text* rows:row* labels:text*",
+            kind={"enum": list(UNITS)}, unit={"enum": sorted(set(UNITS.values()))}, columns=columns,
+            problem=_object("place:count column:text? reason"), duplicate=_object("place:count first:count"),
+            row=_object("place:count prompt response time:text? label:text? name:text?"),
         ),
-        "Comparison": _object(**job, problem=problem, answer={"anyOf": [drift, {"type": "null"}]}),
-        "Sources": _object(generation=text, sources=_list(source)),
-        "Neighbors": _object(reader=text, roster=text, domain=text, source=text, neighbors=_list(neighbor)),
-        "Evaluations": _object(generation=text, total=count, evaluations=_list(evaluation)),
+        "Comparison": _object(f"{job}problem:problem? answer:drift?", drift=_drift()),
+        "Sources": _object(
+            "generation sources:source*",
+            source=_object("source name family subfamily:text? access:text? rosters:text*"),
+        ),
+        "Neighbors": _object(
+            "reader roster domain source neighbors:neighbor*",
+            neighbor=_object(
+                "neighbor name family rank:count rank_back:integer? cosine:number percentile:number"
+            ),
+        ),
+        "Evaluations": _object(
+            "generation total:count evaluations:evaluation*",
+            evaluation=_object(
+                "reader origin roster benchmark condition reduction k:count metric value:number std:number? n:count "
+                "build_id"
+            ),
+        ),
         "Ecosystems": _object(
-            proxy=_object(status=status, proxy=maybe, problem=maybe, remedy=maybe), ecosystems=_list(ecosystem)
+            "proxy:proxy ecosystems:ecosystem*",
+            proxy=_object("status:status proxy:text? problem:text? remedy:text?"),
+            ecosystem=_object(
+                "name reader proxy view sources:text* families:text* sha256 facts:any accuracy:number? brings:brings",
+                brings=_object("calibrated:flag unknown:flag budgets:count* stop_levels:number* validated:flag"),
+            ),
         ),
     }  # fmt: skip
+    answers["Problem"]["required"] = ["type", "title", "status", "detail"]
+    return answers
 
 
-def _object(*, optional: tuple[str, ...] = (), **properties: Schema) -> Schema:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required}
+def _drift() -> Schema:
+    """The answer of a comparison."""
+    return _object(
+        "format:count created verdict:verdict sentence expected notes:text* statistic:number p_value:number method "
+        "paired:flag before:count after:count permutations:count seed:count level:number power:power? validation:any* "
+        "windows:window* reading:any settings:any command sha256",
+        verdict={"enum": [DIFFERENT, ALIKE]},
+        power=_object("window:count level:number same:number? sibling:number? family:number?"),
+        window=_object(
+            "name part:text? total:count file:any traces:trace*", trace=_object("place:count turn:count sha256")
+        ),
+    )
 
 
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
+_KINDS: dict[str, Schema] = {
+    **{"text": {"type": "string"}, "number": {"type": "number"}, "integer": {"type": "integer"}},
+    **{"flag": {"type": "boolean"}, "any": {"type": "object"}},
+    "count": {"type": "integer", "minimum": 0},
+    "state": {"enum": ["queued", "running", "done", "cancelled", "failed"]},
+    "status": {"enum": ["absent", "loading", "ready", "failed"]},
+    "problem": {"$ref": "#/components/schemas/Problem"},
+}
+
+
+def _object(fields: str, **own: Schema) -> Schema:
+    """An object of fields "name:kind"; of text without a kind, with "?" or null, with "*" a list of it.
+
+    own : Kinds besides those of :data:`_KINDS`.
+    """
+    properties = {}
+    for field in fields.split():
+        name, _, kind = field.partition(":")
+        schema = (_KINDS | own)[kind.rstrip("?*") or "text"]
+        if kind.endswith("?"):
+            simple = isinstance(schema.get("type"), str) and schema.keys() == {"type"}
+            schema = {"type": [schema["type"], "null"]} if simple else {"anyOf": [schema, {"type": "null"}]}
+        properties[name] = {"type": "array", "items": schema} if kind.endswith("*") else schema
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _body(**models: str) -> Schema:
+    """A body of one of the models, by their types; form fields that hold JSON say so."""
+    content = {kind: _schema(name) for name, kind in models.items()}
+    if FORM in content:
+        encoded = IN_JSON if "Form" in models else ("columns",)
+        content[FORM]["encoding"] = {field: {"contentType": JSON} for field in encoded}
+    return {"required": True, "content": content}
 
 
 def _schema(name: str) -> Schema:
@@ -242,19 +228,14 @@ def _answer(description: str, name: str) -> Schema:
     return {"description": description, "content": {JSON: _schema(name)}}
 
 
-def _get(identity: str, summary: str, name: str, *statuses: int) -> Schema:
-    return _does(identity, summary, {"200": _answer(summary, name)}, *statuses)
-
-
-def _does(identity: str, summary: str, responses: Schema, *statuses: int, **more: Any) -> Schema:
-    """An operation, with its problems and that of a request from another site.
+def _problems(statuses: Sequence[int]) -> Schema:
+    """Problems of an operation, with that of a request from another site.
 
     Where a token is needed, too many wrong ones are a problem too; where a file is taken, a disk that is full.
     """
     wrong = {403, *statuses} | ({429} if 401 in statuses else set())
     wrong |= {503, 507} if {415, 429} <= set(statuses) else set()
-    problems = {str(status): {"$ref": "#/components/responses/problem"} for status in sorted(wrong)}
-    return {"operationId": identity, "summary": summary, "responses": responses | problems, **more}
+    return {str(status): {"$ref": "#/components/responses/problem"} for status in sorted(wrong)}
 
 
 def _query(*names: str) -> list[Schema]:

@@ -18,15 +18,10 @@ from backend.service.uploads import BusyError, FullError, MissingError, TooLarge
 PREFIX = "/api"
 CONTENT = "application/problem+json"
 RETRY_AFTER = 10  # seconds after which a request that has to wait may come again
-_REFUSALS: tuple[tuple[type[AtlasError], HTTPStatus], ...] = (
-    (MissingError, HTTPStatus.NOT_FOUND),
-    (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (BusyError, HTTPStatus.TOO_MANY_REQUESTS),
-    (StoppedError, HTTPStatus.CONFLICT),
-    (ServerError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (FullError, HTTPStatus.INSUFFICIENT_STORAGE),
-)
-"""The last one that fits holds."""
+_REFUSALS: Mapping[type[AtlasError], int] = {
+    MissingError: 404, TooLargeError: 413, BusyError: 429, StoppedError: 409, ServerError: 503, FullError: 507
+}  # fmt: skip
+"""Status of an error by its class; the last one that fits holds."""
 
 
 class RefusedError(Exception):
@@ -42,9 +37,9 @@ class RefusedError(Exception):
         self.status, self.detail, self.remedy, self.errors = HTTPStatus(status), detail, remedy, errors
 
 
-def refused(error: AtlasError, status: int = HTTPStatus.UNPROCESSABLE_ENTITY) -> RefusedError:
+def refused(error: AtlasError, status: int = 422) -> RefusedError:
     """A refusal out of an error that a person may read."""
-    for kind, known in _REFUSALS:
+    for kind, known in _REFUSALS.items():
         if isinstance(error, kind):
             status = known
     return RefusedError(status, f"{error.problem}.", f"{error.remedy}.")
@@ -62,9 +57,9 @@ def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Res
     """The response to a refused request."""
     response = Response(json.dumps(document(error)), error.status.value, content_type=CONTENT)
     response.headers.update(headers or {})
-    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+    if error.status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER)
-    if error.status == HTTPStatus.UNAUTHORIZED:
+    if error.status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="atlas"'
     return response
 
@@ -72,8 +67,8 @@ def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Res
 def handle(server: Flask, blueprint: str) -> None:
     """Answer every error below ``/api`` with a problem document, also for paths and methods that do not exist.
 
-    Dash answers any other GET with its page, so paths are matched against the blueprint's own rules first. A path with
-    one slash more is another path: Flask would lead to the one without it by the name that the request came with.
+    Dash answers any other GET with its page, so paths are matched against the blueprint's own rules first, and one with
+    a slash more is another path: Flask would redirect it by the name that the request came with.
     """
     server.url_map.merge_slashes = False
     rules = [

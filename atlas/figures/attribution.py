@@ -1,4 +1,4 @@
-"""How much evidence names a source, and where it fails (paper: evidence budgets, confusions, layer selection)."""
+"""Evidence that names a source, and its failures (paper: evidence budgets, confusions, layer selection)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def budget_curves(
     budgets = sorted(int(budget) for budget in frame["k"].unique())
     shapes: list[Plot] = []
     if chance is not None and budgets:
-        shapes.append(plots.level(chance, {"color": token["edge"], "width": 1, "dash": "dot"}))
+        shapes.append(plots.level(chance, token["edge"], 1, "dot"))
     if k in budgets:
-        shapes.append(plots.upright(k, {"color": token["accent"], "width": 1}, xref="x"))
+        shapes.append(plots.upright(k, token["accent"], xref="x"))
     data: list[Plot] = []
     ends: list[End] = []
     for _, line, rows, published in plots.by_line(frame, lines, "line"):
@@ -51,7 +51,7 @@ def budget_curves(
         width = 2.5 if line.front else 1.25
         look: Plot = {
             "mode": "lines+markers" if line.named else "lines",
-            "line": {"color": line.colour, "width": width, "dash": "dash" if published else line.dash},
+            "line": plots.pen(line.colour, width, "dash" if published else line.dash),
             "marker": plots.outlined(size, fill, line.colour, 2 if line.front else 1.25),
         }
         data.append(plots.scatter(name, rows["k"], rows["value"], text=words, hovertemplate=plots.TEXT, **look))
@@ -98,30 +98,34 @@ def confusion_matrix(
     names = _distinct(rows["name"].tolist())
     across = [*names, "any other family"] if zoom else names
     gap = 1 if size <= 70 else 0
+    scale = {
+        **{"orientation": "h", "thickness": 8, "len": 0.44, "x": 1, "xanchor": "right", "y": 0, "yanchor": "top"},
+        **{"ypad": 14, "xpad": 0, "outlinewidth": 0, "ticklabelposition": "outside bottom"},
+        **{"tickvals": [0.01, 0.1, 0.25, 0.5, 1], "ticktext": [".01", ".10", ".25", ".50", "1"]},
+        "tickfont": {"size": 12, "color": token["soft"]},
+        "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
+    }
     heat = {
         **{"type": "heatmap", "z": z, "x": across, "y": names, "zmin": 0, "zmax": 1, "xgap": gap, "ygap": gap},
-        **{"colorscale": rate_colours(theme), "colorbar": _scale(token), "showscale": not zoom, "hoverongaps": False},
+        **{"colorscale": rate_colours(theme), "colorbar": scale, "showscale": not zoom, "hoverongaps": False},
         "hovertemplate": "%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
     }
     shapes: list[Plot] = []
     annotations: list[Plot] = []
     if not zoom:
         blocks = _blocks(rows["family"])
-        outline = {"color": token["edge"], "width": 1}
-        shapes = [
-            _box(start - 0.5, start - 0.5, stop - start, outline) for start, stop, _ in blocks if stop - start > 1
-        ]
-        truth_side = {"xanchor": "right", "yanchor": "bottom", "xshift": -24}
-        answer_side = {"xanchor": "left", "yanchor": "top", "yshift": -12}
+        sides = [(start - 0.5, stop - start) for start, stop, _ in blocks if stop - start > 1]
+        shapes = [_box(start, start, side, plots.pen(token["edge"])) for start, side in sides]
+        truth, answer = ("Truth ↓", 13, token["soft"]), ("Answered →", 13, token["soft"])
         annotations = [
             *_margin_names(blocks, size, token),
-            plots.page_note(0, 1, "Truth ↓", 13, token["soft"], **truth_side),
-            plots.page_note(0, 0, "Answered →", 13, token["soft"], **answer_side),
+            plots.page_note(0, 1, *truth, xanchor="right", yanchor="bottom", xshift=-24),
+            plots.page_note(0, 0, *answer, xanchor="left", yanchor="top", yshift=-12),
         ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
         reach = 0.5 if size <= 70 else 1.2
         row, column = place[clicked[0]], place.get(clicked[1], size)
-        shapes.append(_box(column - reach, row - reach, 2 * reach, {"color": token["accent"], "width": 2}))
+        shapes.append(_box(column - reach, row - reach, 2 * reach, plots.pen(token["accent"], 2)))
     font = {"size": 10 if size > 24 else 12, "color": token["soft"]}
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
     cut = [plain(name, 30) for name in rows["name"]]
@@ -140,42 +144,28 @@ def _zoomed(order: pd.DataFrame, zoom: str) -> pd.DataFrame:
     return order[order["family"] == zoom].reset_index(drop=True) if zoom else order
 
 
-def _scale(token: Mapping[str, str]) -> Plot:
-    """The scale of the matrix, a thin bar below its right end."""
-    return {
-        **{"orientation": "h", "thickness": 8, "len": 0.44, "x": 1, "xanchor": "right", "y": 0, "yanchor": "top"},
-        **{"ypad": 14, "xpad": 0, "outlinewidth": 0, "ticklabelposition": "outside bottom"},
-        **{"tickvals": [0.01, 0.1, 0.25, 0.5, 1], "ticktext": [".01", ".10", ".25", ".50", "1"]},
-        "tickfont": {"size": 12, "color": token["soft"]},
-        "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
-    }
-
-
 def _box(x: float, y: float, side: float, line: Mapping[str, object]) -> Plot:
     return {"type": "rect", "x0": x, "x1": x + side, "y0": y, "y1": y + side, "line": line}
 
 
 def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:
-    """Truth and answer of a clicked cell, empty strings where there is none.
-
-    x and y are the categories that the click reports; order and zoom as in :func:`confusion_matrix`.
-    """
+    """Truth and answer of a clicked cell (x, y) of :func:`confusion_matrix`, empty strings where there is none."""
     rows = _zoomed(order, zoom)
     sources = dict(zip(_distinct(rows["name"].tolist()), rows["source"], strict=True))
     return (sources.get(y, ""), sources.get(x, "")) if x in sources and y in sources else ("", "")
 
 
 def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: int) -> go.Figure:
-    """Share of the errors that stay inside the family, at every budget.
+    """Share of the errors that stay inside the family: columns k, errors, errors_within_family.
 
-    frame : columns k, errors, errors_within_family. expectation : share if wrong answers fell on any other source
-    alike.
+    expectation : share if wrong answers fell on any other source alike.
     """
     token = TOKENS[theme]
     rows = frame[frame["errors"] > 0].sort_values("k")
     share = rows["errors_within_family"] / rows["errors"]
     bars = {
-        "type": "bar", "x": _categories(rows), "y": share.tolist(), "width": 0.56, "cliponaxis": False,
+        "type": "bar", "x": [str(int(budget)) for budget in rows["k"]], "y": share.tolist(), "width": 0.56,
+        "cliponaxis": False,
         "marker": {"color": [token["accent"] if budget == k else token["edge"] for budget in rows["k"]]},
         "text": [rate_text(value) if value < 1 else "1" for value in share], "textposition": "outside",
         "textfont": {"size": 13, "color": token["ink"]},
@@ -186,16 +176,10 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
         "hovertemplate": plots.HOVER,
     }  # fmt: skip
     y = plots.titled("Share of errors", range=[0, 1.1], tickformat=".1~f", dtick=0.2)
-    more = {
-        "shapes": [plots.level(expectation, {"color": token["soft"], "width": 1, "dash": "dot"})],
-        "annotations": plots.end_notes([(expectation, "if blind", token["soft"])], shift=8),
-        "hovermode": None,
-    }
+    blind = [plots.level(expectation, token["soft"], 1, "dot")]
+    notes = plots.end_notes([(expectation, "if blind", token["soft"])], shift=8)
+    more = {"shapes": blind, "annotations": notes, "hovermode": None}
     return plots.figure(theme, (64, 72, 20, 52), [bars], CATEGORY_AXIS, y, **more)
-
-
-def _categories(rows: pd.DataFrame) -> list[str]:
-    return [str(int(budget)) for budget in rows["k"]]
 
 
 def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> go.Figure:
@@ -213,7 +197,7 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
         for layer, count in counted.items()
     ]
     mean: Plot = {
-        "mode": "lines+markers", "line": {"color": token["accent"], "width": 2}, "marker": {"size": 5},
+        "mode": "lines+markers", "line": plots.pen(token["accent"], 2), "marker": {"size": 5},
         "hovertemplate": "Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
     }  # fmt: skip
     chosen: Plot = {
@@ -248,10 +232,11 @@ def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.F
         for budget, fold, value, n in tables.rows(rows, "k", "fold", "value", "n")
     ]
     look = plots.outlined(10, fills, colours, 1.5)
-    folds = plots.scatter("folds", _categories(rows), apart, text=words, hovertemplate=plots.TEXT, marker=look)
+    budgets = [str(int(budget)) for budget in rows["k"]]
+    folds = plots.scatter("folds", budgets, apart, text=words, hovertemplate=plots.TEXT, marker=look)
     reach = 1.15 * widest if widest > 0 else 0.01
     y = plots.titled(f"{axis} less its mean", range=[-reach, reach], tickformat="+.2~g", nticks=6)
-    zero = plots.level(0, {"color": token["edge"], "width": 1})
+    zero = plots.level(0, token["edge"])
     return plots.figure(theme, (64, 16, 12, 52), [folds], CATEGORY_AXIS, y, shapes=[zero], hovermode=None)
 
 

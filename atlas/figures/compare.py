@@ -1,7 +1,4 @@
-"""Readers side by side: blocks, domains and conditions, capability and cost of their proxies.
-
-Curves over the budgets are those of :mod:`atlas.figures.attribution`.
-"""
+"""Readers side by side: blocks, domains and conditions, capability and cost of their proxies."""
 
 from __future__ import annotations
 
@@ -18,13 +15,10 @@ from atlas.figures import plots
 from atlas.figures.plots import End, Line, figure_text, rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
-WIDE = 5
-"""Columns that are wide enough for their words; those of more are turned."""
-CURVE_GAP, FIT_GAP = 0.028, 0.06
-"""Space between two panels of curves and of fits, as shares of the width."""
+WIDE = 5  # columns that are wide enough for their words; those of more are turned
+CURVE_GAP, FIT_GAP = 0.028, 0.06  # space between two panels of curves and of fits, as shares of the width
 KIND_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
-Condition = tuple[str, str]
-"""A benchmark, and what was done to its traces."""
+Condition = tuple[str, str]  # a benchmark, and what was done to its traces
 
 
 def layer_curves(
@@ -32,7 +26,7 @@ def layer_curves(
 ) -> go.Figure:
     """Inner validation accuracy along the depth of every proxy, its modal block marked.
 
-    curves, chosen : Curve and modal block of a line's key; columns layer, depth (0..1), accuracy, low, high.
+    Of a line's key: curve (columns layer, depth in 0..1, accuracy, low, high) and modal block.
     """
     data: list[Plot] = []
     ends: list[End] = []
@@ -50,15 +44,18 @@ def layer_curves(
             f"<b>{name}</b><br>block {int(layer)}: {rate_text(accuracy)}"
             for layer, accuracy in tables.rows(rows, "layer", "accuracy")
         ]
-        style = {"color": line.colour, "width": 2, "dash": line.dash}
+        style = plots.pen(line.colour, 2, line.dash)
         data.append(plots.band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
         data.append(plots.scatter(name, rows["depth"], rows["accuracy"], hover, mode="lines", line=style))
         modal = rows[rows["layer"] == chosen.get(line.key)]
         if len(modal):
             look = {"size": 13, "symbol": "circle-open", "color": TOKENS[theme]["ink"], "line": {"width": 2}}
+            # Above the ring, or below it where a higher ring is near.
+            x, y = float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])
+            near = any((a, b) != (x, y) and abs(a - x) < 0.12 and 0 <= b - y < 0.06 for a, b in rings)
             words: Plot = {
                 "text": [f"block {int(layer)}" for layer in modal["layer"]],
-                "textposition": _free_side(rings, float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])),
+                "textposition": "bottom center" if near else "top center",
                 "textfont": {"size": 12, "color": line.colour},
             }
             places = modal["depth"], modal["accuracy"]
@@ -69,18 +66,15 @@ def layer_curves(
     high = max((float(curve["high"].max()) for curve in drawn), default=1.0)
     step = 0.06 * (high - low or 1.0)
     notes = plots.end_notes(ends, step, high + step)
-    x = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
-    y = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
-    return plots.figure(theme, (64, 176, 24, 52), data, x, y, annotations=notes)
+    depth = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
+    height = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
+    return plots.figure(theme, (64, 176, 24, 52), data, depth, height, annotations=notes)
 
 
 def condition_dots(
     frame: pd.DataFrame, columns: Mapping[Condition, str], lines: Sequence[Line], *, theme: Theme
 ) -> go.Figure:
-    """Every reader under every domain and condition: one column each, one mark a reader.
-
-    frame : Columns reader, origin, benchmark, condition, value, std.
-    """
+    """A column a domain and condition, a mark a reader: columns reader, origin, benchmark, condition, value, std."""
     place = {key: number for number, key in enumerate(columns)}
     many = len(place) > WIDE
     step = min(0.12, 0.6 / max(len(lines), 1))
@@ -97,36 +91,23 @@ def condition_dots(
         error = {"type": "data", "array": spread, "color": line.colour, "thickness": 1.5, "width": 0}
         look = plots.outlined(10, TOKENS[theme]["ground"] if published else line.colour, line.colour)
         data.append(plots.scatter(plain(line.label, 28), where, rows["value"], hover, error_y=error, marker=look))
+    width, size, angle = (40, 11, -45) if many else (15, 12, 0)
+    heads = [words.partition(", ") for words in columns.values()]  # where, and what in lines of so many letters
     x = {
         "tickvals": list(place.values()),
-        "ticktext": [_lines(words, 40 if many else 15) for words in columns.values()],
-        "tickangle": -45 if many else 0,
-        "tickfont": {"size": 11 if many else 12},
-        "range": [-0.6, len(place) - 0.4],
-        "showgrid": False,
+        "ticktext": ["<br>".join([where, *textwrap.wrap(what, width)]) for where, _, what in heads],
+        "tickangle": angle, "tickfont": {"size": size}, "range": [-0.6, len(place) - 0.4], "showgrid": False,
         "ticks": "",
-    }
+    }  # fmt: skip
     legend = {**plots.ROW_LEGEND, "y": 1, "yanchor": "bottom", "traceorder": "reversed"}
     return plots.figure(theme, (64, 24, 52, 136 if many else 72), data, x, {}, showlegend=True, legend=legend)
-
-
-def _lines(words: str, width: int) -> str:
-    """Words of a column, 'where, what', in lines of at most so many letters."""
-    where, _, what = words.partition(", ")
-    return "<br>".join([where, *textwrap.wrap(what, width)])
-
-
-def _free_side(rings: Sequence[tuple[float, float]], x: float, y: float) -> str:
-    """Where the name of a ring stands: above it, or below it where a higher ring is near."""
-    near = [ring for ring in rings if ring != (x, y) and abs(ring[0] - x) < 0.12 and 0 <= ring[1] - y < 0.06]
-    return "bottom center" if near else "top center"
 
 
 def curve_panels(
     frame: pd.DataFrame, panels: Mapping[Condition, str], lines: Sequence[Line], *, theme: Theme, axis: str, k: int,
     unit: bool,
 ) -> Plot:  # fmt: skip
-    """A metric against the budget: one panel a domain and condition, one line a reader, one vertical scale.
+    """A metric against the budget: a panel a domain and condition, a line a reader, one vertical scale.
 
     frame : Columns reader, origin, benchmark, condition, k, value, std. unit : Whether values lie in 0..1.
     """
@@ -155,7 +136,7 @@ def curve_panels(
                 for budget, value, std in tables.rows(rows, "k", "value", "std")
             ]
             look = {
-                "line": {"color": line.colour, "width": 2, "dash": "dash" if published else line.dash},
+                "line": plots.pen(line.colour, 2, "dash" if published else line.dash),
                 "marker": plots.outlined(6, token["ground"] if published else line.colour, line.colour, 1.5),
                 "mode": "lines+markers",
                 "showlegend": line.key not in in_legend,
@@ -171,12 +152,12 @@ def curve_panels(
             axis if number == 0 else "", **plots.STILL, anchor=at["xaxis"], range=[0, top],
             tickformat=".1~f" if unit else None, showticklabels=number == 0, **({"matches": "y"} if number else {}),
         )  # fmt: skip
-        notes.append(_panel_head(start, 1.01, f"<b>{words}</b>", theme))
+        notes.append(plots.page_note(start, 1.01, f"<b>{words}</b>", 12, token["ink"], **plots.ABOVE))
         if here.empty:
             notes.append(plots.page_note((start + stop) / 2, 0.5, "not measured", 12, token["soft"]))
         elif k in budgets:
             refs = {"xref": at["xaxis"], "yref": f"{at['yaxis']} domain", "layer": "below"}
-            shapes.append(plots.upright(k, {"color": token["accent"], "width": 1}) | refs)
+            shapes.append(plots.upright(k, token["accent"]) | refs)
     title = "Traces a group (K), log scale"
     notes.append(plots.page_note(0.5, 0, title, 13, token["soft"], yshift=-34, yanchor="top"))
     legend = {**plots.LEGEND, "traceorder": "reversed"}
@@ -185,28 +166,25 @@ def curve_panels(
 
 
 def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, theme: Theme, k: int) -> Plot:
-    """Accuracy against a capability score, one panel a benchmark, one mark a proxy, with the least-squares line.
+    """Accuracy against a capability score: a panel a benchmark, a mark a proxy, the least-squares line.
 
-    frame : Columns benchmark, name (of the proxy), score (percent), value (accuracy at K).
-    correlations : Correlation and p of a benchmark, drawn at the head of its panel.
+    frame : Columns benchmark, name (of the proxy), score (percent), value. correlations : At the heads of the panels.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
     notes: list[Plot] = []
     axes: Plot = {}
     benchmarks = list(dict.fromkeys(frame["benchmark"]))
-    low, high = float(frame["value"].min()), float(frame["value"].max())
-    pad = 0.25 * max(high - low, 1e-3)
+    bottom, top = plots.reach(frame["value"], 0.25, 1e-3)
     for number, benchmark in enumerate(benchmarks):
         across, upwards, at, (start, stop) = _panel_axes(number, len(benchmarks), FIT_GAP)
         rows = frame[frame["benchmark"] == benchmark].sort_values("score")
         least, most = float(rows["score"].min()), float(rows["score"].max())
-        ends = (least - 0.18 * (most - least or 1.0), most + 0.18 * (most - least or 1.0))
+        ends = plots.reach(rows["score"], 0.18)
         if len(rows) >= 3:
             slope, offset = np.polyfit(rows["score"], rows["value"], 1)
             heights = [float(slope * x + offset) for x in (least, most)]
-            dashed = {"color": token["edge"], "width": 1.5, "dash": "dash"}
-            fit: Plot = {"mode": "lines", "line": dashed, **at}
+            fit: Plot = {"mode": "lines", "line": plots.pen(token["edge"], 1.5, "dash"), **at}
             traces.append(plots.scatter(f"fit line, {benchmark}", [least, most], heights, **fit))
         hover = [
             f"{plots.heading(name, True)}{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
@@ -217,18 +195,19 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
                 benchmark, rows["score"], rows["value"], hover, mode="markers+text", cliponaxis=False, **at,
                 marker=plots.outlined(10, token["ground"], READER_COLOURS[theme][0]),
                 text=[short(name) for name in rows["name"]],
-                textposition=_sides(rows["score"], rows, (*ends, low - pad, high + pad), 430),
+                textposition=_sides(rows["score"], rows, (*ends, bottom, top), 430),
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-        notes.append(_panel_head(start, 1.02, f"<b>{benchmark}</b>   {correlations.get(benchmark, '')}", theme))
+        head = f"<b>{benchmark}</b>   {correlations.get(benchmark, '')}"
+        notes.append(plots.page_note(start, 1.02, head, 12, token["ink"], **plots.ABOVE))
         axes[across] = plots.titled(
             f"{benchmark} score, percent", **plots.STILL, domain=[start, stop], anchor=at["yaxis"], range=list(ends),
             showgrid=False,
         )  # fmt: skip
         axes[upwards] = plots.titled(
             f"Accuracy at K = {k}" if number == 0 else "", **plots.STILL, anchor=at["xaxis"], tickformat=".3~f",
-            range=[low - pad, high + pad], showticklabels=number == 0,
+            range=[bottom, top], showticklabels=number == 0,
         )  # fmt: skip
     more: Plot = {"dragmode": False, "showlegend": False, "annotations": notes}
     return plots.plot(theme, (64, 16, 40, 56), traces, **axes, **more)
@@ -237,16 +216,12 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
 def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
-    frame : Columns name, label (next to the mark), kind (what the reader is, the legend), origin, cost (positive),
-        cost_text (in words), value (accuracy at K).
+    frame : Columns name, label (next to the mark), kind (the legend), origin, cost (positive), cost_text, value.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
     logarithm = np.log10(frame["cost"])
-    cheap, dear = float(logarithm.min()), float(logarithm.max())
-    low, high = float(frame["value"].min()), float(frame["value"].max())
-    aside, above = 0.12 * max(dear - cheap, 0.5), 0.12 * max(high - low, 0.05)
-    area = (cheap - aside, dear + aside, low - above, high + above)
+    area = (*plots.reach(logarithm, 0.12, 0.5), *plots.reach(frame["value"], 0.12, 0.05))
     frame = frame.assign(side=_sides(logarithm, frame.assign(name=frame["label"]), area, 900))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
@@ -279,15 +254,10 @@ def short(name: str) -> str:
 
 def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str, str], tuple[float, float]]:
     """Names of a panel's axes in the layout and in its traces, and its ends as shares of the width."""
-    ending = "" if number == 0 else str(number + 1)
+    ending = str(number + 1) if number else ""
     width = (1 - gap * (count - 1)) / max(count, 1)
     start = number * (width + gap)
-    names = {"xaxis": f"x{ending}", "yaxis": f"y{ending}"}
-    return f"xaxis{ending}", f"yaxis{ending}", names, (start, start + width)
-
-
-def _panel_head(x: float, y: float, text: str, theme: Theme) -> Plot:
-    return plots.page_note(x, y, text, 12, TOKENS[theme]["ink"], xanchor="left", yanchor="bottom")
+    return f"xaxis{ending}", f"yaxis{ending}", {"xaxis": f"x{ending}", "yaxis": f"y{ending}"}, (start, start + width)
 
 
 def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,7 @@ from atlas.figures.plots import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 LINE_HEIGHT = 40
-LEFT, RIGHT = 252, 136
-"""Margins of the names and of the numbers, in pixels."""
+LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
 RANGE = ", 95 % interval {} to {}"
 
 
@@ -36,10 +35,7 @@ class Series:
         self, rows: pd.DataFrame, heights: Sequence[float], hover: Sequence[str], theme: Theme, hollow: bool, *,
         over: pd.Series | None = None, under: pd.Series | None = None, bar: tuple[float, int] = (2, 0), **more: Any,
     ) -> Plot:  # fmt: skip
-        """Marks of the series at the values of some rows, with error bars.
-
-        over, under : Lengths of the bars, by default up to columns high and low; bar : their thickness and width.
-        """
+        """Marks at values, with bars to high and low or of ``over`` and ``under``; bar : thickness and width."""
         ink = self.ink(theme)
         over = rows["high"] - rows["value"] if over is None else over
         under = rows["value"] - rows["low"] if under is None else under
@@ -93,42 +89,34 @@ def dot_rows(
     crowded = frame.groupby("row")["series"].nunique()
     origins = frame.groupby(["row", "series"])["origin"].nunique()
     both = set(origins.index[origins > 1])
-    in_legend: set[str] = set()
     spread = frame["std"].fillna(0.0)
     ranged_rows = frame.assign(
         ranged=frame["low"].notna(),
         over=(frame["high"] - frame["value"]).where(frame["low"].notna(), spread),
         under=(frame["value"] - frame["low"]).where(frame["low"].notna(), spread),
     )
-    for (key, origin, ranged), rows in ranged_rows.groupby(["series", "origin", "ranged"], sort=False):
-        style = series[str(key)]
-        published = origin == "published"
+    for key, published, rows, legend in _groups(ranged_rows, ["series", "origin", "ranged"]):
+        style = series[key]
         aside = [0.2 * (1 if published else -1) if (row, key) in both else 0.0 for row in rows["row"]]
         heights = [
             place[row] - 0.24 * style.place * (crowded[row] > 1) + step
             for row, step in zip(rows["row"], aside, strict=True)
         ]
         hover = [
-            f"{plots.heading(names[row.row], published)}{style.words}: "
-            f"{rate_text(row.value)}{_spread(row)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
+            f"{plots.heading(names[row.row], published)}{style.words}: {rate_text(row.value)}{_std(row)}"
+            f"{plots.interval(row.low, row.high, RANGE)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
             for row in tables.rows(rows)
         ]
-        more: Plot = {
-            "over": rows["over"],
-            "under": rows["under"],
-            "bar": (2, 0) if ranged else (1, 3),
-            "legendgroup": key,
-            "legendrank": 1000 + list(series).index(str(key)),
-            "showlegend": key not in in_legend,
-        }
-        traces.append(style.marks(rows, heights, hover, theme, published, **more))
-        in_legend.add(str(key))
+        bar = (2, 0) if rows["ranged"].iloc[0] else (1, 3)
+        more: Plot = {"over": rows["over"], "under": rows["under"], "bar": bar, **legend}
+        rank = 1000 + list(series).index(key)
+        traces.append(style.marks(rows, heights, hover, theme, published, legendrank=rank, **more))
     numbers = _at_ends(frame, usual)
     notes = [_number_note(number, numbers.get(row, ""), theme) for row, number in place.items()]
     shapes = []
     if level is not None and place:
         notes.append(plots.note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
-        shapes.append(plots.upright(level.value, {"color": token["edge"], "width": 1, "dash": "dot"}))
+        shapes.append(plots.upright(level.value, token["edge"], 1, "dot"))
     least = pd.concat([frame["value"] - spread, frame["low"], frame["value"], frame["high"]])
     low = min(float(least.min()), level.value if level is not None else float("inf")) if len(frame) else 0.0
     high = float(max(least.max(), (frame["value"] + spread).max())) if len(frame) else 1.0
@@ -145,17 +133,14 @@ def difference_rows(
     """Differences around nothing with their intervals, one line a row; published marks are hollow.
 
     frame : Columns row, series, origin, difference, low, high, p_text (stands at the end of the line), p_raw (p before
-        the correction, as text), clear (whether it is more than chance).
-    compared : What is compared with the series, for the hover text.
+        the correction, as text), clear (whether it is more than chance). compared : What, for the hover text.
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
     traces: list[Plot] = []
     notes: list[Plot] = []
-    in_legend: set[str] = set()
-    for (key, origin), rows in frame.assign(value=frame["difference"]).groupby(["series", "origin"], sort=False):
-        style = series[str(key)]
-        published = origin == "published"
+    for key, published, rows, legend in _groups(frame.assign(value=frame["difference"]), ["series", "origin"]):
+        style = series[key]
         heights = [place[row] - 0.22 * style.place for row in rows["row"]]
         hover = [
             f"{plots.heading(names[row.row], published)}{compared} {style.words}: "
@@ -163,23 +148,28 @@ def difference_rows(
             f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
             for row in tables.rows(rows)
         ]
-        legend: Plot = {"legendgroup": key, "showlegend": key not in in_legend}
         traces.append(style.marks(rows, heights, hover, theme, published, **legend))
-        in_legend.add(str(key))
         notes += [
             plots.end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
             for height, row in zip(heights, tables.rows(rows), strict=True)
         ]
     across = plots.titled(axis, tickformat="+.2~f", zeroline=False)
-    shapes = [plots.upright(0, {"color": token["edge"], "width": 1.5})]
+    shapes = [plots.upright(0, token["edge"], 1.5)]
     return name_lines(names, theme, traces, across, shapes, notes)
+
+
+def _groups(frame: pd.DataFrame, columns: list[str]) -> Iterator[tuple[str, bool, pd.DataFrame, Plot]]:
+    """Groups of rows: series, whether published, rows, and its place in the legend, where a series stands once."""
+    in_legend: set[str] = set()
+    for (key, origin, *_), rows in frame.groupby(columns, sort=False):
+        yield str(key), origin == "published", rows, {"legendgroup": key, "showlegend": key not in in_legend}
+        in_legend.add(str(key))
 
 
 def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
     """What everybody reaches, one line a goal, and the aim as a bar across.
 
-    frame : Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without an interval), aim (NaN
-        without one).
+    frame : Columns row, answer (of :data:`ANSWERS`), name, value, low, high (NaN without), aim (NaN without).
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
@@ -231,9 +221,8 @@ def _verdict(rows: pd.DataFrame) -> str:
     return f"{rate_text(value)}{plots.small(word)}"
 
 
-def _spread(row: Any) -> str:
-    std = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
-    return std + plots.interval(row.low, row.high, RANGE)
+def _std(row: Any) -> str:
+    return f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
 
 
 def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
@@ -243,7 +232,6 @@ def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
     ordered = usual_rows.assign(rank=usual_rows["series"].map(rank)).sort_values(["origin", "rank"], kind="stable")
     numbers = {}
     for row in tables.rows(ordered.drop_duplicates("row")):
-        std = f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
-        spread = plots.interval(row.low, row.high) or std
+        spread = plots.interval(row.low, row.high) or _std(row)
         numbers[str(row.row)] = f"{rate_text(row.value)}{plots.small(spread)}"
     return numbers

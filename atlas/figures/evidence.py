@@ -1,7 +1,6 @@
-"""Evidence of one audit: its growth, what each trace adds, nearest sources, validated ratios, power of the drift test.
+"""Evidence of one audit: growth, traces, nearest sources, validated ratios, power of the drift test.
 
-Evidence for the named source is drawn in the accent upwards, evidence for a rival in amber downwards, so that the sign
-can be read without the colour.
+Evidence for the named source stands in the accent upwards, for a rival in amber downwards: readable without colours.
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from atlas import tables
 from atlas.figures import plots
-from atlas.figures.map import label_sides, map_figure
+from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
 
@@ -30,22 +28,20 @@ DRIFT_KINDS = {"same": "same source (false alarms)", "sibling": "sibling of the 
 def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | None = None) -> go.Figure:
     """log10 likelihood ratio of the named source after every trace, as they arrived.
 
-    Behind it lies the 5–95 % band over random orders, both calibrated as the answer is. The rule's thresholds are
-    dashed where it applies, and the stop is marked at the error rate ``level``, by default the report's.
+    Behind it the 5–95 % band over random orders, both calibrated as the answer is. Thresholds are dashed where the rule
+    applies, and the stop is marked at the error rate ``level``, by default the report's.
     """
     token, results = TOKENS[theme], report["results"]
     running, points = results["running"], results["spread"]["points"]
     decided = float(report["method"]["rule"]["decided_log10"])
     n = int(results["traces"])
-    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
+    shapes = [plots.level(0, token["edge"])]
     if results["stated"]:
-        dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
-        shapes += [plots.level(threshold, dashed) for threshold in (decided, -decided)]
+        shapes += [plots.level(threshold, token["soft"], 1, "dash") for threshold in (decided, -decided)]
     data: list[Plot] = []
     if points:
-        orders = pd.DataFrame(points)
-        corners = orders["traces"], orders["low"], orders["high"]
-        data.append(plots.band("5–95 % of random orders", *corners, token["accent"], 0.16))
+        orders, least, most = ([point[key] for point in points] for key in ("traces", "low", "high"))
+        data.append(plots.band("5–95 % of random orders", orders, least, most, token["accent"], 0.16))
     leads = [row["leader"] == results["subject"] for row in running]
     sizes = [0 if lead and len(running) > 60 else 8 for lead in leads]
     fills = [token["accent"] if lead else token["ground"] for lead in leads]
@@ -55,10 +51,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
         for row in running
     ]
-    look: Plot = {
-        "line": {"color": token["accent"], "width": 2.5},
-        "marker": plots.outlined(sizes, fills, token["accent"]),
-    }
+    look: Plot = {"line": plots.pen(token["accent"], 2.5), "marker": plots.outlined(sizes, fills, token["accent"])}
     data.append(_text_line("in the order of arrival", [row["traces"] for row in running], values, words, **look))
     values = values + [point[key] for point in points for key in ("low", "high")]
     ends: list[End] = []
@@ -72,18 +65,17 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     if running:
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
-        kind = kind if results["stated"] else "not validated here"
+        if not results["stated"]:
+            kind = "not validated here"
         ends.append((last, f"<b>{kind} {number(last)}</b>", token["accent-ink"]))
-    low, high = min([*values, -decided]), max([*values, decided])
-    room = 0.08 * (high - low)
-    low, high = low - room, high + room
+    low, high = plots.reach([*values, decided, -decided], 0.08)
     if results["stated"]:
         ends.append((decided, "a hundred to one for", token["soft"]))
         ends.append((-decided, "a hundred to one against", token["soft"]))
     notes = plots.end_notes(ends, 0.062 * (high - low), high, 14)
     after = (stop_at(results.get("stop"), level) or {}).get("enough_after")
     if after and after <= n:
-        shapes.append(plots.upright(after, {"color": token["accent"], "width": 1, "dash": "dot"}, xref="x"))
+        shapes.append(plots.upright(after, token["accent"], 1, "dot", xref="x"))
         late = n > 1 and math.log10(after) > 0.7 * math.log10(n)
         place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right" if late else "left"}
         text = f"enough after {count(int(after), 'trace')}"
@@ -115,19 +107,22 @@ def weightiest(traces: Sequence[Mapping[str, Any]], most: int = MOST_BARS) -> li
 
 
 def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -> go.Figure:
-    """What every trace adds to the log10 ratio against the strongest rival.
-
-    The trace with the number ``chosen`` is outlined (0 for none); a bar's customdata is its trace's number.
-    """
+    """What every trace adds against the strongest rival; number ``chosen`` is outlined, customdata are numbers."""
     token = TOKENS[theme]
     traces = weightiest(report["traces"])
     values = [float(trace["log10_ratio"]) for trace in traces]
     colours = [token["accent"] if value >= 0 else token["caution"] for value in values]
+    hover = [
+        f"<b>Trace {trace['number']:,}</b><br>adds {number(trace['log10_ratio'])} to the log10 ratio"
+        f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{count(int(trace['tokens']), 'response token')}"
+        + (f"<br>{plain(trace['time'], 40)}" if trace.get("time") else "")
+        for trace in traces
+    ]
     outline = {"color": token["ink"], "width": [2 * (trace["number"] == chosen) for trace in traces]}
     bars = {
         "type": "bar", "name": "what a trace adds", "x": _places(traces), "y": values, "width": 0.74,
-        "marker": {"color": colours, "line": outline}, "customdata": _numbers(traces),
-        "hovertext": [_trace_words(trace) for trace in traces], "hovertemplate": plots.HOVER,
+        "marker": {"color": colours, "line": outline}, "customdata": [[int(trace["number"])] for trace in traces],
+        "hovertext": hover, "hovertemplate": plots.HOVER,
     }  # fmt: skip
     results = report["results"]
     corner = {"xanchor": "left", "xshift": 6}
@@ -142,8 +137,8 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
     low = -reach if min(values, default=0.0) < 0 else -0.4 * reach
     high = reach if max(values, default=0.0) > 0 else 0.4 * reach
     y = plots.titled("adds to log10 ratio", range=[low, high])
-    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
-    return plots.figure(theme, (64, 16, 8, 52), [bars], _trace_axis(traces), y, shapes=shapes, annotations=notes)
+    zero = [plots.level(0, token["edge"])]
+    return plots.figure(theme, (64, 16, 8, 52), [bars], _trace_axis(traces), y, shapes=zero, annotations=notes)
 
 
 def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
@@ -155,7 +150,7 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     whole = margin_of_all(report)
     across = [value for place in places for value in (place, place, None)]
     upwards = [value for without in remaining for value in (whole, without, None)]
-    faint = {"color": translucent(token["edge"], 0.8), "width": 1.5}
+    faint = plots.pen(translucent(token["edge"], 0.8), 1.5)
     rims = [token["accent"] if value > 0 else token["caution"] for value in remaining]
     fills = [token["accent"] if value > 0 else token["ground"] for value in remaining]
     look = plots.outlined(8 if len(traces) <= 120 else 5, fills, rims)
@@ -163,16 +158,14 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
         f"<b>Without trace {trace['number']:,}</b><br>log10 ratio {number(value)}"
         for trace, value in zip(traces, remaining, strict=True)
     ]
+    numbers = [[int(trace["number"])] for trace in traces]
     data = [
         plots.scatter("change", across, upwards, mode="lines", line=faint),
-        plots.scatter("without one trace", places, remaining, hover, marker=look, customdata=_numbers(traces)),
+        plots.scatter("without one trace", places, remaining, hover, marker=look, customdata=numbers),
     ]
     low, high = min([*remaining, whole, 0.0]), max([*remaining, whole, 0.0])
     room = 0.12 * ((high - low) or 1.0)
-    shapes = [
-        plots.level(whole, {"color": token["accent"], "width": 1.5}),
-        plots.level(0, {"color": token["soft"], "width": 1, "dash": "dash"}),
-    ]
+    shapes = [plots.level(whole, token["accent"], 1.5), plots.level(0, token["soft"], 1, "dash")]
     notes = [
         plots.note(1, height, words, 12, ink, xref="paper", xanchor="right", yanchor="bottom")
         for height, words, ink in (
@@ -195,8 +188,8 @@ def landing(
 ) -> go.Figure:
     """The map of an ecosystem with the sources marked that are nearest to the traces.
 
-    points : columns source, name, family, access, x, y of a flat projection. nearest : columns source, rank.
-    The traces get no point: a place among projected points would be invented.
+    points : columns source, name, family, access, x, y (flat). nearest : columns source, rank. The traces get no point:
+    a place among projected points would be invented.
     """
     token = TOKENS[theme]
     none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
@@ -204,17 +197,12 @@ def landing(
     for trace in figure.data:
         if trace.mode == "markers" and trace.name not in ("selected", "nearest"):
             trace.opacity = 0.55
-    everyone = figure_points(figure)
-    placed = everyone.merge(nearest[["source", "rank"]], on="source").merge(points[["source", "name"]], on="source")
-    placed = placed.sort_values("rank")
-    claim = points.loc[points["source"] == claimed, "name"].tolist()
+    everyone = scaled(points[["source", "name", "x", "y"]])
     own = everyone[everyone["source"] == claimed]
-    sides = label_sides(
-        [*zip(own["x"], own["y"], strict=True), *zip(placed["x"], placed["y"], strict=True)],
-        [*claim, *placed["rank"].astype(str)],
-        list(zip(everyone["x"], everyone["y"], strict=True)),
-        fixed=len(claim),
-    )[len(claim) :]
+    placed = everyone.merge(nearest[["source", "rank"]], on="source").sort_values("rank")
+    own_places, places, all_places = (list(tables.rows(rows, "x", "y")) for rows in (own, placed, everyone))
+    texts = [*own["name"], *placed["rank"].astype(str)]
+    sides = label_sides([*own_places, *places], texts, all_places, fixed=len(own))[len(own) :]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
     hover = [f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)]
     look: Plot = {
@@ -228,22 +216,10 @@ def landing(
     return figure.add_trace(plots.scatter("nearest to the traces", placed["x"], placed["y"], hover, **look))
 
 
-def figure_points(figure: go.Figure) -> pd.DataFrame:
-    """Where a map draws its sources (columns source, x, y)."""
-    rows = [
-        (identity[0], x, y)
-        for trace in figure.data
-        if trace.customdata is not None
-        for identity, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["source", "x", "y"])
-
-
 def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total: int) -> go.Figure:
-    """Evidence while traces are still read: the plain sum of log10 ratios so far.
+    """Plain sum of log10 ratios while traces are still read; the axis reaches ``total`` from the start.
 
-    points : traces, log10_sum and leader after some of them. The axis reaches ``total`` from the start, so nothing
-    moves.
+    points : traces, log10_sum and leader after some of them.
     """
     token = TOKENS[theme]
     values = [float(point["log10_sum"]) for point in points]
@@ -253,48 +229,40 @@ def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total
         for point in points
     ]
     mode = "lines+markers" if len(points) <= 60 else "lines"
-    look = {"mode": mode, "line": {"color": token["accent"], "width": 2.5}, "marker": {"size": 7}}
+    look = {"mode": mode, "line": plots.pen(token["accent"], 2.5), "marker": {"size": 7}}
     line = _text_line("plain sum so far", [point["traces"] for point in points], values, words, **look)
     x = plots.titled("Traces read", range=[0, max(total, 2) * 1.02], showgrid=False)
     y = plots.titled("Plain log10 sum", range=[min([*values, -1]) * 1.1, max([*values, 1]) * 1.1])
-    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
+    shapes = [plots.level(0, token["edge"])]
     return plots.figure(theme, (64, 16, 8, 44), [line], x, y, shapes=shapes, hovermode=None)
 
 
 def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
     """How often the drift test speaks on real pairs, against the traces of a window.
 
-    rows : columns scenario (of :data:`DRIFT_KINDS`), k, value, std. window : traces of the smaller window, marked; or
-    0.
+    rows : columns scenario (of :data:`DRIFT_KINDS`), k, value, std. window : the smaller one's traces, marked; or 0.
     """
     token, colours = TOKENS[theme], READER_COLOURS[theme]
-    looks = {"same": (token["soft"], "dot", "circle-open"), "sibling": (colours[0], "solid", "circle"),
-             "family": (colours[1], "solid", "square")}  # fmt: skip
+    looks = ((token["soft"], "dot", "circle-open"), (colours[0], "solid", "circle"), (colours[1], "solid", "square"))
     data: list[Plot] = []
     ends: list[End] = []
-    for scenario, words in DRIFT_KINDS.items():
+    for (scenario, words), (colour, dash, symbol) in zip(DRIFT_KINDS.items(), looks, strict=True):
         curve = rows[rows["scenario"] == scenario].sort_values("k")
         if curve.empty:
             continue
-        colour, dash, symbol = looks[scenario]
         spread = {"array": curve["std"].fillna(0.0).tolist(), "color": colour, "thickness": 1, "width": 3}
         look: Plot = {
-            "mode": "lines+markers", "line": {"color": colour, "width": 2, "dash": dash},
+            "mode": "lines+markers", "line": plots.pen(colour, 2, dash),
             "marker": {"size": 8, "symbol": symbol}, "error_y": spread,
             "hovertemplate": f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
         }  # fmt: skip
         data.append(plots.scatter(words, curve["k"], curve["value"], **look))
         ends.append((float(curve["value"].iloc[-1]), words, colour))
     ticks = sorted({int(k) for k in rows["k"]})
-    reach = [*ticks, window] if window else ticks
-    x = plots.titled(
-        "Traces a window, log scale", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks],
-        range=[np.log10(min(reach, default=1)) - 0.06, np.log10(max(reach, default=10)) + 0.06], showgrid=False,
-        minor={"ticks": ""},
-    )  # fmt: skip
+    x = plots.budget_axis(ticks, "Traces a window, log scale", 0.06, [window] if window else [])
     y = plots.titled("called different at 5 %", range=[-0.03, 1.05], tickformat=".0%")
     more = {
-        "shapes": [plots.upright(window, {"color": token["accent"], "width": 1}, xref="x")] if window else [],
+        "shapes": [plots.upright(window, token["accent"], xref="x")] if window else [],
         "annotations": plots.end_notes(ends, 0.08, 1.0, 12),
         "hovermode": None,
     }
@@ -304,8 +272,7 @@ def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
 def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, theme: Theme) -> Plot:
     """Share of true and of false claims whose ratio is at least as large.
 
-    points : Columns metric (of :data:`CLAIMS`), level (log10 ratio), value (share).
-    limits : Bounds of log10 ratios, dotted.
+    points : Columns metric (of :data:`CLAIMS`), level (log10 ratio), value. limits : Bounds of log10 ratios, dotted.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
@@ -320,36 +287,29 @@ def tippett(points: pd.DataFrame, limits: tuple[float, float] | None = None, *, 
             f"<b>{share:.2%} of {words}</b><br>have a log10 ratio of {number(level)} or more"
             for level, share in tables.rows(curve, "level", "value")
         ]
-        look = {"line": {"color": colour, "width": 2, "dash": dash}, "marker": {"size": 5, "color": colour}}
+        look = {"line": plots.pen(colour, 2, dash), "marker": {"size": 5, "color": colour}}
         traces.append(plots.scatter(words, curve["level"], curve["value"], hover, mode="lines+markers", **look))
         middle = curve.iloc[(curve["value"] - 0.5).abs().argmin()]
         ink, shift = token["accent-ink"] if true else colour, 10 if side == "left" else -10
         notes.append(plots.note(middle["level"], middle["value"], words, 13, ink, xanchor=side, xshift=shift))
-    shapes = [plots.upright(0, {"color": token["edge"], "width": 1})]
-    shapes += [plots.upright(limit, {"color": token["soft"], "width": 1, "dash": "dot"}) for limit in limits or ()]
+    shapes = [plots.upright(0, token["edge"])]
+    shapes += [plots.upright(limit, token["soft"], 1, "dot") for limit in limits or ()]
     upwards = plots.titled("share of claims", range=[-0.03, 1.05], tickformat=".0%")
     return _ratios(theme, traces, plots.titled("log10 ratio"), upwards, shapes, notes)
 
 
 def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
-    """What claims show where a ratio was stated, against the diagonal where both are the same.
-
-    points : Columns level (stated log10 ratio), value (log10 ratio that claims show).
-    """
+    """Log10 ratios that claims show (column value) where a ratio was stated (level), against the diagonal."""
     token = TOKENS[theme]
     curve = points.sort_values("level")
-    ends = [min(curve["level"].min(), curve["value"].min(), 0), max(curve["level"].max(), curve["value"].max(), 0)]
-    room = 0.06 * max(ends[1] - ends[0], 1.0)
-    low, high = ends[0] - room, ends[1] + room
+    low, high = plots.reach([*curve["level"], *curve["value"], 0], 0.06, 1.0)
     hover = [
         f"<b>stated {number(level)}</b><br>claims show {number(value)} (log10 ratio)"
         for level, value in tables.rows(curve, "level", "value")
     ]
-    line = {"color": token["accent"], "width": 2, "shape": "hv"}
-    look = {"line": line, "marker": {"size": 6, "color": token["accent"]}}
+    look = {"line": plots.pen(token["accent"], 2) | {"shape": "hv"}, "marker": {"size": 6, "color": token["accent"]}}
     shown = plots.scatter("held-out claims", curve["level"], curve["value"], hover, mode="lines+markers", **look)
-    dashed = {"color": token["soft"], "width": 1, "dash": "dash"}
-    same = plots.segment((low, high), (low, high), dashed, layer="below")
+    same = plots.segment((low, high), (low, high), token["soft"], 1, "dash", layer="below")
     stated = plots.note(high, high, "as stated", 12, token["soft"], xanchor="right", yanchor="top", xshift=-28)
     across, upwards = (
         plots.titled(title, range=[low, high]) for title in ("stated log10 ratio", "log10 ratio that claims show")
@@ -360,10 +320,6 @@ def pooled_ratios(points: pd.DataFrame, *, theme: Theme) -> Plot:
 def _ratios(theme: Theme, data: list[Plot], x: Plot, y: Plot, shapes: list[Plot], notes: list[Plot]) -> Plot:
     more = {"dragmode": False, "showlegend": False, "shapes": shapes, "annotations": notes}
     return plots.plot(theme, (64, 16, 8, 52), data, x | plots.STILL, y | plots.STILL, **more)
-
-
-def _numbers(traces: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    return [[int(trace["number"])] for trace in traces]
 
 
 def _places(traces: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -381,14 +337,6 @@ def _trace_axis(traces: Sequence[Mapping[str, Any]]) -> Plot:
         ticktext=[f"{traces[at]['number']:,}" for at in ticks], showgrid=False,
         range=[places[0] - 0.7, max(places[-1], places[0] + 7) + 0.7] if places else [0, 1],
     )  # fmt: skip
-
-
-def _trace_words(trace: Mapping[str, Any]) -> str:
-    time = f"<br>{plain(trace['time'], 40)}" if trace.get("time") else ""
-    return (
-        f"<b>Trace {trace['number']:,}</b><br>adds {number(trace['log10_ratio'])} to the log10 ratio"
-        f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{count(int(trace['tokens']), 'response token')}{time}"
-    )
 
 
 def number(value: float, digits: int = 2) -> str:

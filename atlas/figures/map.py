@@ -1,15 +1,13 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
-Every figure has the same traces in the same places, whatever is shown: links of everyone and of the selection, one
-trace a family of the atlas (and domain), grey context, rings, labels, and hulls of clusters on the map of one domain. A
-page can therefore put new traces under the layout that is there, and leave the reader's camera alone.
+The same traces stand in the same places, whatever is shown: links of everyone and of the selection, one trace a family
+(and domain), grey context, rings, labels, hulls. So a page can replace traces and leave the reader's camera alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +22,15 @@ DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 _STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
 SIZE_CLASSES = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}
 """More than, and up to so many billions of parameters."""
-HALF = 1.08
-"""Half the side of the scene; the points fill -1..1 in their widest direction."""
+HALF = 1.08  # half the side of the scene; the points fill -1..1 in their widest direction
 UNIT = 200.0
 """Pixels of a unit of the scaled points on a small screen, for which labels are placed; a larger one has more room."""
 _NO_CLUSTERS = pd.DataFrame({"source": pd.Series(dtype=str), "cluster": pd.Series(dtype=int)})
-LONGEST = 28
-"""Letters of a name on the map."""
-OTHER_DOMAIN = 0.5
-"""Opacity of the marks of the other domain."""
-MARGIN = 0.035
-"""How far a hull stays away from its outermost points, in units of the scaled map."""
-FAINT = 0.4
-"""How much of its colour the edge of a hull has in the scene."""
-MAJORITY = 0.5
-"""A cluster is one family's where it has more than this share of the sources."""
+LONGEST = 28  # letters of a name on the map
+OTHER_DOMAIN = 0.5  # opacity of the marks of the other domain
+MARGIN = 0.035  # how far a hull stays away from its outermost points, in units of the scaled map
+FAINT = 0.4  # how much of its colour the edge of a hull has in the scene
+MAJORITY = 0.5  # a cluster is one family's where it has more than this share of the sources
 ACCESS_WORDS = {"local": "local weights", "api": "served by an API"}
 Places = npt.NDArray[np.float64]
 Place = tuple[float, ...]
@@ -170,26 +162,26 @@ def _traces(
 ) -> list[Plot]:  # fmt: skip
     own = links[links["source"] == selected]
     ranks = dict(zip(own["neighbor"], own["rank"], strict=True))
-    words = [
-        f"{plain(family)} · {ACCESS_WORDS.get(access, plain(access))}"
-        + (f"<br>nearest no. {ranks[source]:.0f} of the selection" if source in ranks else "")
-        for source, family, access in zip(points["source"], points["family"], points["access"], strict=True)
-    ]
-    rows = _rows(points, words, solid)
-    where = {row.source: row.place for row in rows}
-    front: dict[str, list[_Row]] = {family: [] for family in marks}
-    context: list[_Row] = []
-    for row, family, passes in zip(rows, points["family"], passed, strict=True):
-        (front[family] if passes or row.source in {selected, other, *ranks} else context).append(row)
+    points = points.assign(
+        words=[
+            f"{plain(family)} · {ACCESS_WORDS.get(access, plain(access))}"
+            + (f"<br>nearest no. {ranks[source]:.0f} of the selection" if source in ranks else "")
+            for source, family, access in tables.rows(points, "source", "family", "access")
+        ]
+    )
+    where = dict(zip(points["source"], _tuples(points, solid), strict=True))
+    front = passed | points["source"].isin([selected, other, *ranks])
     lines: dict[bool, list[tuple[Place, Place]]] = {False: [], True: []}
-    for source, neighbor in zip(links["source"], links["neighbor"], strict=True):
+    for source, neighbor in tables.rows(links, "source", "neighbor"):
         if source in where and neighbor in where:
             lines[source == selected].append((where[source], where[neighbor]))
     traces = _line_traces(lines[False], lines[True], theme, solid, 3 if solid else 1.5)
+    families = dict(iter(points[front].groupby("family")))
     for family, mark in marks.items():
-        traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **_points(front[family], solid)})
-    traces.append(_context(context, theme, solid))
-    names = {row.source: row.name for row in rows}
+        rows = families.get(family, points.iloc[:0])
+        traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **_points(rows, solid)})
+    traces.append(_context(points[~front], theme, solid))
+    names = dict(zip(points["source"], points["name"], strict=True))
     chosen = [selected] if selected in names else []
     second = [other] if other in names and other != selected else []
     # Neighbours carry their rank, as in the card: five names would cover each other.
@@ -216,11 +208,11 @@ def joint_figure(
     families, access, size, selected, other, camera : As for :func:`map_figure`.
     """
     solid = dimensions == 3
-    placed = scaled(points)
     words = [
         f"{plain(family)} · {plain(domains.get(domain, domain))}"
-        for family, domain in zip(placed["family"], placed["domain"], strict=True)
+        for family, domain in tables.rows(points, "family", "domain")
     ]
+    placed = scaled(points).assign(words=words)
     chosen = placed["source"] == selected
     second = (placed["source"] == other) & ~chosen
     front = shown(placed, families, access, size) | chosen | second
@@ -231,11 +223,7 @@ def joint_figure(
     none = placed.iloc[:0]
     everyone = joined(placed[front & ~chosen] if links == "all" else none)
     data = _line_traces(everyone, joined(none if links == "off" else placed[chosen]), theme, solid, 4 if solid else 2)
-    groups: dict[tuple[str, str], list[_Row]] = {}
-    context: list[_Row] = []
-    keys = zip(placed["domain"], placed["family"], strict=True)
-    for row, key, passes in zip(_rows(placed, words, solid), keys, front, strict=True):
-        (groups.setdefault(key, []) if passes else context).append(row)
+    groups = dict(iter(placed[front].groupby(["domain", "family"])))
     for domain, title in domains.items():
         faint = domain != next(iter(domains))
         for family, mark in marks.items():
@@ -243,9 +231,9 @@ def joint_figure(
             if faint:
                 look["size"] = round(look["size"] * 0.7, 1)
             name, opacity = f"{plain(family)}, {plain(title)}", OTHER_DOMAIN if faint else 1
-            points_of = _points(groups.get((domain, family), []), solid)
-            data.append({"name": name, "marker": look, "opacity": opacity, **points_of})
-    data.append(_context(context, theme, solid))
+            rows = groups.get((domain, family), none)
+            data.append({"name": name, "marker": look, "opacity": opacity, **_points(rows, solid)})
+    data.append(_context(placed[~front], theme, solid))
     for name, ringed in {"second": placed[second], "selected": placed[chosen]}.items():
         data.append(ring(name, theme, solid, _tuples(ringed, solid)))
     full = placed["domain"] == next(iter(domains))
@@ -292,32 +280,20 @@ def _line_traces(
     return traces
 
 
-class _Row(NamedTuple):
-    source: str
-    name: str
-    words: str
-    place: Place
-
-
-def _rows(points: pd.DataFrame, words: Sequence[str], solid: bool) -> list[_Row]:
-    columns = points["source"], points["name"], words, _tuples(points, solid)
-    return [_Row(*values) for values in zip(*columns, strict=True)]
-
-
-def _points(rows: Sequence[_Row], solid: bool) -> Plot:
+def _points(rows: pd.DataFrame, solid: bool) -> Plot:
     """Points that can be clicked."""
     return {
         "type": _kind(solid),
         "mode": "markers",
-        **_coordinates([row.place for row in rows], solid),
+        **_coordinates(_tuples(rows, solid), solid),
         # Lists, not arrays: NumPy customdata does not come back in clickData.
-        "customdata": [[row.source] for row in rows],
-        "text": [f"<b>{plain(row.name)}</b><br>{row.words}" for row in rows],
-        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": [[source] for source in rows["source"]],
+        "text": [f"<b>{plain(name)}</b><br>{words}" for name, words in tables.rows(rows, "name", "words")],
+        "hovertemplate": plots.TEXT,
     }
 
 
-def _context(rows: Sequence[_Row], theme: Theme, solid: bool) -> Plot:
+def _context(rows: pd.DataFrame, theme: Theme, solid: bool) -> Plot:
     grey = {"symbol": "circle", "color": TOKENS[theme]["context"], "size": 3 if solid else 6, "line": {"width": 0}}
     return {"name": "context", "marker": grey, **_points(rows, solid)}
 
@@ -410,10 +386,7 @@ def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
 
 
 def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme) -> dict[int, str]:
-    """Colour of every cluster: that of the family that most of its sources have, else a neutral one.
-
-    points : Columns cluster and family.
-    """
+    """Colour of every cluster (columns cluster, family): of the family that most of its sources have, else neutral."""
     colours = {}
     for _, part in points.groupby("cluster"):
         shares = part["family"].value_counts(normalize=True)
@@ -423,19 +396,13 @@ def cluster_colours(points: pd.DataFrame, marks: Mapping[str, Mark], theme: Them
 
 
 def hull_shapes(points: pd.DataFrame, colours: Mapping[int, str]) -> list[Plot]:
-    """Filled outlines for the layout of a flat map, of the clusters that have a colour.
-
-    points : Columns cluster, x, y, scaled.
-    """
+    """Filled outlines for the layout of a flat map, of the clusters that have a colour."""
     found = [(colour, _hull(points, cluster, ["x", "y"])) for cluster, colour in colours.items()]
     return [_outline(hull[1], colour) for colour, hull in found if hull is not None]
 
 
 def hull_edges(points: pd.DataFrame, colours: Mapping[int, str], theme: Theme) -> Plot:
-    """The trace 'clusters' of a scene: the edges of all hulls, with a gap after each.
-
-    A surface would catch the pointer before the points inside it do; lines let it through.
-    """
+    """Edges of all hulls as one trace, with gaps; lines, unlike a surface, let the pointer through to the points."""
     ends: dict[str, list[float | None]] = {axis: [] for axis in "xyz"}
     shades: list[str] = []
     for cluster, colour in colours.items():

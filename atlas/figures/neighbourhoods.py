@@ -1,7 +1,6 @@
 """Nearest sources in the original space, and whether another reader or panel of prompts agrees.
 
-Sections "Model-Signature Geometry", "Prompt and Projection Stability" and "Candidate Cross-Provider Neighborhoods" of
-the paper.
+Paper: Model-Signature Geometry, Prompt and Projection Stability, Candidate Cross-Provider Neighborhoods.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from atlas.figures import plots
 from atlas.figures.plots import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
 
-FEW, MANY = 8, 16
-"""Readers up to which the cells of a matrix show large numbers, and numbers at all."""
-LEAF_PIXELS = 15
-"""Height of a leaf of the tree, so that its name can be read."""
+FEW, MANY = 8, 16  # readers up to which the cells of a matrix show large numbers, and numbers at all
+LEAF_PIXELS = 15  # height of a leaf of the tree, so that its name can be read
 TREE_MARGIN = 64
 
 
@@ -32,10 +29,10 @@ def mark_style(marks: Sequence[Mark], theme: Theme, size: float) -> Plot:
 
 
 def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -> go.Figure:
-    """Share of the k nearest that are of the source's family, with intervals, and what blind neighbours would give.
+    """Share of the k nearest sources of the same family, with intervals and chance.
 
     frame : Columns reader, origin, k, purity, low, high (NaN where there is no interval), expectation, p_value, p_holm.
-    lines : Readers by key; front line last.
+    The front line comes last.
     """
     token = TOKENS[theme]
     sizes = sorted(int(k) for k in frame["k"].unique())
@@ -58,8 +55,7 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         error = {"symmetric": False, **ends}
         data.append(plots.scatter(plain(line.label), x, rows["purity"], hover, error_y=error, marker=look, **words))
     chance = float(frame["expectation"].iloc[0])
-    dotted = {"color": token["soft"], "width": 1, "dash": "dot"}
-    shapes = [plots.level(chance, dotted)]
+    shapes = [plots.level(chance, token["soft"], 1, "dot")]
     notes = [plots.end_note(chance, "chance", token["soft"], shift=8)]
     x_axis = plots.titled(
         "Nearest sources looked at (k)", tickvals=list(place.values()), ticktext=[str(k) for k in sizes],
@@ -70,20 +66,17 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
 
 
 def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
-    """The nearest sources of one, by cosine, with the marks of their families.
-
-    frame : Columns name, family, rank, rank_back, cosine, percentile; nearest first.
-    """
+    """The nearest sources of one: columns name, family, rank, rank_back, cosine, percentile; nearest first."""
     token = TOKENS[theme]
     low = max(-1.0, float(frame["cosine"].min()) - 0.25 * (1 - float(frame["cosine"].min())))
-    grey = {"color": token["line"], "width": 1}
     shapes = [
-        plots.segment((low, float(cosine)), (row, row), grey, layer="below")
+        plots.segment((low, float(cosine)), (row, row), token["line"], layer="below")
         for row, cosine in enumerate(frame["cosine"])
     ]
     hover = [
         f"{plots.heading(row['name'])}{plain(row['family'])}<br>rank {row['rank']:.0f} from here, "
-        f"{_back(row['rank_back'])}<br>nearer than {row['percentile']:.1%} of all pairs"
+        + ("no rank" if pd.isna(row["rank_back"]) else f"rank {row['rank_back']:.0f}")
+        + f" from there<br>nearer than {row['percentile']:.1%} of all pairs"
         for row in frame.to_dict("records")
     ]
     look = mark_style([marks[family] for family in frame["family"]], theme, 11)
@@ -102,7 +95,7 @@ def _numbers(values: Iterable[float], theme: Theme) -> Plot:
 
 
 def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) -> Plot:
-    """Two measures of agreement in one matrix: Spearman above the diagonal, shared nearest ten below it.
+    """Agreement of readers: Spearman above the diagonal, shared nearest ten below it.
 
     frame : Columns reader, other, metric (spearman, jaccard_10), value.
     """
@@ -142,10 +135,7 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
 
 
 def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
-    """Every fold's prompts against all prompts, one row a measure, one point a fold, the mean as a bar.
-
-    frame : Columns fold, metric, value.
-    """
+    """Prompts of every fold against all (columns fold, metric, value): measures in rows, folds as points."""
     token = TOKENS[theme]
     measured = [metric for metric in words if metric in set(frame["metric"])]
     look = plots.outlined(11, translucent(token["accent"], 0.35), token["accent"], 1.5)
@@ -158,7 +148,7 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
             for fold, value in tables.rows(part, "fold", "value")
         ]
         data.append(plots.scatter(metric, part["value"], [row] * len(part), hover, marker=look))
-        shapes.append(plots.segment((mean, mean), (row - 0.22, row + 0.22), {"color": token["ink"], "width": 2}))
+        shapes.append(plots.segment((mean, mean), (row - 0.22, row + 0.22), token["ink"], 2))
         notes.append(plots.note(mean, row - 0.22, rate_text(mean), 13, token["ink"], yanchor="bottom"))
     x = plots.titled("Agreement with all prompts (1 is the same)", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
     y = plots.rows_axis([words[metric] for metric in measured], 0.4, 0.7, showgrid=False)
@@ -166,7 +156,7 @@ def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Them
 
 
 def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[str, str], *, theme: Theme) -> go.Figure:
-    """How far every map can be trusted: one row a map, one point a measure.
+    """Trust in every map: a row a map, a point a measure.
 
     frame : Columns method, dimensions, metric, value; a sweep gives several rows of one map.
     """
@@ -194,10 +184,7 @@ def map_trust(frame: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[st
 
 
 def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:
-    """How often the same source is found in the other domain: raw signatures filled, centred ones hollow.
-
-    frame : Columns variant (raw, centred), metric, value; one direction.
-    """
+    """How often a source is found in the other domain: columns variant (raw filled, centred hollow), metric, value."""
     accent = TOKENS[theme]["accent"]
     measured = [metric for metric in words if metric in set(frame["metric"])]
     data = []
@@ -225,9 +212,8 @@ def tree_height(sources: int) -> int:
 def tree(
     steps: pd.DataFrame, sources: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, selected: str = ""
 ) -> Plot:
-    """Average-linkage tree: sources at the right with the marks of their families, joins where their clusters meet.
+    """Average-linkage tree; a branch has the colour of a family while all sources under it are of it.
 
-    A branch has the colour of a family as long as all sources under it are of that family.
     steps : Columns step, left_node, right_node, height; nodes below the number of sources are sources.
     sources : Columns source, name, family; row i is node i.
     """
@@ -251,7 +237,7 @@ def tree(
     for family, (xs, ys) in sorted(paths.items()):
         colour = marks[family].colour(theme) if family else TOKENS[theme]["edge"]
         name = plain(family) if family else "several families"
-        data.append(plots.scatter(name, xs, ys, mode="lines", line={"color": colour, "width": 1.5 if family else 1}))
+        data.append(plots.scatter(name, xs, ys, mode="lines", line=plots.pen(colour, 1.5 if family else 1)))
     leaves = sources.iloc[order]
     hover = [f"{plots.heading(name)}{plain(family)}" for name, family in tables.rows(leaves, "name", "family")]
     look = mark_style([marks[family] for family in leaves["family"]], theme, 9)
@@ -287,7 +273,3 @@ def _purity_words(line: Line, row: Mapping[Hashable, Any], published: bool) -> s
         if pd.notna(row.get(key)):
             words += f"<br>{name} {plots.p_text(row[key])}"
     return words
-
-
-def _back(rank: float) -> str:
-    return "no rank from there" if pd.isna(rank) else f"rank {rank:.0f} from there"

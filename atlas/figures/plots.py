@@ -16,27 +16,22 @@ from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translu
 
 HOVER = "%{hovertext}<extra></extra>"
 TEXT = "%{text}<extra></extra>"
-STILL = {"fixedrange": True}
-"""An axis that nobody moves."""
+STILL = {"fixedrange": True}  # an axis that nobody moves
 ROW_LEGEND: Mapping[str, object] = {"orientation": "h", "x": 0, "font": {"size": 12}, "itemclick": False}
 HEAD_LEGEND: Mapping[str, object] = {
     **ROW_LEGEND, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"
 }  # fmt: skip
+ABOVE: Mapping[str, Any] = {"xanchor": "left", "yanchor": "bottom"}
 LEGEND: Mapping[str, object] = {**HEAD_LEGEND, "xanchor": "left", "itemdoubleclick": False}
 """A legend in one line above the drawing that nobody can switch off by accident."""
-LETTER = 6.2
-"""Width of a letter in pixels, at a size of 11."""
+LETTER = 6.2  # width of a letter in pixels, at a size of 11
 TALL = 14.0
-REACH = 7.0
-"""Half the size of a mark, and the gap to its name."""
-RING = 13.0
-"""The same of a mark with a ring around it."""
-BOLD = 7.0
-"""Width of a bold letter in pixels, at a size of 12."""
+REACH = 7.0  # half the size of a mark, and the gap to its name
+RING = 13.0  # the same of a mark with a ring around it
+BOLD = 7.0  # width of a bold letter in pixels, at a size of 12
 SIDES = ("top center", "bottom center", "middle right", "middle left")
 Box = tuple[float, float, float, float]
-End = tuple[float, str, str]
-"""Height, text and colour of a label at the right end of a drawing."""
+End = tuple[float, str, str]  # height, text and colour of a label at the right end of a drawing
 
 
 @dataclass(frozen=True)
@@ -58,12 +53,8 @@ def by_line(
     for number, line in enumerate(lines):
         rows = frame[frame[column] == line.key]
         if len(rows):
-            yield (
-                number,
-                line,
-                rows.sort_values("k") if "k" in rows else rows,
-                bool((rows["origin"] == "published").all()),
-            )
+            rows = rows.sort_values("k") if "k" in rows else rows
+            yield number, line, rows, bool((rows["origin"] == "published").all())
 
 
 # ---- traces, notes, axes, layouts -----------------------------------------------------------------------------------
@@ -134,19 +125,32 @@ def apart(heights: Sequence[float], distance: float, limit: float = float("inf")
     return moved
 
 
-def level(y: float, line: Mapping[str, object]) -> Plot:
-    """A line across the drawing."""
-    return segment((0, 1), (y, y), line, xref="x domain", yref="y")
+def pen(colour: str, width: float = 1, dash: str = "") -> Plot:
+    """How a line is drawn."""
+    return {"color": colour, "width": width} | ({"dash": dash} if dash else {})
 
 
-def upright(x: float, line: Mapping[str, object], **more: Any) -> Plot:
+def level(y: float, *line: Any) -> Plot:
+    """A line across the drawing; ``line`` as for :func:`pen`."""
+    return segment((0, 1), (y, y), *line, xref="x domain", yref="y")
+
+
+def upright(x: float, *line: Any, **more: Any) -> Plot:
     """A line from the foot of the drawing to its head."""
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "y domain", "line": dict(line), **more}
+    return segment((x, x), (0, 1), *line, yref="y domain", **more)
 
 
-def segment(x: tuple[float, float], y: tuple[float, float], line: Mapping[str, object], **more: Any) -> Plot:
+def segment(x: tuple[float, float], y: tuple[float, float], *line: Any, **more: Any) -> Plot:
     """A straight line between two places."""
-    return {"type": "line", "x0": x[0], "x1": x[1], "y0": y[0], "y1": y[1], "line": dict(line), **more}
+    return {"type": "line", "x0": x[0], "x1": x[1], "y0": y[0], "y1": y[1], "line": pen(*line), **more}
+
+
+def reach(values: Iterable[float], share: float = 0.04, least: float = 0.0) -> tuple[float, float]:
+    """Ends of an axis that holds the values and a share more of their span, which counts as ``least`` at least."""
+    inside = pd.Series(list(values), dtype=float)
+    low, high = float(inside.min()), float(inside.max())
+    pad = share * (max(high - low, least) or 1.0)
+    return low - pad, high + pad
 
 
 def titled(title: str, **more: Any) -> Plot:
@@ -160,12 +164,14 @@ def rows_axis(names: Sequence[str], bottom: float = 0.5, top: float = 0.5, **mor
     return {"tickvals": list(range(len(names))), "ticktext": list(names), "range": ends, "ticks": "", **more}
 
 
-def budget_axis(budgets: Sequence[int]) -> Plot:
-    """A logarithmic axis of budgets, with a tick at each of them."""
-    ends = [np.log10(min(budgets, default=1)) - 0.05, np.log10(max(budgets, default=100)) + 0.05]
+def budget_axis(
+    budgets: Sequence[int], title: str = "Traces a group (K), log scale", pad: float = 0.05, also: Sequence[int] = ()
+) -> Plot:
+    """A logarithmic axis of budgets with a tick at each, from the least to the most of them and those in ``also``."""
+    reach = [*budgets, *also] or [1, 100]
     return titled(
-        "Traces a group (K), log scale", type="log", tickvals=list(budgets), range=ends, showgrid=False,
-        ticktext=[str(budget) for budget in budgets], minor={"ticks": ""},
+        title, type="log", tickvals=list(budgets), range=[np.log10(min(reach)) - pad, np.log10(max(reach)) + pad],
+        showgrid=False, ticktext=[str(budget) for budget in budgets], minor={"ticks": ""},
     )  # fmt: skip
 
 
@@ -249,22 +255,17 @@ def p_text(value: float) -> str:
 
 
 def sides(across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float) -> list[str]:
-    """Plotly's text position of every mark.
+    """Plotly's text position of every mark, at ``across`` and upwards in pixels of a drawing so wide.
 
-    across, heights : Places of the marks in pixels, upwards.
-    names : In their order one after another finds the first side that is free; where none is, the least covered
-        one.
-    wide : Width of the drawing; what hangs over its ends counts as covered.
+    One name after another finds the first free side, or the least covered one; over an end counts as covered.
     """
     taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
-    ends: list[Box] = [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
+    taken += [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
     found = []
-    for place, (x, y, name) in enumerate(zip(across, heights, names, strict=True)):
-        others = [*ends, *(box for number, box in enumerate(taken) if number != place)]
+    for x, y, name in zip(across, heights, names, strict=True):
         boxes = {side: _box(x, y, LETTER * len(name), side) for side in SIDES}
-        side = min(SIDES, key=lambda side: sum(_shared(boxes[side], box) for box in others))
-        found.append(side)
-        taken.append(boxes[side])
+        found.append(min(SIDES, key=lambda side: _covered(boxes[side], taken)))
+        taken.append(boxes[found[-1]])
     return found
 
 
@@ -273,26 +274,23 @@ def free_sides(
 ) -> list[str]:
     """Plotly's text position of labels next to ringed marks, none of which stands on an earlier one.
 
-    places : (n, 2); Ringed marks in pixels from the middle of the drawing, upwards.
-    names : Their labels, the most important one first.
-    marks : (m, 2); All marks: a label takes the side on which it covers the fewest.
-    half : Half the width of the drawing.
+    places : (n, 2); Ringed marks in pixels from the middle of the drawing, upwards; names : the most important first.
+    marks : (m, 2); All marks: a label takes the side on which it covers the fewest. half : Half the drawing's width.
     fixed : So many of the first labels always find a place; of the others, '' stands for one without room.
     """
-    dots = np.hstack([marks - REACH, marks + REACH])
     ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
+    obstacles = np.vstack([np.hstack([marks - REACH, marks + REACH]), ends])
     taken: list[Box] = []
     found: list[str] = []
     for (x, y), name in zip(places, names, strict=True):
         boxes = {side: _box(x, y, BOLD * len(name), side, RING) for side in SIDES}
-        free = {side: box for side, box in boxes.items() if not any(_shared(box, other) for other in taken)}
+        free = {side: box for side, box in boxes.items() if not _covered(box, taken)}
         if not free and len(found) >= fixed:
             found.append("")
             continue
-        covers = {side: _covered(box, np.vstack([dots, ends])) for side, box in (free or boxes).items()}
-        side = min(covers, key=lambda side: covers[side])
-        found.append(side)
-        taken.append(boxes[side])
+        covers = {side: _covered(box, obstacles) for side, box in (free or boxes).items()}
+        found.append(min(covers, key=lambda side: covers[side]))
+        taken.append(boxes[found[-1]])
     return found
 
 
@@ -305,14 +303,8 @@ def _box(x: float, y: float, wide: float, side: str, reach: float = REACH) -> Bo
     return left, y - TALL / 2, left + wide, y + TALL / 2
 
 
-def _shared(one: Box, other: Box) -> float:
-    """Area that two boxes share."""
-    wide = min(one[2], other[2]) - max(one[0], other[0])
-    tall = min(one[3], other[3]) - max(one[1], other[1])
-    return max(wide, 0.0) * max(tall, 0.0)
-
-
-def _covered(box: Box, others: npt.NDArray[np.float64]) -> float:
+def _covered(box: Box, others: npt.ArrayLike) -> float:
     """Area that a box shares with others of shape (m, 4)."""
-    shared = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    corners: npt.NDArray[np.float64] = np.reshape(others, (-1, 4))
+    shared = np.minimum(box[2:], corners[:, 2:]) - np.maximum(box[:2], corners[:, :2])
     return float(shared.clip(min=0).prod(axis=1).sum())

@@ -21,10 +21,8 @@ READOUTS: Mapping[str, Series] = {
     "distance": Series("embedding distance", "triangle-up", 0, 5),
 }
 """Readouts that figures show; tables hold the others."""
-USUAL = ("dc-ac", "match", "distance")
-"""The readout of a reader that its row is called after."""
-BLOCKS = ("dc", "ac")
-"""Readouts of one half of a fingerprint alone."""
+USUAL = ("dc-ac", "match", "distance")  # the readout of a reader that its row is called after
+BLOCKS = ("dc", "ac")  # readouts of one half of a fingerprint alone
 FORMS = {
     "concat": "both, side by side",
     "grp128": "drift, 128 projections",
@@ -41,28 +39,22 @@ LESS: Mapping[str, Series] = {
 TRUTH_SYMBOLS = {True: "circle", False: "diamond-open"}
 TRUTH_WORDS = {True: "related", False: "unrelated"}
 HISTOGRAM_BINS = 40
-FEWEST_DECISIONS = 10
-"""Pairs with a decision that a decision line needs."""
-ORIENTATION = "for orientation"
-"""Name of the line of readers whose decisions are not stored."""
-SHARES = (0.1, 0.2, 0.4, 0.6, 0.8)
-"""Ticks of a histogram on either side of nought."""
+FEWEST_DECISIONS = 10  # pairs with a decision that a decision line needs
+ORIENTATION = "for orientation"  # name of the line of readers whose decisions are not stored
+SHARES = (0.1, 0.2, 0.4, 0.6, 0.8)  # ticks of a histogram on either side of nought
 
 
 def readout_dots(
     frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, axis: str, chance: float | None
 ) -> Plot:
-    """One line a reader, one mark a readout with its interval; published marks are hollow.
-
-    frame : Columns row, readout, origin, value, std, low, high (NaN without an interval), n.
-    """
+    """Marks of readouts, a line a reader: columns row, readout, origin, value, std, low, high (may be NaN), n."""
     level = None if chance is None else Level(chance, "a coin")
     marks = frame.rename(columns={"readout": "series"})
     return dot_rows(marks, names, READOUTS, theme=theme, axis=axis, usual=USUAL, level=level, unit="splits")
 
 
 def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, measure: str) -> Plot:
-    """What the joint readout gains over either block alone, one line a reader; published marks are hollow.
+    """What the joint readout gains over either block alone, one line a reader.
 
     frame : Columns row, reference_readout (dc, ac), origin, difference, low, high, p_value, p_holm.
     """
@@ -91,10 +83,7 @@ def leading(frame: pd.DataFrame) -> str:
 def passed_by(frame: pd.DataFrame) -> pd.Series:
     """Share of the pairs of the other kind that a reader orders the wrong way round with each pair.
 
-    0 for a pair beyond all of the other kind, 1 for one that all of them pass; ties count half.
-
-    frame : Columns related, decision and the reader's scores. Decisions order the pairs where there are some, else
-        the leading score does.
+    0 for a pair beyond all of them, 1 for one that all pass; ties count half. By column decision, or the leading score.
     """
     score = frame["decision"]
     if score.isna().all():
@@ -113,14 +102,12 @@ def passed_by(frame: pd.DataFrame) -> pd.Series:
 def pair_scatter(
     frame: pd.DataFrame, *, theme: Theme, model: str = "", chosen: tuple[str, str] = ("", "")
 ) -> go.Figure:
-    """Pairs in the two scores of READER, and the line where the mean decision turns.
-
-    Where no decisions are stored, a dotted line parts the two kinds of pairs (:func:`orientation_line`).
+    """Pairs in the two scores of READER, with the decision line, or dotted one where no decisions are stored.
 
     frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN without one).
     model : Whose pairs are ringed. chosen : The two models of the selected pair, in any order.
     """
-    low_x, high_x = _reach(frame["dc"])
+    low_x, high_x = plots.reach(frame["dc"])
     decided_line = decision_line(frame)
     line = decided_line if decided_line is not None else orientation_line(frame)
     data = []
@@ -128,39 +115,37 @@ def pair_scatter(
         a, b, c = line
         across = np.linspace(low_x, high_x, 200)
         if decided_line is not None:
-            name, style = "decision line", {"color": TOKENS[theme]["ink"], "width": 1.5, "dash": "dash"}
+            name, style = "decision line", plots.pen(TOKENS[theme]["ink"], 1.5, "dash")
         else:
-            name, style = ORIENTATION, {"color": TOKENS[theme]["edge"], "width": 1.25, "dash": "dot"}
+            name, style = ORIENTATION, plots.pen(TOKENS[theme]["edge"], 1.25, "dot")
         data.append(plots.scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
     data += _points(frame, frame["dc"], frame["ac"], theme, model, chosen)
     style = {"tickformat": ".2~f", **plots.STILL}
     x = plots.titled("DC cosine: how alike the mean states are", range=[low_x, high_x], **style)
-    y = plots.titled("First-AC cosine: how alike the drift is", range=_reach(frame["ac"]), **style)
+    y = plots.titled("First-AC cosine: how alike the drift is", range=plots.reach(frame["ac"]), **style)
     return _pairs(theme, data, x, y)
 
 
 def score_stacks(
     frame: pd.DataFrame, *, theme: Theme, title: str, model: str = "", chosen: tuple[str, str] = ("", "")
 ) -> go.Figure:
-    """A histogram of one score in which every pair is a mark: related pairs stand up, unrelated ones hang down.
+    """A histogram of one score in which related pairs stand up and unrelated ones hang down.
 
-    Heights are shares of the pairs of each kind, because a strict split tests far more unrelated pairs.
-
+    Heights are shares of each kind: a strict split tests far more unrelated pairs.
     frame : Columns model_a, model_b, related, score, decision.
     """
     token = TOKENS[theme]
-    low, high = _reach(frame["score"])
+    low, high = plots.reach(frame["score"])
     step = (high - low) / HISTOGRAM_BINS
     bins = ((frame["score"] - low) // step).astype(int)
     related = frame["related"].astype(bool)
     size = related.map({kind: (1.0 if kind else -1.0) * max(int((related == kind).sum()), 1) for kind in (True, False)})
     heights = (frame.groupby([bins, related]).cumcount() + 0.5) / size
     most = max(float(heights.abs().max()), 0.05)
-    shapes = [plots.level(0, {"color": token["edge"], "width": 1})]
+    shapes = [plots.level(0, token["edge"])]
     turn = turning_point(frame)
     if turn is not None and low < turn < high:
-        line = {"color": token["ink"], "width": 1.5, "dash": "dash"}
-        shapes.append(plots.upright(turn, line, xref="x"))
+        shapes.append(plots.upright(turn, token["ink"], 1.5, "dash", xref="x"))
     ticks = [share for share in (*(-share for share in SHARES[::-1]), 0, *SHARES) if abs(share) <= most]
     percent = [f"{100 * abs(share):.0f} %" for share in ticks]
     x = plots.titled(title, range=[low, high], tickformat=".2~f", showgrid=False, **plots.STILL)
@@ -171,10 +156,7 @@ def score_stacks(
 
 
 def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
-    """Plane through the mean decisions of the splits: a, b, c of ``a * dc + b * ac + c``; None without enough of them.
-
-    Every split draws a line of its own; a pair's stored decision is the mean over the splits that tested it.
-    """
+    """Plane through the pairs' mean decisions: a, b, c of ``a * dc + b * ac + c``; None without enough of them."""
     rows = frame[["dc", "ac", "decision"]].dropna()
     if len(rows) < FEWEST_DECISIONS:
         return None
@@ -182,10 +164,9 @@ def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
 
 
 def orientation_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
-    """Least-squares line between the two kinds of pairs: a, b, c of ``a * dc + b * ac + c``; None without both.
+    """Least-squares line between the two kinds of pairs, as :func:`decision_line`; None without both.
 
-    For readers whose decisions are not stored. It is fitted to every pair that it is drawn through, so it shows where
-    the kinds part and says nothing of how well a reader decides.
+    For readers whose decisions are not stored. It shows where the kinds part, and nothing of how well a reader decides.
     """
     rows = frame[["dc", "ac", "related"]].dropna()
     kinds = rows["related"].astype(bool)
@@ -204,10 +185,7 @@ def _plane(rows: pd.DataFrame, target: np.ndarray, weight: np.ndarray) -> tuple[
 
 
 def turning_point(frame: pd.DataFrame) -> float | None:
-    """Score at which the mean decisions of the splits turn; None without enough of them.
-
-    frame : Columns score, decision.
-    """
+    """Score at which the mean decisions (columns score, decision) turn; None without enough of them."""
     rows = frame[["score", "decision"]].dropna()
     if len(rows) < FEWEST_DECISIONS or rows["score"].nunique() < 2:
         return None
@@ -257,10 +235,3 @@ def decided(decision: float, related: bool) -> str:
         return ""
     says = decision > 0
     return f"<br>read as {TRUTH_WORDS[bool(says)]}{'' if bool(says) == related else ', wrongly'}"
-
-
-def _reach(values: pd.Series) -> tuple[float, float]:
-    """Ends of an axis that holds the values and a little more."""
-    low, high = float(values.min()), float(values.max())
-    pad = 0.04 * ((high - low) or 1.0)
-    return low - pad, high + pad

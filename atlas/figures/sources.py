@@ -16,8 +16,7 @@ from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 BANDS = ((0.1, 0.9, 0.10), (0.25, 0.75, 0.16))
 """Quantiles of all sources and how dense they are drawn: the middle 80 % and the middle half."""
-FEWEST_ROWS = 6
-"""Rows that bars are spaced for, so that two of them are no blocks."""
+FEWEST_ROWS = 6  # rows that bars are spaced for, so that two of them are no blocks
 
 
 def accuracy_curves(
@@ -34,22 +33,22 @@ def accuracy_curves(
     columns = _measured(table)
     budgets = list(columns.values())
     values = table[list(columns)].to_numpy(dtype=float)
-    shapes = [plots.upright(k, {"color": token["accent"], "width": 1}, xref="x")] if k in budgets else []
+    shapes = [plots.upright(k, token["accent"], xref="x")] if k in budgets else []
     data = []
     for low, high, density in BANDS:
         under, over = np.nanquantile(values, [low, high], axis=0)
         data.append(plots.band(f"{high - low:.0%} of all sources", budgets, under, over, token["edge"], density))
     middle = np.nanmedian(values, axis=0).tolist()
     ends: list[End] = [(middle[-1], "median source", token["soft"])]
-    data.append(_curve("median source", "median source", budgets, middle, {"color": token["edge"], "width": 1.5}))
+    data.append(_curve("median source", "median source", budgets, middle, plots.pen(token["edge"], 1.5)))
     for row in table[table["source"].isin(list(thin))].to_dict("records"):
-        name, style = plain(row["name"]), {"color": translucent(colour, 0.5), "width": 1}
+        name, style = plain(row["name"]), plots.pen(translucent(colour, 0.5))
         data.append(_curve(name, name, budgets, [row[column] for column in columns], style))
     for line, accuracy in lines:
         measured = [budget for budget in budgets if budget in accuracy]
         if not measured:
             continue
-        name, style = plain(line.label), {"color": line.colour, "width": 2.5, "dash": line.dash}
+        name, style = plain(line.label), plots.pen(line.colour, 2.5, line.dash)
         heights = [accuracy[budget] for budget in measured]
         marks = {"mode": "lines+markers", "marker": {"size": 8}}
         data.append(_curve(name, f"<b>{name}</b>", measured, heights, style, **marks))
@@ -65,10 +64,9 @@ def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Pl
 
 
 def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:
-    """Two-sided bars: to the left what the source is answered as, to the right what is answered as it.
+    """Two-sided bars: left what the source is answered as, right what is answered as it.
 
-    frame : Columns name, family, answered_as, named_for (shares of the truth's groups, 0 where it never happened); in
-        the order of the rows.
+    frame : Columns name, family, answered_as, named_for (shares of the truth's groups); in the order of the rows.
     """
     token = TOKENS[theme]
     colours = [marks[family].colour(theme) for family in frame["family"]]
@@ -95,7 +93,7 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
     ]
     x = {"range": [-reach, reach], "showticklabels": False, "showgrid": False, "ticks": "", "showline": False}
     y = _bar_rows([plain(name, 33) for name in frame["name"]], showline=False)
-    shapes = [plots.upright(0, {"color": token["edge"], "width": 1}, xref="x")]
+    shapes = [plots.upright(0, token["edge"], xref="x")]
     more = {"barmode": "overlay", "annotations": notes, "shapes": shapes}
     return plots.figure(theme, (244, 24, 32, 16), data, x, y, **more)
 
@@ -103,8 +101,7 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
 def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, own: str) -> go.Figure:
     """Families that the wrong answers name, the own family marked.
 
-    frame : Columns family, share (of the wrong answers), expected (if errors fell on any other source alike); most
-        first.
+    frame : Columns family, share (of the wrong answers), expected (if errors fell on any other alike); most first.
     """
     ink = TOKENS[theme]["ink"]
     hover = [
@@ -114,7 +111,7 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
     shapes, notes = [], []
     for row, (expected, share) in enumerate(tables.rows(frame, "expected", "share")):
-        shapes.append(plots.segment((expected, expected), (row - 0.4, row + 0.4), {"color": ink, "width": 2}))
+        shapes.append(plots.segment((expected, expected), (row - 0.4, row + 0.4), ink, 2))
         # Right of both, so that the line does not run through the number.
         notes.append(plots.note(max(expected, share), row, _percent(share), 13, ink, xanchor="left", xshift=4))
     x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")

@@ -253,7 +253,7 @@ def _section(name: str, question: str, content: Component, sentence: shell.Child
     return shell.framed(
         name,
         [html.H2(question, id=f"title-{name}")],
-        shell.tools(name, picture=False, table_view=False, made=False),
+        shell.tools(name, picture=False, table_view=False, builds=False),
         html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
         html.Div(
             id={"type": "body", "figure": name},

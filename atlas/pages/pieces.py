@@ -171,7 +171,7 @@ def tall(name: str, draw: Draw) -> drawing.Part:
 
     def fill(cache: QueryCache, view: View) -> tuple[Any, ...]:
         drawn = draw(cache, view)
-        return (*drawn.parts(), {"height": height_of(drawn.figure)})
+        return (*drawn, {"height": height_of(drawn.figure)})
 
     style = Output({"type": "body", "figure": name}, "style")
     return drawing.Part((*drawing.figure(name, draw).outputs, style), fill)

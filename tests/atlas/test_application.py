@@ -189,7 +189,7 @@ def test_every_figure_has_rows_csv_and_builds(asked: QueryCache) -> None:
             assert len(frame) > 0, name
             again = pd.read_csv(io.StringIO(shell.csv_text(frame)), keep_default_na=False)
             assert list(again.columns) == [str(column) for column in frame.columns] and len(again) == len(frame)
-            if told.made is not None:
+            if told.key is not None:
                 assert list(told.builds(asked, view)["command"]) == ["python -m tests.invented_atlas"], name
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from dash.development.base_component import Component
 from scipy.special import logsumexp
@@ -179,6 +180,17 @@ def test_evidence_so_far_keeps_its_axis() -> None:
     assert evidence.running_evidence([], theme="dark", total=5).layout.yaxis.range == pytest.approx((-1.1, 1.1))
 
 
+def figure_points(figure: go.Figure) -> pd.DataFrame:
+    """Where a map draws its sources (columns source, x, y)."""
+    rows = [
+        (identity[0], x, y)
+        for trace in figure.data
+        if trace.customdata is not None
+        for identity, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["source", "x", "y"])
+
+
 def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     points = pd.DataFrame(
         {"source": ["a", "b", "c"], "name": ["A", "B", "C"], "family": ["GPT", "Phi", "GPT"], "access": "local",
@@ -187,7 +199,7 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     nearest = pd.DataFrame({"source": ["c", "b"], "rank": [1, 2]})
     figure = evidence.landing(points, nearest, family_marks(["GPT", "Phi"]), theme="dark", claimed="a")
     marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
-    placed = evidence.figure_points(figure).set_index("source")
+    placed = figure_points(figure).set_index("source")
     assert list(marked.text) == ["<b>1</b>", "<b>2</b>"]
     assert list(marked.x) == [placed.at["c", "x"], placed.at["b", "x"]] and len(placed) == 3
     assert marked.hovertext[0] == "<b>1</b> · C"
