@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,21 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import DOMAIN_NAMES, VIEW_NAMES, QueryCache, questions
+from atlas.data import VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
 from atlas.figures.plots import Line, figure_text, rate_text
-from atlas.pages import intervals, pieces
+from atlas.pages import pieces
 from atlas.pages.compare.readers import names_of
 from atlas.pages.compare.readouts import readouts
+from atlas.pages.map import symbol_and_name
+from atlas.pages.pieces import PageFigure
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import READER_COLOURS, TOKENS
 from backend.methods.registry import group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-QUESTIONS = {
-    "budget": "How many traces until the source is clear?",
-    "confusion": "Which sources are taken for which?",
-    "family": "When it errs, does it stay in the family?",
-    "folds": "How much do the five folds disagree?",
-    "layers": "Which block of the proxy tells sources apart best?",
-    "sources": "Which sources are hard to tell?",
-}
 AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL (nats a group)", "ece": "ECE"}
 NAMED = 5
 """Lines that a figure names directly."""
@@ -49,11 +44,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
     """The page of a view, or of the nearest one that has results."""
     view = cache.opened(linked)
     order = figures.confusion_order(cache.ask(queries.sources, view.roster))
-    origin = cache.origin(cache.attribution_reader(view))
-
-    def section(name: str, drawn: FigureView, height: int, origin: str = origin, **more: Any) -> Component:
-        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
-
+    show = pieces.sections(FIGURES, cache, view)
     answer = [
         shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
         html.Div(_answer(cache, view), id="answer", className="answer", **shell.aria(live="polite")),
@@ -76,16 +67,14 @@ def layout(cache: QueryCache, linked: View) -> Component:
         shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
         html.Div(_pair(cache, view), id="pair", **shell.aria(live="polite")),
     ]
-    beside, matrix = html.Div(pair, className="pair"), _confusion(cache, view)
-    two = [section("family", _families(cache, view), 320), section("folds", _folds(cache, view), 320)]
     children = [
         shell.settled(linked, view),
         head,
-        section("budget", _budget(cache, view), 400, origin="", controls=choices),
-        section("confusion", matrix, figures.MATRIX_HEIGHT, controls=[zoom], aside=beside),
-        html.Div(two, className="two"),
-        section("layers", _layers(cache, view), 340),
-        shell.grid_section("sources", QUESTIONS["sources"], *_sources(cache, view), origin=origin, height=560),
+        show("budget", origin="", controls=choices),
+        show("confusion", controls=[zoom], aside=html.Div(pair, className="pair")),
+        html.Div([show("family"), show("folds")], className="two"),
+        show("layers"),
+        show("sources"),
     ]
     return html.Div(children, className="column")
 
@@ -97,12 +86,11 @@ def register(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("atlas", "attribution"), k, metric, reduction, others, zoom, truth, named
     )
-    confusion, pair = drawing.figure("confusion", _confusion), drawing.place("pair", _pair)
-    small = [drawing.figure("family", _families), drawing.figure("folds", _folds)]
-    drawing.follow(app, drawing.figure("layers", _layers), drawing.grid("sources", _sources))
-    drawing.follow(app, drawing.place("answer", _answer), *small, k=k, metric=metric)
-    drawing.follow(app, drawing.figure("budget", _budget), k=k, metric=metric, reduction=reduction, others=others)
-    drawing.follow(app, confusion, pair, k=k, zoom=zoom, truth=truth, answer=named)
+    pieces.follow(app, FIGURES, "layers sources")
+    pieces.follow(app, FIGURES, drawing.place("answer", _answer), "family folds", k=k, metric=metric)
+    pieces.follow(app, FIGURES, "budget", k=k, metric=metric, reduction=reduction, others=others)
+    pair = drawing.place("pair", _pair)
+    pieces.follow(app, FIGURES, "confusion", pair, k=k, zoom=zoom, truth=truth, answer=named)
 
     @app.callback(
         Output("truth", "value"),
@@ -135,11 +123,9 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _curve(cache: QueryCache, view: View, metric: str, reduction: str | None = None) -> pd.DataFrame:
+def _curve(cache: QueryCache, view: View, metric: str) -> pd.DataFrame:
     reader = cache.attribution_reader(view)
-    return cache.ask(
-        queries.metric_curve, reader, view.roster, view.domain, "clean", metric, reduction or view.reduction
-    )
+    return cache.ask(queries.metric_curve, reader, view.roster, view.domain, "clean", metric, view.reduction)
 
 
 def _stored(metric: str) -> list[str]:
@@ -148,7 +134,7 @@ def _stored(metric: str) -> list[str]:
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     """The page's answer first, in one sentence."""
-    curve = intervals.curves(cache, view, cache.attribution_reader(view), "accuracy")
+    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy")
     here = curve[curve["k"] == view.k]
     if here.empty:
         return ["Nothing has been measured for this choice."]
@@ -157,7 +143,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     traces = drawing.traces(view.k)
     return [
         f"With {traces}, ",
-        html.Strong([f"{100 * row['value']:.1f} %", html.Span(intervals.around(row), className="spread")]),
+        html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
         f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %."
         + _kinship(cache, view),
     ]
@@ -165,12 +151,10 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
 
 def _kinship(cache: QueryCache, view: View) -> str:
     """How many of the errors stay in the family, as a sentence that follows the answer."""
-    errors, within = (
-        _curve(cache, view, name, "pooled").set_index("k")["value"] for name in ("errors", "errors_within_family")
-    )
-    if view.k not in errors.index or view.k not in within.index or errors[view.k] <= 0:
-        return ""
-    return f" Of the errors, {100 * within[view.k] / errors[view.k]:.0f} % stay in the family."
+    frame = pieces.error_counts(cache, view)
+    here = frame[(frame["k"] == view.k) & (frame["errors"] > 0)]
+    share = here["errors_within_family"] / here["errors"]
+    return f" Of the errors, {100 * share.iloc[0]:.0f} % stay in the family." if len(here) else ""
 
 
 def _budget(cache: QueryCache, view: View) -> FigureView:
@@ -179,7 +163,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     parts, lines = [], []
     for stored in _stored(view.metric):
         posterior = stored.rpartition("_")[2]
-        curve = intervals.curves(cache, view, reader, stored, view.reduction)
+        curve = pieces.curves(cache, view, reader, stored, view.reduction)
         if curve.empty:
             continue
         label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else cache.short_name(reader)
@@ -190,7 +174,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         return drawing.unmeasured(cache, view, "attribution")
     behind = _others(cache, view)
     lines = [*_rivals(cache, view, behind, parts[-1], NAMED - len(lines)), *lines]
-    frame = pd.concat([intervals.bare(behind).assign(line=behind["reader"]), *parts], ignore_index=True)
+    frame = pd.concat([pieces.without_bands(behind).assign(line=behind["reader"]), *parts], ignore_index=True)
     size = len(cache.ask(queries.sources, view.roster))
     unit = view.metric != "nll"
     chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
@@ -198,7 +182,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         frame, lines, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance, unit=unit
     )
     singles = parts[0].loc[parts[0]["k"] == parts[0]["k"].min(), "n"].max()
-    domain = DOMAIN_NAMES.get(view.domain, view.domain)
+    domain = pieces.domain_words(view.domain)
     means = {"pooled": "folds pooled, mean over three seeds", "fold": "mean over five folds of the seeds' mean"}
     how = means[view.reduction]
     name = METRICS[view.metric]
@@ -210,7 +194,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         *badges,
         "· ",
         shell.term(name, METRIC_HELP[name]),
-        f" on {domain} by {cache.reader_words(reader)}; {how}{intervals.note(frame)}. n = {int(singles):,} groups a "
+        f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
         + (
@@ -267,24 +251,16 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
     ]
 
 
-def _cells(cache: QueryCache, view: View, k: int | None = None) -> pd.DataFrame:
-    reader = cache.attribution_reader(view)
-    return cache.ask(queries.confusion, reader, view.roster, k or view.k, view.domain)
-
-
-def _confusion(cache: QueryCache, view: View) -> FigureView:
-    cells = _cells(cache, view)
-    if cells.empty:
-        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}")
+@pieces.needs(pieces.confusion, pieces.unmeasured("confusion counts at K = {k}"))
+def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
     order = figures.confusion_order(cache.ask(queries.sources, view.roster))
     zoom = view.zoom if view.zoom in set(order["family"]) else ""
     figure = figures.confusion_matrix(cells, order, theme=view.theme, zoom=zoom, clicked=(view.truth, view.answer))
-    told = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
-    total, wrong = int(told["count"].sum()), int(told.loc[told["truth"] != told["predicted"], "count"].sum())
-    traces = drawing.traces(view.k)
+    rows = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
+    total, wrong = int(rows["count"].sum()), int(rows.loc[rows["truth"] != rows["predicted"], "count"].sum())
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
     sentence = (
-        f"Rows are the true source, columns the answer at {traces}; {shown}. "
+        f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; {shown}. "
         f"n = {total:,} groups over three seeds, {wrong:,} of them wrong. Click a cell for its two sources."
     )
     return FigureView(figure, sentence)
@@ -295,10 +271,8 @@ def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:
     return [{"value": str(family), "label": f"{family} · {count}"} for family, count in sizes.items() if count > 1]
 
 
-def _families(cache: QueryCache, view: View) -> FigureView:
-    frame = _error_counts(cache, view)
-    if frame.empty:
-        return drawing.unmeasured(cache, view, "error counts")
+@pieces.needs(pieces.error_counts, pieces.unmeasured("error counts"))
+def _families(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     expectation = figures.blind_share(cache.ask(queries.sources, view.roster)["family"])
     figure = figures.family_errors(frame, theme=view.theme, expectation=expectation, k=view.k)
     row = frame[frame["k"] == view.k]
@@ -310,11 +284,14 @@ def _families(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def _folds(cache: QueryCache, view: View) -> FigureView:
+def _fold_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     stored = _stored(view.metric)[0]
     frame = cache.ask(queries.fold_spread, cache.attribution_reader(view), view.roster, view.domain, "clean", stored)
-    if frame.empty:
-        return drawing.unmeasured(cache, view, "results by fold")
+    return frame.assign(metric=stored)[["metric", "k", "fold", "value", "n"]]
+
+
+@pieces.needs(_fold_rows, pieces.unmeasured("results by fold"))
+def _folds(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     figure = figures.fold_spread(frame, theme=view.theme, axis=METRICS[view.metric], k=view.k)
     here = frame.loc[frame["k"] == view.k, "value"]
     between = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}."
@@ -350,8 +327,8 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def _sources(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
-    frame = _source_rows(cache, view)
+def _sources(cache: QueryCache, view: View) -> pieces.GridView:
+    frame = pieces.source_accuracies(cache, view)
     if frame.empty:
         absent, _ = drawing.absent(drawing.unmeasured(cache, view, "accuracy by source"))
         return absent, "Nothing has been measured for this choice."
@@ -359,14 +336,6 @@ def _sources(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
         "Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace. "
         f"n = {len(frame)} sources; sort or filter by any column."
     )
-    return _source_grid(frame), sentence
-
-
-def _source_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
-
-
-def _source_grid(frame: pd.DataFrame) -> Component:
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
     rate = {"function": shell.NUMBER_COLUMNS["rate"]}
     budgets = [
@@ -385,8 +354,7 @@ def _source_grid(frame: pd.DataFrame) -> Component:
          "tooltipField": "confused_name"},
         tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
     ]  # fmt: skip
-    grid: Component = shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {})
-    return grid
+    return shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {}), sentence
 
 
 # ---- a pair of sources ----------------------------------------------------------------------------------------------
@@ -395,29 +363,27 @@ def _source_grid(frame: pd.DataFrame) -> Component:
 def _pair(cache: QueryCache, view: View) -> list[Component]:
     """Both sources of a clicked cell and their numbers at every budget."""
     if not view.truth or not view.answer:
-        return [html.P("Click a cell, or choose two sources: their numbers appear here.", className="sentence")]
+        return [pieces.words("Click a cell, or choose two sources: their numbers appear here.")]
     members = cache.ask(queries.sources, view.roster).set_index("source")
     if view.truth not in members.index or view.answer not in members.index:
-        return [html.P(f"One of the two sources is not in {view.roster}.", className="sentence caution")]
-    marks = cache.marks()
-    heads = []
-    for source in (view.truth, view.answer):
-        symbol = shell.symbol(marks[str(members.at[source, "family"])], view.theme)
-        heads.append(html.Span([symbol, shell.source_name(str(members.at[source, "name"]))], className="marked"))
+        return [pieces.words(f"One of the two sources is not in {view.roster}.", caution=True)]
+    heads = [
+        symbol_and_name(cache.marks()[str(members.at[source, "family"])], view.theme, str(members.at[source, "name"]))
+        for source in (view.truth, view.answer)
+    ]
     same = view.truth == view.answer
     body = []
-    accuracy = _source_rows(cache, view).set_index("source")
+    accuracy = pieces.source_accuracies(cache, view).set_index("source")
     for k in BUDGETS:
-        cells = _cells(cache, view, k)
+        cells = pieces.confusion(cache, view, k)
         if cells.empty:
             continue
-        share = dict(zip(zip(cells["truth"], cells["predicted"], strict=True), cells["share"], strict=True))
+        share = cells.set_index(["truth", "predicted"])["share"]
         right: list[Any] = [accuracy.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
         numbers = [right[0]] if same else [
             share.get((view.truth, view.answer), 0.0), share.get((view.answer, view.truth), 0.0), *right
         ]  # fmt: skip
-        line = [html.Td(rate_text(number) if number < 1 else "1") for number in numbers]
-        body.append(html.Tr([html.Th(str(k), scope="row"), *line], className="here" if k == view.k else ""))
+        body.append(pieces.row(str(k), *[rate_text(one) if one < 1 else "1" for one in numbers], here=k == view.k))
     columns = ["K", "right"] if same else ["K", "first as second", "second as first", "first right", "second right"]
     table = shell.small_table(columns, body, kind="small")
     parts: list[Component] = [html.Div(heads, className="pair-heads"), table]
@@ -431,7 +397,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
                 f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} from the "
                 f"first, rank {int(one['rank_back'])} from the second."
             )
-            parts.append(html.P(sentence, className="sentence"))
+            parts.append(pieces.words(sentence))
     link = "?".join(("/", dataclasses.replace(view, truth="", answer="", zoom="", source=view.truth).query()))
     parts.append(dcc.Link("Show the true source on the map", href=link, className="forward"))
     return parts
@@ -451,7 +417,7 @@ def _budget_table(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _confusion_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    cells = _cells(cache, view)
+    cells = pieces.confusion(cache, view)
     members = cache.ask(queries.sources, view.roster).set_index("source")
     frame = cells.assign(
         **{
@@ -466,22 +432,9 @@ def _confusion_table(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[[*sides, "count", "share"]].sort_values("count", ascending=False).reset_index(drop=True)
 
 
-def _error_counts(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Errors at every budget, and those that stay in the family (columns k, errors, n, errors_within_family)."""
-    errors, within = (_curve(cache, view, name, "pooled") for name in ("errors", "errors_within_family"))
-    frame = errors[["k", "value", "n"]].rename(columns={"value": "errors"})
-    return frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
-
-
 def _families_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    frame = _error_counts(cache, view)
+    frame = pieces.error_counts(cache, view)
     return frame.assign(share=frame["errors_within_family"] / frame["errors"].where(frame["errors"] > 0))
-
-
-def _folds_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    stored = _stored(view.metric)[0]
-    frame = cache.ask(queries.fold_spread, cache.attribution_reader(view), view.roster, view.domain, "clean", stored)
-    return frame.assign(metric=stored)[["metric", "k", "fold", "value", "n"]]
 
 
 def _layers_table(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -496,25 +449,24 @@ def _layers_table(cache: QueryCache, view: View) -> pd.DataFrame:
     )
 
 
-PAGE = shell.Page(
-    name="attribution",
-    path="/attribution",
-    title="Attribution",
-    icon="attribution",
-    layout=layout,
-    register=register,
-    figures={
-        "budget": pieces.meta(_budget_table, "attribution_metrics", pieces.attribution_key),
-        "confusion": pieces.meta(
-            _confusion_table, "confusion", lambda cache, view: pieces.attribution_key(cache, view) | {"k": view.k}
-        ),
-        "family": pieces.meta(_families_table, "attribution_metrics", pieces.attribution_key),
-        "folds": pieces.meta(_folds_table, "attribution_metrics", pieces.attribution_key),
-        "layers": pieces.meta(
-            _layers_table,
-            "layer_scores",
+_by_budget = functools.partial(pieces.meta, store="attribution_metrics", key=pieces.attribution_key)
+FIGURES = {
+    "budget": PageFigure("How many traces until the source is clear?", _budget, _by_budget(_budget_table), 400),
+    "confusion": PageFigure(
+        "Which sources are taken for which?", _confusion, pieces.meta(_confusion_table, "confusion", pieces.budget_key),
+        figures.MATRIX_HEIGHT,
+    ),
+    "family": PageFigure("When it errs, does it stay in the family?", _families, _by_budget(_families_table), 320),
+    "folds": PageFigure("How much do the five folds disagree?", _folds, _by_budget(_fold_rows), 320),
+    "layers": PageFigure(
+        "Which block of the proxy tells sources apart best?", _layers, pieces.meta(
+            _layers_table, "layer_scores",
             lambda cache, view: {"reader": cache.attribution_reader(view), "roster": view.roster},
-        ),
-        "sources": pieces.meta(_source_rows, "source_accuracy", pieces.attribution_key),
-    },
-)
+        ), 340,
+    ),
+    "sources": PageFigure(
+        "Which sources are hard to tell?", _sources,
+        pieces.meta(pieces.source_accuracies, "source_accuracy", pieces.attribution_key), 560, grid=True,
+    ),
+}  # fmt: skip
+PAGE = pieces.page("attribution", layout, register, FIGURES)

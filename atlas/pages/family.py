@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
@@ -14,16 +12,11 @@ from atlas.drawing import FigureView
 from atlas.figures import attribution, sources
 from atlas.figures.plots import Line
 from atlas.pages import pieces
+from atlas.pages.pieces import PageFigure
 from atlas.state import View
 from atlas.theme import TOKENS
 from backend.store import queries
 
-QUESTIONS = {
-    "reach": "How soon are its sources named?",
-    "leave": "Where do its errors go?",
-    "within": "Which siblings are taken for each other?",
-    "members": "Who belongs to it?",
-}
 SHOWN = 9
 KINDS = {"local": "with local weights", "api": "behind an API"}
 
@@ -31,25 +24,18 @@ KINDS = {"local": "with local weights", "api": "behind an API"}
 @pieces.subject_page("family", "name", "zoom")
 def layout(cache: QueryCache, requested: View, view: View) -> Component:
     """The page of a family for a query string."""
-    origin = cache.origin(cache.attribution_reader(view))
-
-    def section(name: str, drawn: FigureView, height: int) -> Component:
-        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin)
-
+    show = pieces.sections(FIGURES, cache, view)
     mark = shell.symbol(cache.marks()[view.zoom], view.theme)
     title = [mark, html.Span(view.zoom, dir="auto", className="long")]
     facts = html.Div(_facts(cache, view), id="family-facts", className="card-facts")
-    size: dict[str, Any] = {"origin": origin, "height": tables.height(len(_rows(cache, view)))}
     return html.Div(
         [
             shell.settled(requested, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="family-name", data=view.zoom),
             pieces.subject_head("family", "Family", title, facts, _answer(cache, view), view),
-            section("reach", _reach(cache, view), 380),
-            section("leave", _leave(cache, view), 360),
-            section("within", _within(cache, view), _within_height(cache, view)),
-            shell.grid_section("members", QUESTIONS["members"], *_members(cache, view), **size),
+            *map(show, ("reach", "leave", "within")),
+            show("members", height=tables.height(len(_rows(cache, view)))),
         ],
         className="column",
     )
@@ -59,17 +45,8 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     family, k = Input("family-name", "data"), Input("family-k", "value")
     drawing.remember(app, PAGE.name, zoom=family, k=k)
-    drawing.follow(app, drawing.place("family-facts", _facts), drawing.grid("members", _members), zoom=family)
-    drawing.follow(
-        app,
-        drawing.place("family-answer", _answer),
-        drawing.figure("reach", _reach),
-        drawing.figure("leave", _leave),
-        drawing.figure("within", _within),
-        pieces.sized("within", _within_height),
-        zoom=family,
-        k=k,
-    )
+    pieces.follow(app, FIGURES, drawing.place("family-facts", _facts), "members", zoom=family)
+    pieces.follow(app, FIGURES, drawing.place("family-answer", _answer), "reach leave within", zoom=family, k=k)
 
 
 def _own(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -77,19 +54,11 @@ def _own(cache: QueryCache, view: View) -> pd.DataFrame:
     return members[members["family"] == view.zoom]
 
 
-def _table(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
-
-
 def _accuracies(cache: QueryCache, view: View) -> tuple[list[str], dict[int, float], dict[int, float]]:
     """Labels of the family's sources, their mean accuracy by budget, and that of all others."""
-    table, own = _table(cache, view), list(_own(cache, view)["source"])
+    table, own = pieces.source_accuracies(cache, view), list(_own(cache, view)["source"])
     others = [source for source in table["source"] if source not in own]
     return own, sources.accuracy_of(table, own), sources.accuracy_of(table, others)
-
-
-def _cells(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
 
 
 def _facts(cache: QueryCache, view: View) -> list[Component | str]:
@@ -97,8 +66,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     texts = [f"{len(own)} of {pieces.roster_size(cache, view)} sources in {view.roster}"]
     texts += [f"{count} {KINDS.get(str(kind), str(kind))}" for kind, count in own["access"].value_counts().items()]
     texts.append(f"{int(own['responses'].sum()):,} responses")
-    shared: dict[str, Any] = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
-    query = View(**shared, families=(view.zoom,)).query()
+    query = pieces.choices_query(view, families=(view.zoom,))
     return [*[html.Span(text) for text in texts], dcc.Link("Show it alone on the map", href=f"/?{query}")]
 
 
@@ -121,7 +89,7 @@ def _reach(cache: QueryCache, view: View) -> FigureView:
     own, accuracy, rest = _accuracies(cache, view)
     if not accuracy:
         return drawing.unmeasured(cache, view, "accuracy of this family")
-    table, colour = _table(cache, view), cache.marks()[view.zoom].colour(view.theme)
+    table, colour = pieces.source_accuracies(cache, view), cache.marks()[view.zoom].colour(view.theme)
     others = Line("rest", "all other families", TOKENS[view.theme]["soft"], "dot")
     lines = [(others, rest), (Line("own", view.zoom, colour), accuracy)]
     figure = sources.accuracy_curves(table, lines, theme=view.theme, k=view.k, thin=own, colour=colour)
@@ -137,7 +105,7 @@ def _destinations(cache: QueryCache, view: View) -> pd.DataFrame:
     """Families that wrong answers for its sources name (columns family, errors, share, expected), most first."""
     members = cache.ask(queries.sources, view.roster)
     families = members.set_index("source")["family"]
-    cells = _cells(cache, view)
+    cells = pieces.confusion(cache, view)
     own = cells[(cells["truth"].map(families) == view.zoom) & (cells["truth"] != cells["predicted"])]
     errors = own.groupby(own["predicted"].map(families))["count"].sum().sort_values(ascending=False, kind="stable")
     sizes = members["family"].value_counts()
@@ -151,9 +119,8 @@ def _destinations(cache: QueryCache, view: View) -> pd.DataFrame:
     )
 
 
-def _leave(cache: QueryCache, view: View) -> FigureView:
-    if _cells(cache, view).empty:
-        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}")
+@pieces.needs(pieces.confusion, pieces.unmeasured("confusion counts at K = {k}"))
+def _leave(cache: QueryCache, view: View, _: pd.DataFrame) -> FigureView:
     frame = _destinations(cache, view)
     traces = drawing.traces(view.k)
     if frame.empty:
@@ -176,10 +143,8 @@ def _nobody(view: View) -> Component:
     return shell.empty(f"No source of this family is in {view.roster}", "Choose another roster above")
 
 
-def _within(cache: QueryCache, view: View) -> FigureView:
-    cells = _cells(cache, view)
-    if cells.empty:
-        return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}")
+@pieces.needs(pieces.confusion, pieces.unmeasured("confusion counts at K = {k}"))
+def _within(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
     order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
     own = set(order.loc[order["family"] == view.zoom, "source"])
     if not own:
@@ -194,7 +159,7 @@ def _within(cache: QueryCache, view: View) -> FigureView:
 
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
     own = _own(cache, view)[["source", "name", "access", "responses"]]
-    table = _table(cache, view)
+    table = pieces.source_accuracies(cache, view)
     budgets = [column for column in table if str(column).startswith("accuracy_") and table[column].notna().any()]
     near = cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
     frame = own.merge(table[["source", *budgets, "confused_with", "confused_name"]], on="source", how="left")
@@ -202,7 +167,7 @@ def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.merge(near[kin], on="source", how="left")
 
 
-def _members(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+def _members(cache: QueryCache, view: View) -> pieces.GridView:
     frame = _rows(cache, view)
     if frame.empty:
         return _nobody(view), "No source to show."
@@ -225,31 +190,32 @@ def _members(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
 
 
 def _reach_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    table = _table(cache, view)
+    table = pieces.source_accuracies(cache, view)
     return table[table["family"] == view.zoom]
 
 
 def _within_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     members = cache.ask(queries.sources, view.roster).set_index("source")
-    cells = _cells(cache, view)
+    cells = pieces.confusion(cache, view)
     own = cells[cells["truth"].map(members["family"]) == view.zoom]
     names = {f"{end}_name": own[end].map(members["name"]) for end in ("truth", "predicted")}
     return own.assign(**names).reset_index(drop=True)
 
 
-PAGE = shell.Page(
-    name="family",
-    path="/family/<name>",
-    title="Family",
-    icon="",
-    layout=layout,
-    register=register,
-    figures={
-        "reach": pieces.meta(
-            pieces.without(_reach_rows, "position", "responses"), "source_accuracy", pieces.attribution_key
-        ),
-        "leave": pieces.meta(_destinations, "confusion", pieces.attribution_key),
-        "within": pieces.meta(_within_rows, "confusion", pieces.attribution_key),
-        "members": pieces.meta(_rows, "source_accuracy", pieces.attribution_key),
-    },
-)
+_REACH = pieces.without(_reach_rows, "position", "responses")
+FIGURES = {
+    "reach": PageFigure(
+        "How soon are its sources named?", _reach, pieces.meta(_REACH, "source_accuracy", pieces.attribution_key), 380
+    ),
+    "leave": PageFigure(
+        "Where do its errors go?", _leave, pieces.meta(_destinations, "confusion", pieces.attribution_key), 360
+    ),
+    "within": PageFigure(
+        "Which siblings are taken for each other?", _within,
+        pieces.meta(_within_rows, "confusion", pieces.attribution_key), _within_height,
+    ),
+    "members": PageFigure(
+        "Who belongs to it?", _members, pieces.meta(_rows, "source_accuracy", pieces.attribution_key), grid=True
+    ),
+}  # fmt: skip
+PAGE = pieces.page("family", layout, register, FIGURES, path="/family/<name>", icon="")

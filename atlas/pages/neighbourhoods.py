@@ -11,30 +11,19 @@ from dash import Dash, Input, Output, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import QueryCache, questions
+from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
 from atlas.figures import plots
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
-from atlas.pages.map.card import voters
+from atlas.pages.map import voters
+from atlas.pages.pieces import PageFigure
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
 from backend.store import queries
 from backend.store.page_queries import projection_sweep
 
-QUESTIONS = {
-    "purity": "Are a source's neighbours its family?",
-    "neighbours": "Who stands beside whom?",
-    "nearest": "What is nearest to one source?",
-    "pairs": "Which sources of different makers stand close?",
-    "tree": "How do all sources group?",
-    "agreement": "Do other readers see the same?",
-    "stability": "Would other prompts give the same picture?",
-    "trust": "How far can each map be trusted?",
-    "domains": "Is a source found again in the other domain?",
-}
-NEAREST = 10
 WITHIN = 10
 SHARE = 0.75
 FEWEST = 3
@@ -55,20 +44,14 @@ DOMAIN_METRICS = {
     "mrr": "mean reciprocal rank",
     "wins_other": "nearer than any other",
 }
+CHECKS = ("agreement", "stability", "trust", "domains")  # figures that stand two in a row
 EMPTY_HEIGHT = 240
 
 
 @drawing.page
 def layout(cache: QueryCache, view: View) -> Component:
     """The page of a view."""
-    origin = cache.origin(cache.map_reader(view))
-
-    def section(name: str, drawn: FigureView, height: int, **more: Any) -> Component:
-        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
-
-    def grid(name: str, content: tuple[Component, shell.Children], **more: Any) -> Component:
-        return shell.grid_section(name, QUESTIONS[name], *content, origin=origin, **more)
-
+    show = pieces.sections(FIGURES, cache, view)
     near = [
         pieces.source_field("near-source", cache, view, view.source, "Source", "A source", "Source"),
         html.Div(_pages(cache, view), id="near-links", className="ways"),
@@ -82,22 +65,16 @@ def layout(cache: QueryCache, view: View) -> Component:
         html.Div(pair, className="controls"),
         pieces.live("pair-answer", _chosen_pair(cache, view)),
     ]
-    checks = [
-        section("agreement", _agreement(cache, view), 380),
-        section("stability", _stability(cache, view), 380),
-        section("trust", _trust(cache, view), 380),
-        section("domains", _domains(cache, view), 380),
-    ]
     return html.Div(
         [
             drawing.remembered(PAGE.name),
             drawing.head("Neighbourhoods", "near-answer", _answer(cache, view)),
-            section("purity", _purity(cache, view), 340),
-            grid("neighbours", _neighbours(cache, view)),
-            section("nearest", _nearest(cache, view), 380, controls=near),
-            grid("pairs", _pairs(cache, view), height=360, below=html.Div(any_pair, className="ask")),
-            html.Div(checks, className="two"),
-            section("tree", _tree(cache, view), _tree_height(cache, view)),
+            show("purity"),
+            show("neighbours"),
+            show("nearest", controls=near),
+            show("pairs", below=html.Div(any_pair, className="ask")),
+            html.Div([show(name) for name in CHECKS], className="two"),
+            show("tree"),
         ],
         className="column",
     )
@@ -107,23 +84,10 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     source, other = Input("near-source", "value"), Input("pair-second", "value")
     drawing.remember(app, PAGE.name, source=source, other=other)
-    drawing.follow(
-        app,
-        drawing.place("near-answer", _answer),
-        drawing.figure("purity", _purity),
-        drawing.grid("neighbours", _neighbours),
-        drawing.grid("pairs", _pairs),
-    )
-    drawing.follow(
-        app,
-        drawing.figure("agreement", _agreement),
-        drawing.figure("stability", _stability),
-        drawing.figure("trust", _trust),
-        drawing.figure("domains", _domains),
-        pieces.sized("tree", _tree_height),
-    )
-    nearest = drawing.figure("nearest", _nearest), drawing.place("near-links", _pages), drawing.figure("tree", _tree)
-    drawing.follow(app, *nearest, source=source)
+    tree, height = FIGURES["tree"].parts("tree")
+    pieces.follow(app, FIGURES, drawing.place("near-answer", _answer), "purity neighbours pairs")
+    pieces.follow(app, FIGURES, *CHECKS, height)
+    pieces.follow(app, FIGURES, "nearest", drawing.place("near-links", _pages), tree, source=source)
     drawing.follow(app, drawing.place("pair-answer", _chosen_pair), source=source, other=other)
 
     # A row, a leaf, either of the two fields: all of them set the one selected source.
@@ -156,11 +120,7 @@ def register(app: Dash) -> None:
             return points[0]["customdata"][0], points[0]["customdata"][0], no_update
         return no_update, no_update, no_update
 
-    fields = [Output(name, "data") for name in ("near-source", "pair-first", "pair-second")]
-
-    @app.callback(*fields, Input("roster", "value"), prevent_initial_call=True)
-    def offered(roster: str) -> Any:
-        return (shell.source_options(questions(), roster),) * 3
+    pieces.offer_sources(app, "near-source", "pair-first", "pair-second")
 
 
 _MAP = ("reader", "roster", "domain")
@@ -196,10 +156,8 @@ def purity_sources(purity: pd.Series) -> str:
     return f"the {int(purity['sources'])} sources in families of five or more"
 
 
-def _purity(cache: QueryCache, view: View) -> FigureView:
-    frame = _purity_rows(cache, view)
-    if frame.empty:
-        return drawing.unmapped(cache, view, "family purity")
+@pieces.needs(_purity_rows, pieces.unmapped("family purity"))
+def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     token, chosen, readers = TOKENS[view.theme], cache.map_reader(view), list(dict.fromkeys(frame["reader"]))
     names = {reader: cache.reader_name(reader) for reader in readers}
     lines = [Line(reader, names[reader], token["edge"], front=False) for reader in readers if reader != chosen]
@@ -223,10 +181,8 @@ def _purity(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figures.family_purity(frame, lines, theme=view.theme), sentence)
 
 
-def _neighbours(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
-    frame = _rows(cache, view)
-    if frame.empty:
-        return drawing.absent(drawing.unmapped(cache, view, "table of neighbours"))
+@pieces.needs(_rows, pieces.no_grid(pieces.unmapped("table of neighbours")))
+def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     own = (frame["family"] == frame["nearest_family"]).sum()
     columns = [
         tables.words("name", "Source", 148, 1, cellClass="mono"),
@@ -247,15 +203,11 @@ def _neighbours(cache: QueryCache, view: View) -> tuple[Component, shell.Childre
     return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
 
 
-def _nearest_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source, NEAREST)
-
-
 def _nearest(cache: QueryCache, view: View) -> FigureView:
     if not view.source:
         empty = shell.empty("No source is selected", "Select a row of the table above, or type a name")
         return FigureView(drawing.blank(view.theme), "The ten nearest sources of one, by cosine.", empty)
-    frame = _nearest_rows(cache, view)
+    frame = pieces.nearest_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "neighbourhood of this source")
     everyone = _rows(cache, view).set_index("source")
@@ -286,10 +238,8 @@ def _pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.assign(passes=["yes" if passes else "" for passes in passed])
 
 
-def _pairs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
-    frame = _pair_rows(cache, view)
-    if frame.empty:
-        return drawing.absent(drawing.unmapped(cache, view, "pair of sources"))
+@pieces.needs(_pair_rows, pieces.no_grid(pieces.unmapped("pair of sources")))
+def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     readers = int(frame["readers"].max())
     columns = [
         tables.words("name", "Source", 140, 1, cellClass="mono"),
@@ -343,10 +293,8 @@ def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
     ]
 
 
-def _agreement(cache: QueryCache, view: View) -> FigureView:
-    frame = _agreement_rows(cache, view)
-    if frame.empty:
-        return drawing.unmapped(cache, view, "agreement between readers")
+@pieces.needs(_agreement_rows, pieces.unmapped("agreement between readers"))
+def _agreement(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     compared = set(frame["reader"]) | set(frame["other"])
     readers = [reader for _, members in cache.reader_groups() for reader in members if reader in compared]
     pairs = len(frame[frame["metric"] == "spearman"])
@@ -357,10 +305,8 @@ def _agreement(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figures.agreement_matrix(frame, cache.short_names(readers), theme=view.theme), sentence)
 
 
-def _stability(cache: QueryCache, view: View) -> FigureView:
-    frame = _stability_rows(cache, view)
-    if frame.empty:
-        return drawing.unmapped(cache, view, "prompt stability")
+@pieces.needs(_stability_rows, pieces.unmapped("prompt stability"))
+def _stability(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     sentence = (
         "Signatures from one fifth of the prompts against those from all of them: one point a fifth, the bar is their "
         f"mean. n = {frame['fold'].nunique()} disjoint subsets of the prompts."
@@ -400,10 +346,8 @@ def _domain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[frame["metric"].isin(list(DOMAIN_METRICS))]
 
 
-def _domains(cache: QueryCache, view: View) -> FigureView:
-    frame = _domain_rows(cache, view)
-    if frame.empty:
-        return drawing.unmapped(cache, view, "search across domains")
+@pieces.needs(_domain_rows, pieces.unmapped("search across domains"))
+def _domains(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     query, gallery = frame.iloc[0][["query_domain", "gallery_domain"]]
     way = f"{pieces.domain_words(query)} in {pieces.domain_words(gallery)}"
     sentence = (
@@ -418,10 +362,8 @@ def _tree_height(cache: QueryCache, view: View) -> int:
     return figures.tree_height(pieces.roster_size(cache, view)) if len(_steps(cache, view)) else EMPTY_HEIGHT
 
 
-def _tree(cache: QueryCache, view: View) -> FigureView:
-    steps = _steps(cache, view)
-    if steps.empty:
-        return drawing.unmapped(cache, view, "tree of sources")
+@pieces.needs(_steps, pieces.unmapped("tree of sources"))
+def _tree(cache: QueryCache, view: View, steps: pd.DataFrame) -> FigureView:
     sources = cache.ask(queries.sources, view.roster)
     sentence = (
         "Average linkage of cosine distances: sources join where their clusters meet, further left is less alike. A "
@@ -449,22 +391,32 @@ def _meta(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
     return pieces.meta(shown, store, pieces.map_key(*(names or _MAP)), QueryCache.map_reader)
 
 
-PAGE = shell.Page(
-    name="neighbourhoods",
-    path="/neighbourhoods",
-    title="Neighbourhoods",
-    icon="neighbourhoods",
-    layout=layout,
-    register=register,
-    figures={
-        "purity": _meta(_purity_rows, "family_purity"),
-        "neighbours": _meta(_rows, "neighbors"),
-        "nearest": _meta(_nearest_rows, "neighbors"),
-        "pairs": _meta(_pair_rows, "neighbors", "roster", "domain"),
-        "agreement": _meta(_agreement_rows, "reader_agreement", "roster", "domain"),
-        "stability": _meta(_stability_rows, "prompt_stability"),
-        "trust": _meta(_trust_table, "projection_quality"),
-        "domains": _meta(_domain_rows, "cross_domain", "reader", "roster"),
-        "tree": _meta(_tree_table, "dendrogram"),
-    },
-)
+FIGURES = {
+    "purity": PageFigure(
+        "Are a source's neighbours its family?", _purity, _meta(_purity_rows, "family_purity"), 340
+    ),
+    "neighbours": PageFigure("Who stands beside whom?", _neighbours, _meta(_rows, "neighbors"), 480, grid=True),
+    "nearest": PageFigure(
+        "What is nearest to one source?", _nearest, _meta(pieces.nearest_rows, "neighbors"), 380
+    ),
+    "pairs": PageFigure(
+        "Which sources of different makers stand close?", _pairs, _meta(_pair_rows, "neighbors", "roster", "domain"),
+        360, grid=True,
+    ),
+    "agreement": PageFigure(
+        "Do other readers see the same?", _agreement, _meta(_agreement_rows, "reader_agreement", "roster", "domain"),
+        380,
+    ),
+    "stability": PageFigure(
+        "Would other prompts give the same picture?", _stability, _meta(_stability_rows, "prompt_stability"), 380
+    ),
+    "trust": PageFigure(
+        "How far can each map be trusted?", _trust, _meta(_trust_table, "projection_quality"), 380
+    ),
+    "domains": PageFigure(
+        "Is a source found again in the other domain?", _domains,
+        _meta(_domain_rows, "cross_domain", "reader", "roster"), 380,
+    ),
+    "tree": PageFigure("How do all sources group?", _tree, _meta(_tree_table, "dendrogram"), _tree_height),
+}  # fmt: skip
+PAGE = pieces.page("neighbourhoods", layout, register, FIGURES)

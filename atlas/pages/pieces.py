@@ -1,31 +1,41 @@
-"""Pieces that pages share: words, small tables, fields, heads, and what a figure says of itself."""
+"""Pieces that pages share: figures with rows and builds, curves with bands, small tables, fields, heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import dash_mantine_components as dmc
+import numpy as np
 import pandas as pd
-from dash import Output, html
+from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures.dots import height_of
-from atlas.state import BUDGETS, View
+from atlas.state import BUDGETS, METRICS, View
 from backend.store import queries
 
 ACCESS_WORDS = {"local": "local weights", "api": "API"}
+GridView = tuple[Component, shell.Children]  # a grid, or what stands in its place, and its sentence
+T = TypeVar("T")
 Draw = Callable[[QueryCache, View], FigureView]
+Height = Callable[[QueryCache, View], int]
 Rows = Callable[[QueryCache, View], pd.DataFrame]
 Builds = Callable[[QueryCache, View], tuple[str, dict[str, object]]]
 Key = Callable[[QueryCache, View], dict[str, object]]
 PERCENTILE_HELP = "Share of all pairs of sources of the roster that are less alike"
 CHANCE_HELP = "How often a pair of sources drawn at random is at least as alike"
 ORIGINAL_HELP = "All dimensions of the fingerprint, before any projection to the screen"
+NEAREST = 10
+"""Neighbours of a source that are listed."""
+INTERVAL = "95 % interval"
+FOLDS = "one standard deviation over the folds"
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
@@ -49,6 +59,11 @@ def counted(number: int, word: str) -> str:
 def count_text(value: float) -> str:
     """A whole number in a table; '–' where it is missing."""
     return "–" if pd.isna(value) else f"{value:.0f}"
+
+
+def choices_query(view: View, **own: Any) -> str:
+    """Query of a link: the choices of the header, and some of a page."""
+    return View(reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme, **own).query()
 
 
 def roster_size(cache: QueryCache, view: View) -> int:
@@ -157,29 +172,160 @@ def subject_head(
     return html.Div([*parts, html.Div(asking, className="answer-row")], className="page-head")
 
 
-# ---- what follows the view, and its builds -------------------------------------------------------------------------
+# ---- figures of a page ----------------------------------------------------------------------------------------------
 
 
-def sized(name: str, height: Callable[[QueryCache, View], int]) -> drawing.Part:
-    """The height in pixels of the figure ``name``."""
-    style = Output({"type": "body", "figure": name}, "style")
-    return drawing.Part((style,), lambda cache, view: ({"height": height(cache, view)},))
+@dataclasses.dataclass(frozen=True)
+class PageFigure:
+    """A figure of a page: its question, how it is drawn, its rows and builds, and its height."""
+
+    question: str
+    draw: Callable[[QueryCache, View], FigureView | GridView]
+    meta: shell.FigureMeta
+    height: int | Height | None = None  # in pixels; None: as high as its rows
+    grid: bool = False  # a table
+
+    def section(self, name: str, cache: QueryCache, view: View, **options: Any) -> Component:
+        """The figure as part of a layout; options go to ``figure_section`` or ``grid_section`` of the shell."""
+        height = self.height(cache, view) if callable(self.height) else self.height
+        options = {"height": height, **options}
+        if "origin" not in options:
+            options["origin"] = cache.origin(self.meta.reader(cache, view))
+        drawn = self.draw(cache, view)
+        if not isinstance(drawn, FigureView):
+            return shell.grid_section(name, self.question, *drawn, **options)
+        options["height"] = options["height"] or height_of(drawn.figure)
+        return drawing.section(name, self.question, drawn, **options)
+
+    def parts(self, name: str) -> list[drawing.Part]:
+        """What changes of the figure when a choice does."""
+        style = (Output({"type": "body", "figure": name}, "style"),)
+        draw: Any = self.draw
+        part = drawing.grid(name, draw) if self.grid else drawing.figure(name, draw)
+        if callable(height := self.height):
+            return [part, drawing.Part(style, lambda cache, view: ({"height": height(cache, view)},))]
+        if height or self.grid:
+            return [part]
+
+        def fill(cache: QueryCache, view: View) -> tuple[Any, ...]:
+            drawn = draw(cache, view)
+            return (*drawn, {"height": height_of(drawn.figure)})
+
+        return [drawing.Part(part.outputs + style, fill)]
 
 
-def tall(name: str, draw: Draw) -> drawing.Part:
-    """A figure with a line a row, whose height follows its rows."""
+Figures = Mapping[str, PageFigure]
 
-    def fill(cache: QueryCache, view: View) -> tuple[Any, ...]:
-        drawn = draw(cache, view)
-        return (*drawn, {"height": height_of(drawn.figure)})
 
-    style = Output({"type": "body", "figure": name}, "style")
-    return drawing.Part((*drawing.figure(name, draw).outputs, style), fill)
+def page(
+    name: str, layout: Callable[..., Component], register: Callable[[Dash], None], figures: Mapping[str, Any],
+    path: str | None = None, icon: str | None = None,
+) -> shell.Page:  # fmt: skip
+    """A page, by default at the path and with the icon of its name; figures : :class:`PageFigure` or ``FigureMeta``."""
+    metas = {key: figure.meta if isinstance(figure, PageFigure) else figure for key, figure in figures.items()}
+    path, icon = f"/{name}" if path is None else path, name if icon is None else icon
+    return shell.Page(name, path, name.capitalize(), icon, layout, register, metas)
+
+
+def sections(figures: Figures, cache: QueryCache, view: View, **common: Any) -> Callable[..., Component]:
+    """A function that lays out a figure of a page by its name, with options that they have in common."""
+    return lambda name, **own: figures[name].section(name, cache, view, **common | own)
+
+
+def follow(app: Dash, figures: Figures, *parts: str | drawing.Part, **own: Input | State) -> None:
+    """Make figures, by names in a row, and other parts again when a choice changes (see ``drawing.follow``)."""
+    every: list[drawing.Part] = []
+    for part in parts:
+        if isinstance(part, str):
+            every += [one for name in part.split() for one in figures[name].parts(name)]
+        else:
+            every.append(part)
+    drawing.follow(app, *every, **own)
+
+
+def offer_sources(app: Dash, *fields: str) -> None:
+    """Offer the sources of a roster in some fields when it changes."""
+
+    @app.callback(*[Output(name, "data") for name in fields], Input("roster", "value"), prevent_initial_call=True)
+    def offered(roster: str | None) -> Any:
+        options = shell.source_options(questions(), roster) if roster else no_update
+        return options if len(fields) == 1 else (options,) * len(fields)
+
+
+def needs(
+    rows: Rows, absent: Callable[[QueryCache, View], T]
+) -> Callable[[Callable[[QueryCache, View, pd.DataFrame], T]], Callable[[QueryCache, View], T]]:
+    """Draw rows; ``absent`` says what to do where there are none."""
+
+    def decorate(draw: Callable[[QueryCache, View, pd.DataFrame], T]) -> Callable[[QueryCache, View], T]:
+        @functools.wraps(draw)
+        def drawn(cache: QueryCache, view: View) -> T:
+            frame = rows(cache, view)
+            return absent(cache, view) if frame.empty else draw(cache, view, frame)
+
+        return drawn
+
+    return decorate
+
+
+def unmeasured(what: str, path: str = "/attribution") -> Draw:
+    """What stands in place of a figure of attribution; ``what`` may name the metric and the budget in braces."""
+    return lambda cache, view: drawing.unmeasured(
+        cache, view, what.format(metric=METRICS[view.metric].lower(), k=view.k), path
+    )
+
+
+def unmapped(what: str) -> Draw:
+    """What stands in place of a figure of the map's reader."""
+    return lambda cache, view: drawing.unmapped(cache, view, what)
+
+
+def no_grid(absent: Draw) -> Callable[[QueryCache, View], GridView]:
+    """What stands in place of a grid."""
+    return lambda cache, view: drawing.absent(absent(cache, view))
+
+
+# ---- rows and builds ------------------------------------------------------------------------------------------------
+
+
+def confusion(cache: QueryCache, view: View, k: int | None = None) -> pd.DataFrame:
+    """Confusion counts of the reader of a view, by default at its budget."""
+    return cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, k or view.k, view.domain)
+
+
+def source_accuracies(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy of every source at every budget, and what it is taken for."""
+    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
+
+
+def error_counts(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Errors at every budget, and those that stay in the family (columns k, errors, n, errors_within_family)."""
+    errors, within = (
+        cache.ask(queries.metric_curve, cache.attribution_reader(view), view.roster, view.domain, "clean", metric)
+        for metric in ("errors", "errors_within_family")
+    )
+    frame = errors[["k", "value", "n"]].rename(columns={"value": "errors"})
+    return frame.merge(within[["k", "value"]].rename(columns={"value": "errors_within_family"}), on="k")
+
+
+def nearest_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The nearest sources of the selected one."""
+    return cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source, NEAREST)
+
+
+def chance_of(percentile: pd.Series, size: int) -> pd.Series:
+    """Share of all pairs of a roster of so many sources that are at least as alike: the p of a pair drawn at random."""
+    return (1 - percentile).clip(lower=1 / (size * (size - 1) / 2))
 
 
 def attribution_key(cache: QueryCache, view: View) -> dict[str, object]:
     """What rows about attribution have in common."""
     return {"reader": cache.attribution_reader(view), "roster": view.roster, "benchmark": view.domain}
+
+
+def budget_key(cache: QueryCache, view: View) -> dict[str, object]:
+    """What rows about attribution at a budget have in common."""
+    return attribution_key(cache, view) | {"k": view.k}
 
 
 def map_key(*names: str) -> Key:
@@ -197,23 +343,94 @@ def rows_of(query: Callable[..., pd.DataFrame], *names: str) -> Rows:
     return lambda cache, view: cache.ask(query, *map_key(*names)(cache, view).values())
 
 
+def builds(store: str, key: Key) -> Builds:
+    """Builds of rows of a table of the store."""
+    return lambda cache, view: (store, key(cache, view))
+
+
 def meta(
     rows: Rows, store: str, key: Key, reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader
 ) -> shell.FigureMeta:
     """A figure's rows, and the table of the store that they come from."""
-    return shell.FigureMeta(rows, lambda cache, view: (store, key(cache, view)), reader)
+    return shell.FigureMeta(rows, builds(store, key), reader)
 
 
 def accuracy_builds(readers: Callable[[QueryCache, View], Iterable[str]]) -> Builds:
-    """What made the accuracy of some readers."""
+    """Builds of the accuracy of some readers."""
 
-    def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    def key(cache: QueryCache, view: View) -> dict[str, object]:
         names = tuple(dict.fromkeys(readers(cache, view)))
-        return "attribution_metrics", {"reader": names, "roster": view.roster, "metric": "accuracy"}
+        return {"reader": names, "roster": view.roster, "metric": "accuracy"}
 
-    return builds
+    return builds("attribution_metrics", key)
 
 
 def without(rows: Rows, *columns: str) -> Rows:
     """Rows without columns that only the drawing needs."""
     return lambda cache, view: rows(cache, view).drop(columns=list(columns), errors="ignore").reset_index(drop=True)
+
+
+# ---- curves with bands ----------------------------------------------------------------------------------------------
+
+
+def curves(
+    cache: QueryCache,
+    view: View,
+    readers: str | Sequence[str],
+    metric: str,
+    reduction: str = "pooled",
+    condition: str = "clean",
+) -> pd.DataFrame:
+    """A metric of some readers against the budget, with what it may be off by.
+
+    Columns of :func:`backend.store.queries.metric_curve`, low, high (NaN where neither is stored), and band (what these
+    are: ``INTERVAL``, ``FOLDS`` or ''). Means over the folds have the folds' spread. The spread over the seeds of the
+    grouping is neither: they group the same answers anew.
+    """
+
+    def stored(name: str, kind: str) -> pd.DataFrame:
+        return cache.ask(queries.metric_curve, readers, view.roster, view.domain, condition, name, kind)
+
+    frame = stored(metric, reduction)
+    at = pd.MultiIndex.from_frame(frame[["reader", "k"]])
+
+    def column(name: str, kind: str, field: str) -> pd.Series:
+        return stored(name, kind).set_index(["reader", "k"])[field].reindex(at).set_axis(frame.index).astype(float)
+
+    spread = column(metric, "fold", "std")
+    low, high = (column(f"{metric}_{end}", "pooled", "value") for end in ("low", "high"))
+    exact = low.notna() & high.notna() & (reduction == "pooled")
+    return frame.assign(
+        low=low.where(exact, frame["value"] - spread),
+        high=high.where(exact, frame["value"] + spread),
+        band=np.select([exact, spread.notna()], [INTERVAL, FOLDS], ""),
+    )
+
+
+def over_folds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Summaries whose ``std`` is the spread over the folds, also of what pools them; NaN where none is stored.
+
+    frame : rows of :func:`backend.store.queries.summaries`, both reductions; of two spreads the first counts.
+    """
+    keys = ["reader", "benchmark", "condition", "metric", "k"]
+    spread = frame[frame["reduction"] == "fold"].drop_duplicates(keys).set_index(keys)["std"]
+    return frame.assign(std=spread.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=float))
+
+
+def without_bands(frame: pd.DataFrame) -> pd.DataFrame:
+    """Curves as :func:`curves` gives them, for lines that are drawn without a band."""
+    return frame.assign(low=np.nan, high=np.nan, band="")
+
+
+def spread_text(row: pd.Series) -> str:
+    """What a share of :func:`curves` may be off by, in percent: ' (95 % interval 47.1 to 50.3)'; '' where unknown."""
+    return {
+        INTERVAL: f" ({INTERVAL} {100 * row['low']:.1f} to {100 * row['high']:.1f})",
+        FOLDS: f" (± {100 * (row['high'] - row['value']):.1f}, {FOLDS})",
+    }.get(row["band"], "")
+
+
+def bands_note(frame: pd.DataFrame) -> str:
+    """What the bands of some curves are, as a part of a sentence; '' without any."""
+    kinds = [kind for kind in (INTERVAL, FOLDS) if (frame["band"] == kind).any()]
+    return f"; bands: {', else '.join(kinds)}" if kinds else ""

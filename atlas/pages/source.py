@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas as pd
-from dash import Dash, Input, Output, dcc, html
+from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
-from atlas.data import QueryCache, questions
+from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, plots, sources
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
+from atlas.pages.pieces import PageFigure
 from atlas.state import View
 from atlas.theme import READER_COLOURS
 from backend.store import page_queries, queries
 
-QUESTIONS = {
-    "soon": "How soon is it named?",
-    "taken": "What is it taken for?",
-    "beside": "What stands beside it?",
-    "near": "How sure is each neighbour?",
-    "again": "Is it found again in the other domain?",
-}
-NEAREST = 10
 TAKEN = 12
 
 
@@ -34,30 +26,22 @@ TAKEN = 12
 def layout(cache: QueryCache, requested: View, view: View) -> Component:
     """The page of a source for a query string."""
     profile = _profile(cache, view)
-    origin, sees = cache.origin(cache.attribution_reader(view)), cache.origin(cache.map_reader(view))
-
-    def section(name: str, drawn: FigureView, height: int, origin: str, **more: Any) -> Component:
-        return drawing.section(name, QUESTIONS[name], drawn, height, origin=origin, **more)
-
-    def grid(name: str, content: tuple[Component, shell.Children]) -> Component:
-        return shell.grid_section(name, QUESTIONS[name], *content, origin=sees, height=None)
-
+    show = pieces.sections(FIGURES, cache, view)
     kicker: list[Component | str] = ["Source of ", shell.family_link(view, profile.family)]
     title = html.Span(profile.name, dir="auto", className="long")
     facts = html.Div(_facts(cache, view), id="source-facts", className="source-facts")
     field = "source-other", cache, view, view.other, "Compare with", "Another source", "Source to compare with"
-    pair = [section("taken", _taken(cache, view), 420, origin), section("beside", _beside(cache, view), 420, sees)]
     return html.Div(
         [
             shell.settled(requested, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="source-label", data=view.source),
             pieces.subject_head("source", kicker, title, facts, _answer(cache, view), view),
-            section("soon", _soon(cache, view), 380, origin, controls=[pieces.source_field(*field)]),
+            show("soon", controls=[pieces.source_field(*field)]),
             pieces.live("versus", _versus(cache, view)),
-            html.Div(pair, className="two"),
-            grid("near", _near(cache, view)),
-            grid("again", _again(cache, view)),
+            html.Div([show("taken"), show("beside")], className="two"),
+            show("near"),
+            show("again"),
         ],
         className="column",
     )
@@ -67,15 +51,10 @@ def register(app: Dash) -> None:
     """Callbacks of the page."""
     source, k, other = Input("source-label", "data"), Input("source-k", "value"), Input("source-other", "value")
     drawing.remember(app, PAGE.name, source=source, k=k, other=other)
-    near = drawing.figure("beside", _beside), drawing.grid("near", _near), drawing.grid("again", _again)
-    drawing.follow(app, drawing.place("source-facts", _facts), *near, source=source)
-    drawing.follow(app, drawing.place("source-answer", _answer), drawing.figure("taken", _taken), source=source, k=k)
-    soon = drawing.figure("soon", _soon), drawing.place("versus", _versus)
-    drawing.follow(app, *soon, source=source, k=k, other=other)
-
-    @app.callback(Output("source-other", "data"), Input("roster", "value"), prevent_initial_call=True)
-    def offered(roster: str) -> Any:
-        return shell.source_options(questions(), roster)
+    pieces.follow(app, FIGURES, drawing.place("source-facts", _facts), "beside near again", source=source)
+    pieces.follow(app, FIGURES, drawing.place("source-answer", _answer), "taken", source=source, k=k)
+    pieces.follow(app, FIGURES, "soon", drawing.place("versus", _versus), source=source, k=k, other=other)
+    pieces.offer_sources(app, "source-other")
 
 
 def _profile(cache: QueryCache, view: View) -> queries.SourceProfile:
@@ -85,20 +64,11 @@ def _profile(cache: QueryCache, view: View) -> queries.SourceProfile:
     return profile
 
 
-def _table(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.source_table, cache.attribution_reader(view), view.roster, view.domain)
-
-
-def _cells(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, view.k, view.domain)
-
-
 def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     profile = _profile(cache, view)
     rosters = ", ".join(profile.rosters)
     links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
-    shared: dict[str, Any] = {"reader": view.reader, "roster": view.roster, "domain": view.domain, "theme": view.theme}
-    query = View(**shared, source=view.source).query()
+    query = pieces.choices_query(view, source=view.source)
     family = pieces.marked(
         shell.symbol(cache.marks()[profile.family], view.theme), shell.family_link(view, profile.family)
     )
@@ -117,7 +87,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
 
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
-    accuracies = _table(cache, view)
+    accuracies = pieces.source_accuracies(cache, view)
     own = sources.accuracy_of(accuracies, [view.source])
     if view.k not in own:
         return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
@@ -132,7 +102,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
 
 
 def _soon(cache: QueryCache, view: View) -> FigureView:
-    accuracies = _table(cache, view)
+    accuracies = pieces.source_accuracies(cache, view)
     own = sources.accuracy_of(accuracies, [view.source])
     if not own:
         return drawing.unmeasured(cache, view, "accuracy of this source", _path(view))
@@ -152,7 +122,7 @@ def _soon(cache: QueryCache, view: View) -> FigureView:
 
 
 def _taken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    cells = _cells(cache, view)
+    cells = pieces.confusion(cache, view)
     wrong = cells[cells["truth"] != cells["predicted"]]
     out = wrong[wrong["truth"] == view.source].set_index("predicted")["share"]
     into = wrong[wrong["predicted"] == view.source].set_index("truth")["share"]
@@ -164,7 +134,7 @@ def _taken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _taken(cache: QueryCache, view: View) -> FigureView:
-    cells = _cells(cache, view)
+    cells = pieces.confusion(cache, view)
     if cells.empty:
         return drawing.unmeasured(cache, view, f"confusion counts at K = {view.k}", _path(view))
     frame = _taken_rows(cache, view)
@@ -178,14 +148,8 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
     return FigureView(sources.taken_for(frame.head(TAKEN), cache.marks(), theme=view.theme), sentence)
 
 
-def _near_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    return cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source, NEAREST)
-
-
-def _beside(cache: QueryCache, view: View) -> FigureView:
-    frame = _near_rows(cache, view)
-    if frame.empty:
-        return drawing.unmapped(cache, view, "neighbourhood")
+@pieces.needs(pieces.nearest_rows, pieces.unmapped("neighbourhood"))
+def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     kin = int((frame["family"] == _profile(cache, view).family).sum())
     others, seen_by = pieces.roster_size(cache, view) - 1, cache.reader_words(cache.map_reader(view))
     sentence = (
@@ -197,20 +161,16 @@ def _beside(cache: QueryCache, view: View) -> FigureView:
 
 def _vote_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """The nearest sources with what speaks for each: rank both ways, percentile, p, and readers that agree."""
-    frame = _near_rows(cache, view)
+    frame = pieces.nearest_rows(cache, view)
     if frame.empty:
         return frame
-    votes = cache.ask(page_queries.neighbor_votes, view.roster, view.domain, view.source, NEAREST)
-    size = pieces.roster_size(cache, view)
-    # The share of all pairs of the roster that are at least as alike: what a pair drawn at random would reach.
-    chance = (1 - frame["percentile"]).clip(lower=1 / (size * (size - 1) / 2))
+    votes = cache.ask(page_queries.neighbor_votes, view.roster, view.domain, view.source, pieces.NEAREST)
+    chance = pieces.chance_of(frame["percentile"], pieces.roster_size(cache, view))
     return frame.assign(p_value=chance).merge(votes, on="neighbor", how="left").sort_values("rank", kind="stable")
 
 
-def _near(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
-    frame = _vote_rows(cache, view)
-    if frame.empty:
-        return drawing.absent(drawing.unmapped(cache, view, "neighbourhood"))
+@pieces.needs(_vote_rows, pieces.no_grid(pieces.unmapped("neighbourhood")))
+def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     marks = cache.marks()
     rows = [
         pieces.row(
@@ -232,14 +192,14 @@ def _near(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
     members = cache.ask(queries.sources, view.roster)
     kin, siblings = int((frame["family"] == family).sum()), int((members["family"] == family).sum()) - 1
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
-    proxies_help = f"Proxy models, whatever they read, that also count it among the {NEAREST} nearest"
+    proxies_help = f"Proxy models, whatever they read, that also count it among the {pieces.NEAREST} nearest"
     sentence: list[Component | str] = [
         shell.term("Percentile", pieces.PERCENTILE_HELP),
         " and ",
         shell.term("p", pieces.CHANCE_HELP),
         f" are among all pairs of {view.roster}. ",
         shell.term("Proxies", proxies_help),
-        f" and readers say who else has it among the {NEAREST} nearest. {kin} of these {len(frame)} are of its "
+        f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; so many or more would be with p {plots.p_text(luck)} if families were dealt out blindly. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
         "is, Neighbourhoods shows.",
@@ -264,10 +224,8 @@ def _again_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return wide.rename(columns={"best_other_cosine": "other_cosine"}).rename_axis(None, axis=1)
 
 
-def _again(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
-    frame = _again_rows(cache, view)
-    if frame.empty:
-        return drawing.absent(drawing.unmapped(cache, view, "search across domains"))
+@pieces.needs(_again_rows, pieces.no_grid(pieces.unmapped("search across domains")))
+def _again(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     rows = [
         pieces.row(
             f"{pieces.domain_words(found.query_domain)} in {pieces.domain_words(found.gallery_domain)}",
@@ -295,7 +253,7 @@ def _versus(cache: QueryCache, view: View) -> list[Component]:
     if view.other not in members.index or view.source not in members.index:
         return [pieces.words(f"One of the two sources is not in {view.roster}.", caution=True)]
     parts: list[Component | str] = []
-    cells = _cells(cache, view)
+    cells = pieces.confusion(cache, view)
     if len(cells):
         share = cells.set_index(["truth", "predicted"])["share"]
         there, back = (float(share.get(pair, 0.0)) for pair in ((view.source, view.other), (view.other, view.source)))
@@ -325,28 +283,30 @@ def _path(view: View) -> str:
 
 
 def _soon_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    accuracies = _table(cache, view)
+    accuracies = pieces.source_accuracies(cache, view)
     return accuracies[accuracies["source"].isin([view.source, view.other])]
 
 
-PAGE = shell.Page(
-    name="source",
-    path="/source/<label>",
-    title="Source",
-    icon="",
-    layout=layout,
-    register=register,
-    figures={
-        "soon": pieces.meta(
-            pieces.without(_soon_rows, "position", "responses"), "source_accuracy", pieces.attribution_key
-        ),
-        "taken": pieces.meta(
-            _taken_rows, "confusion", lambda cache, view: pieces.attribution_key(cache, view) | {"k": view.k}
-        ),
-        "beside": pieces.meta(
-            _near_rows, "neighbors", pieces.map_key("reader", "roster", "domain"), QueryCache.map_reader
-        ),
-        "near": pieces.meta(_vote_rows, "neighbors", pieces.map_key("roster", "domain"), QueryCache.map_reader),
-        "again": pieces.meta(_again_rows, "cross_domain", pieces.map_key("reader", "roster"), QueryCache.map_reader),
-    },
-)
+def _mapped(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
+    return pieces.meta(rows, store, pieces.map_key(*names), QueryCache.map_reader)
+
+
+_SOON = pieces.meta(pieces.without(_soon_rows, "position", "responses"), "source_accuracy", pieces.attribution_key)
+FIGURES = {
+    "soon": PageFigure("How soon is it named?", _soon, _SOON, 380),
+    "taken": PageFigure(
+        "What is it taken for?", _taken, pieces.meta(_taken_rows, "confusion", pieces.budget_key), 420
+    ),
+    "beside": PageFigure(
+        "What stands beside it?", _neighbours, _mapped(pieces.nearest_rows, "neighbors", "reader", "roster", "domain"),
+        420,
+    ),
+    "near": PageFigure(
+        "How sure is each neighbour?", _near, _mapped(_vote_rows, "neighbors", "roster", "domain"), grid=True
+    ),
+    "again": PageFigure(
+        "Is it found again in the other domain?", _again, _mapped(_again_rows, "cross_domain", "reader", "roster"),
+        grid=True,
+    ),
+}  # fmt: skip
+PAGE = pieces.page("source", layout, register, FIGURES, path="/source/<label>", icon="")

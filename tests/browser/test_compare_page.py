@@ -12,7 +12,7 @@ import waitress
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from atlas.application import create_application
-from atlas.pages.compare import CHAPTERS, QUESTIONS
+from atlas.pages.compare import CHAPTERS, FIGURES
 from tests.browser.conftest import Browser
 from tests.invented_comparisons import publish_compared
 
@@ -38,7 +38,7 @@ def test_every_figure_is_drawn_and_the_way_to_its_chapter_is_short(calm: Browser
     calm.open(f"{LINK}dark")
     calm.until("return document.querySelectorAll('.figure .main-svg').length >= 12")
     heads = calm.run("return [...document.querySelectorAll('.figure h2')].map(e => e.innerText)")
-    assert heads == list(QUESTIONS.values())
+    assert heads == [figure.question for figure in FIGURES.values()]
     assert calm.run("return document.querySelectorAll('.figure .empty').length") == 0
     for name in CHAPTERS:
         calm.click(f".chapters a[href='#chapter-{name}']")

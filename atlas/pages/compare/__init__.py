@@ -11,40 +11,31 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import QueryCache
-from atlas.drawing import FigureView
-from atlas.figures.dots import height_of
 from atlas.pages import pieces
 from atlas.pages.compare import proxies, readers, readouts
+from atlas.pages.pieces import PageFigure
 from atlas.state import METRICS, MOST_READERS, REDUCTIONS, View
 
-QUESTIONS = {
-    "curves": "Which reader needs the fewest traces?",
-    "ends": "Where do they end, and is the difference real?",
-    "reached": "What do readouts made here reach beside the paper's best?",
-    "brings": "What does each member of the fused readout bring?",
-    "gains": "Is the fused readout better by more than luck?",
-    "panels": "Does the order hold on other prompts and shorter responses?",
-    "elsewhere": "What is left on other prompts and shorter responses?",
-    "every": "How does every reader do, everywhere?",
-    "depths": "Where in the proxy does the knowledge sit?",
-    "parts": "Is it the mean or the drift that tells sources apart?",
-    "views": "Does the proxy need to see the prompt?",
-    "forms": "Which summary of a response keeps the source?",
-    "variance": "Do fingerprints follow the source or the prompt?",
-    "capability": "Do more capable proxies read better?",
-    "cost": "How much has to be run to read well?",
-    "costs": "What does an answer cost?",
-}
 CHAPTERS = {
-    "side": ("Side by side", "The readers chosen above."),
+    "side": ("Side by side", "The readers chosen above.", "curves ends"),
     "readouts": (
         "Readouts",
         "Other ways to read the same traces with small proxies, trained and tested on the paper's folds.",
+        "reached brings gains",
     ),
-    "conditions": ("Domains and lengths", "Probes trained on whole Agent500 responses, asked about something else."),
-    "forms": ("What is read", "Which states of the proxy carry the source, all else alike."),
-    "price": ("What it takes", "Capability, size and time."),
+    "conditions": (
+        "Domains and lengths",
+        "Probes trained on whole Agent500 responses, asked about something else.",
+        "panels elsewhere every",
+    ),
+    "forms": (
+        "What is read",
+        "Which states of the proxy carry the source, all else alike.",
+        "depths parts views forms variance",
+    ),
+    "price": ("What it takes", "Capability, size and time.", "capability cost costs"),
 }
+"""Title, sentence and figures of the parts of the page."""
 
 
 @drawing.page
@@ -52,46 +43,16 @@ def layout(cache: QueryCache, requested: View) -> Component:
     """The page for a query string."""
     view = cache.opened(requested)
     view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)))
-
-    def section(name: str, drawn: FigureView, height: int | None = None) -> Component:
-        return drawing.section(name, QUESTIONS[name], drawn, height or height_of(drawn.figure), origin="")
-
-    def grid(name: str, content: tuple[Component, shell.Children], height: int | None) -> Component:
-        return shell.grid_section(name, QUESTIONS[name], *content, origin="", height=height)
-
-    return html.Div(
-        className="column compare",
-        children=[
-            shell.settled(requested, view),
-            drawing.remembered(PAGE.name),
-            _head(cache, view),
-            _chapter("side"),
-            section("curves", readers.curves(cache, view), 420),
-            grid("ends", readers.ends(cache, view), None),
-            _chapter("readouts"),
-            section("reached", readouts.reached(cache, view)),
-            section("brings", readouts.members(cache, view)),
-            section("gains", readouts.gains(cache, view)),
-            _chapter("conditions"),
-            section("panels", readers.panels(cache, view), 380),
-            section("elsewhere", readers.conditions(cache, view), 440),
-            grid("every", readers.every(cache, view), readers.every_height(cache, view)),
-            _chapter("forms"),
-            section("depths", proxies.depths(cache, view), 360),
-            section("parts", proxies.parts(cache, view)),
-            section("views", proxies.views(cache, view)),
-            section("forms", proxies.forms(cache, view)),
-            section("variance", proxies.variance(cache, view)),
-            _chapter("price"),
-            section("capability", proxies.capability(cache, view), 380),
-            section("cost", proxies.cost(cache, view), 420),
-            grid("costs", proxies.costs(cache, view), 420),
-        ],
-    )
+    show = pieces.sections(FIGURES, cache, view, origin="")
+    children = [shell.settled(requested, view), drawing.remembered(PAGE.name), _head(cache, view)]
+    for name, (title, words, names) in CHAPTERS.items():
+        head = [html.H2(title), html.P(words, className="sentence")]
+        children += [html.Div(head, id=f"chapter-{name}", className="chapter"), *map(show, names.split())]
+    return html.Div(children, className="column compare")
 
 
 def _head(cache: QueryCache, view: View) -> Component:
-    links = [html.A(title, href=f"#chapter-{name}") for name, (title, _) in CHAPTERS.items()]
+    links = [html.A(title, href=f"#chapter-{name}") for name, (title, *_) in CHAPTERS.items()]
     conditions = [{"value": name, "label": pieces.condition_words(name)} for name in cache.conditions()]
     limit = html.Span(f"(up to {MOST_READERS}; the first is the reference)", className="soft")
     field = pieces.select(
@@ -122,48 +83,21 @@ def _head(cache: QueryCache, view: View) -> Component:
     )
 
 
-def _chapter(name: str) -> Component:
-    title, words = CHAPTERS[name]
-    return html.Div([html.H2(title), html.P(words, className="sentence")], id=f"chapter-{name}", className="chapter")
-
-
 def register(app: Dash) -> None:
     """Callbacks of the page."""
     names = {"readers": "readers", "condition": "condition"}
     names |= {name: f"compare-{name}" for name in ("k", "metric", "reduction")}
     inputs = {name: Input(names[name], "value") for name in ("readers", "k", "metric", "reduction", "condition")}
 
-    def follow(fields: str, *parts: drawing.Part) -> None:
-        drawing.follow(app, *parts, **{name: inputs[name] for name in fields.split()})
+    def follow(fields: str, names: str, *places: drawing.Part) -> None:
+        pieces.follow(app, FIGURES, *places, names, **{name: inputs[name] for name in fields.split()})
 
     drawing.remember(app, PAGE.name, **inputs)
-    follow("readers k condition", drawing.place("compare-answer", readers.answer), drawing.grid("ends", readers.ends))
-    follow("readers k metric reduction condition", drawing.figure("curves", readers.curves))
-    follow(
-        "readers k metric",
-        drawing.place("compare-key", readers.key_of),
-        drawing.figure("depths", proxies.depths),
-        drawing.figure("panels", readers.panels),
-        drawing.figure("elsewhere", readers.conditions),
-    )
-    follow(
-        "k",
-        pieces.tall("reached", readouts.reached),
-        pieces.tall("brings", readouts.members),
-        pieces.tall("gains", readouts.gains),
-        drawing.grid("every", readers.every),
-        pieces.sized("every", readers.every_height),
-    )
-    follow(
-        "k",
-        pieces.tall("parts", proxies.parts),
-        pieces.tall("views", proxies.views),
-        pieces.tall("forms", proxies.forms),
-        pieces.tall("variance", proxies.variance),
-        drawing.figure("capability", proxies.capability),
-        drawing.figure("cost", proxies.cost),
-        drawing.grid("costs", proxies.costs),
-    )
+    follow("readers k condition", "ends", drawing.place("compare-answer", readers.answer))
+    follow("readers k metric reduction condition", "curves")
+    follow("readers k metric", "depths panels elsewhere", drawing.place("compare-key", readers.key_of))
+    follow("k", "reached brings gains every")
+    follow("k", "parts views forms variance capability cost costs")
 
     @app.callback(
         Output("readers", "value"),
@@ -182,7 +116,7 @@ def register(app: Dash) -> None:
         return no_update
 
 
-def _meta(rows: pieces.Rows, store: str, **fields: str) -> shell.FigureMeta:
+def _meta(rows: pieces.Rows, store: str = "attribution_metrics", **fields: str) -> shell.FigureMeta:
     """Rows, and their builds: the readers in the rows, under the fields of the view that the rows stand for."""
 
     def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
@@ -199,31 +133,60 @@ def _plain(rows: pieces.Rows) -> pieces.Rows:
 
 
 _HERE = {"benchmark": "domain", "condition": "condition"}
-PAGE = shell.Page(
-    name="compare",
-    path=readers.PATH,
-    title="Compare",
-    icon="compare",
-    layout=layout,
-    register=register,
-    figures={
-        "curves": _meta(readers.curve_rows, "attribution_metrics", **_HERE),
-        "ends": _meta(readers.end_rows, "attribution_metrics", **_HERE),
-        "reached": shell.FigureMeta(readouts.goal_frame, readouts.goals_builds, readers.first, readouts.printed_builds),
-        "brings": shell.FigureMeta(_plain(readouts.member_rows), readouts.goals_builds, readers.first),
-        "gains": shell.FigureMeta(
-            pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"), readouts.gains_builds, readers.first
-        ),
-        "panels": _meta(readers.panel_rows, "attribution_metrics"),
-        "elsewhere": _meta(readers.condition_rows, "attribution_metrics"),
-        "every": _meta(readers.every_rows, "attribution_metrics"),
-        "depths": _meta(proxies.depth_rows, "layer_scores"),
-        "parts": _meta(_plain(proxies.part_rows), "attribution_metrics"),
-        "views": _meta(_plain(proxies.view_rows), "attribution_metrics"),
-        "forms": shell.FigureMeta(_plain(proxies.form_rows), proxies.forms_builds, readers.first),
-        "variance": _meta(_plain(proxies.variance_rows), "variance_ratios"),
-        "capability": shell.FigureMeta(_plain(proxies.capability_rows), proxies.correlations_builds, readers.first),
-        "cost": _meta(proxies.cost_rows, "costs"),
-        "costs": _meta(proxies.cost_rows, "costs"),
-    },
-)
+_GAINS = pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear")
+FIGURES = {
+    "curves": PageFigure(
+        "Which reader needs the fewest traces?", readers.curves, _meta(readers.curve_rows, **_HERE), 420
+    ),
+    "ends": PageFigure(
+        "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, **_HERE), grid=True
+    ),
+    "reached": PageFigure(
+        "What do readouts made here reach beside the paper's best?", readouts.reached,
+        shell.FigureMeta(readouts.goal_frame, readouts.goals_builds, readers.first, readouts.printed_builds),
+    ),
+    "brings": PageFigure(
+        "What does each member of the fused readout bring?", readouts.members,
+        shell.FigureMeta(_plain(readouts.member_rows), readouts.goals_builds, readers.first),
+    ),
+    "gains": PageFigure(
+        "Is the fused readout better by more than luck?", readouts.gains,
+        shell.FigureMeta(_GAINS, readouts.gains_builds, readers.first),
+    ),
+    "panels": PageFigure(
+        "Does the order hold on other prompts and shorter responses?", readers.panels, _meta(readers.panel_rows), 380
+    ),
+    "elsewhere": PageFigure(
+        "What is left on other prompts and shorter responses?", readers.conditions, _meta(readers.condition_rows), 440
+    ),
+    "every": PageFigure(
+        "How does every reader do, everywhere?", readers.every, _meta(readers.every_rows), readers.every_height,
+        grid=True,
+    ),
+    "depths": PageFigure(
+        "Where in the proxy does the knowledge sit?", proxies.depths, _meta(proxies.depth_rows, "layer_scores"), 360
+    ),
+    "parts": PageFigure(
+        "Is it the mean or the drift that tells sources apart?", proxies.parts, _meta(_plain(proxies.part_rows))
+    ),
+    "views": PageFigure("Does the proxy need to see the prompt?", proxies.views, _meta(_plain(proxies.view_rows))),
+    "forms": PageFigure(
+        "Which summary of a response keeps the source?", proxies.forms,
+        shell.FigureMeta(_plain(proxies.form_rows), proxies.forms_builds, readers.first),
+    ),
+    "variance": PageFigure(
+        "Do fingerprints follow the source or the prompt?", proxies.variance,
+        _meta(_plain(proxies.variance_rows), "variance_ratios"),
+    ),
+    "capability": PageFigure(
+        "Do more capable proxies read better?", proxies.capability,
+        shell.FigureMeta(_plain(proxies.capability_rows), proxies.correlations_builds, readers.first), 380,
+    ),
+    "cost": PageFigure(
+        "How much has to be run to read well?", proxies.cost, _meta(proxies.cost_rows, "costs"), 420
+    ),
+    "costs": PageFigure(
+        "What does an answer cost?", proxies.costs, _meta(proxies.cost_rows, "costs"), 420, grid=True
+    ),
+}  # fmt: skip
+PAGE = pieces.page("compare", layout, register, FIGURES)

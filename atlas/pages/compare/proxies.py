@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from dash.development.base_component import Component
 
 from atlas import drawing, shell, tables
 from atlas.data import METHOD_NAMES, QueryCache
@@ -15,8 +14,8 @@ from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots, plots
 from atlas.figures.dots import Level, Series
 from atlas.figures.plots import rate_text
-from atlas.pages import intervals, pieces
-from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, lines
+from atlas.pages import pieces
+from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, home, lines, row_names
 from atlas.state import View
 from atlas.theme import Plot
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
@@ -36,7 +35,6 @@ VIEWS: Mapping[str, Series] = {
 FORMS = tuple(sorted(of_part("temporal"), key=lambda method: method.startswith("dct-")))
 """Forms over time in the order of the paper's table."""
 FORM_NAMES = {**METHOD_NAMES, "dct-q2": "DC–AC (2 DCT modes)"}
-CONTROLS = "python -m jobs evaluate --stage controls"
 COST = "python -m jobs evaluate --stage cost"
 MEASURES = (
     *("trainable_parameters", "fit_seconds", "selection_seconds", "audit_parameters", "latency_ms"),
@@ -54,8 +52,7 @@ def _at_k(cache: QueryCache, view: View, methods: Sequence[str]) -> pd.DataFrame
     """Clean accuracy at K of the readers of some methods, with method, proxy and view."""
     readers = cache.ask(queries.readers)
     readers = readers[readers["method"].isin(list(methods)) & readers["proxy"].notna()]
-    home = view.roster if view.roster in cache.domains() else "agent500"
-    frame = accuracies(cache, list(readers["reader"]), view.roster, home, "clean", view.k)
+    frame = accuracies(cache, list(readers["reader"]), view.roster, home(cache, view), "clean", view.k)
     return frame.merge(readers[["reader", "method", "proxy", "proxy_name", "view"]], on="reader")
 
 
@@ -71,12 +68,26 @@ def _names(frame: pd.DataFrame, lead: Sequence[str]) -> dict[str, str]:
     ordered = frame.assign(
         away=frame["origin"] == "published", rank=frame["series"].map(rank).fillna(len(rank)), down=-frame["value"]
     ).sort_values(["away", "rank", "down"], kind="stable")
-    return dict(tables.rows(ordered.drop_duplicates("row")[["row", "name"]]))
+    return row_names(ordered)
 
 
 def _accuracy_dots(frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], view: View) -> Plot:
     axis = f"Accuracy at {traces(view.k)}"
     return dots.dot_rows(frame, names, series, theme=view.theme, axis=axis, usual=list(series), unit="groups")
+
+
+def _missing(what: str, options: str) -> pieces.Draw:
+    """What stands in place of a figure: the options that measure it, and the roster that has most."""
+
+    def absent(cache: QueryCache, view: View) -> FigureView:
+        near = dataclasses.replace(view, roster="100-way")
+        offered = view != near and near.roster in set(cache.ask(queries.rosters)["roster"])
+        ways = [("Show the 100-way roster", f"{PATH}?{near.query()}")] if offered else []
+        problem = f"There are no numbers of {what} for {view.roster}"
+        command = f"python -m jobs evaluate {options} --roster {view.roster}"
+        return drawing.nothing(view, problem, f"Measure it with: {command}", ways)
+
+    return absent
 
 
 def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -85,11 +96,9 @@ def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return _by_proxy(frame[frame["view"] == "ur"], "method")
 
 
-def parts(cache: QueryCache, view: View) -> FigureView:
+@pieces.needs(part_rows, _missing("parts of a fingerprint", "--stage controls --method components"))
+def parts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """What the two halves of a fingerprint bring."""
-    frame = part_rows(cache, view)
-    if frame.empty:
-        return _missing(cache, view, "parts of a fingerprint", f"{CONTROLS} --method components --roster {view.roster}")
     sentence: shell.Children = [
         "The mean of the proxy's states over a response (",
         shell.term("DC", "Mode 0 of a cosine transform over the response: the mean state"),
@@ -106,12 +115,9 @@ def view_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return _by_proxy(frame[frame["view"].isin(list(VIEWS))], "view")
 
 
-def views(cache: QueryCache, view: View) -> FigureView:
+@pieces.needs(view_rows, _missing("reader that was measured with and without the prompt", "--view ur,r"))
+def views(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Does it matter whether the proxy sees the prompt?"""
-    frame = view_rows(cache, view)
-    if frame.empty:
-        command = f"python -m jobs evaluate --view ur,r --roster {view.roster}"
-        return _missing(cache, view, "reader that was measured with and without the prompt", command)
     sentence = f"The same proxy with the prompt before the response, and without it. {_bars_words(frame)}"
     return FigureView(_accuracy_dots(frame, _names(frame, list(VIEWS)), VIEWS, view), sentence)
 
@@ -137,11 +143,9 @@ def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 forms_builds = pieces.accuracy_builds(lambda cache, view: _at_k(cache, view, FORMS)["reader"])
 
 
-def forms(cache: QueryCache, view: View) -> FigureView:
+@pieces.needs(form_rows, _missing("forms over time", "--stage controls --method temporal"))
+def forms(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Forms over time."""
-    frame = form_rows(cache, view)
-    if frame.empty:
-        return _missing(cache, view, "forms over time", f"{CONTROLS} --method temporal --roster {view.roster}")
     proxies = dict(zip(frame["series"], frame["proxy_name"], strict=True))
     here = [proxy for proxy in dict.fromkeys(frame["series"]) if proxy != "published"]
     series = {
@@ -151,7 +155,6 @@ def forms(cache: QueryCache, view: View) -> FigureView:
     published = frame.loc[frame["series"] == "published", "proxies"]
     if len(published):
         series["published"] = Series(f"mean of {int(published.max())} larger proxies", "square", -1, 2)
-    names = dict(tables.rows(frame.drop_duplicates("row")[["row", "name"]]))
     sentence: shell.Children = [
         "What is kept of the states of a response, all else alike: a mean, the last token, a ",
         shell.term("maximum", "Of every coordinate over the tokens of the response"),
@@ -159,7 +162,7 @@ def forms(cache: QueryCache, view: View) -> FigureView:
         shell.term("cosine transform", "DCT-II along the response: mode 0 is the mean, mode 1 its smoothest change"),
         f", or a learned mixture of them. {_bars_words(frame)}",
     ]
-    return FigureView(_accuracy_dots(frame, names, series, view), sentence)
+    return FigureView(_accuracy_dots(frame, row_names(frame), series, view), sentence)
 
 
 def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -172,11 +175,9 @@ def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.assign(series=frame["block"], row=frame["reader"], name=names, value=frame["ratio"])
 
 
-def variance(cache: QueryCache, view: View) -> FigureView:
+@pieces.needs(variance_rows, _missing("variance", "--stage controls --method variance --view ur,r"))
+def variance(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Do fingerprints vary with the source or with the prompt?"""
-    frame = variance_rows(cache, view)
-    if frame.empty:
-        return _missing(cache, view, "variance", f"{CONTROLS} --method variance --view ur,r --roster {view.roster}")
     figure = dots.dot_rows(
         frame.assign(low=float("nan"), high=float("nan")), _names(frame, list(BLOCKS)), BLOCKS, theme=view.theme,
         axis="Variance between sources, as a multiple of the variance between prompts", usual=list(BLOCKS),
@@ -237,19 +238,11 @@ def depth_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def _bars_words(frame: pd.DataFrame) -> str:
     ranged = bool(frame["low"].notna().any()) if "low" in frame else False
-    bars = f"Thick bars are 95 % intervals, thin ones {intervals.FOLDS}" if ranged else f"Bars: {intervals.FOLDS}"
+    bars = f"Thick bars are 95 % intervals, thin ones {pieces.FOLDS}" if ranged else f"Bars: {pieces.FOLDS}"
     return (
         f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "
         f"{pieces.counted(frame['row'].nunique(), 'line')}."
     )
-
-
-def _missing(cache: QueryCache, view: View, what: str, command: str) -> FigureView:
-    near = dataclasses.replace(view, roster="100-way")
-    offered = view != near and near.roster in set(cache.ask(queries.rosters)["roster"])
-    ways = [("Show the 100-way roster", f"{PATH}?{near.query()}")] if offered else []
-    problem = f"There are no numbers of {what} for {view.roster}"
-    return drawing.nothing(view, problem, f"Measure it with: {command}", ways)
 
 
 # ---- what it takes --------------------------------------------------------------------------------------------------
@@ -262,21 +255,21 @@ def capability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(page_queries.capability, list(own), view.roster, view.k)
 
 
-def correlations_builds(_cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
-    """Rows behind the correlations at K."""
-    return "correlations", {"reference": f"accuracy@{view.k}/{READS}"}
+correlations_builds = pieces.builds("correlations", lambda _cache, view: {"reference": f"accuracy@{view.k}/{READS}"})
 
 
-def capability(cache: QueryCache, view: View) -> FigureView:
+def _no_capability(_cache: QueryCache, view: View) -> FigureView:
+    return drawing.nothing(
+        view,
+        f"There is no proxy with a capability score and an accuracy for {view.roster} at K = {view.k}",
+        "Choose the roster 100-way and a published budget, or measure it with: python -m jobs evaluate --stage "
+        "statistics",
+    )
+
+
+@pieces.needs(capability_rows, _no_capability)
+def capability(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Do more capable proxies read better?"""
-    frame = capability_rows(cache, view)
-    if frame.empty:
-        return drawing.nothing(
-            view,
-            f"There is no proxy with a capability score and an accuracy for {view.roster} at K = {view.k}",
-            "Choose the roster 100-way and a published budget, or measure it with: python -m jobs evaluate --stage "
-            "statistics",
-        )
     correlations = cache.ask(page_queries.correlations)
     correlations = correlations[correlations["reference"] == f"accuracy@{view.k}/{READS}"]
     texts = {}
@@ -317,7 +310,7 @@ def cost_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return wide.rename_axis(None, axis=1)
 
 
-def _unpriced(view: View) -> FigureView:
+def _unpriced(_cache: QueryCache, view: View) -> FigureView:
     return drawing.nothing(
         view, f"Nobody has measured what a reader costs for {view.roster}", f"Measure it with: {COST}"
     )
@@ -330,7 +323,7 @@ def cost(cache: QueryCache, view: View) -> FigureView:
     frame = frame[frame["audit_parameters"] > 0]  # who guesses runs nothing, and has no place on a log scale
     frame = frame[~frame["method"].isin(SAME_COST)]
     if frame.empty:
-        return _unpriced(view)
+        return _unpriced(cache, view)
     names = cache.short_names(list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [cache.reader_row(reader) for reader in frame["reader"]]
@@ -362,11 +355,9 @@ def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
     return str(reader["proxy_name"]) if usual else f"{reader['method']} · {reader['proxy_name']}"
 
 
-def costs(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+@pieces.needs(cost_rows, pieces.no_grid(_unpriced))
+def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of what readers cost."""
-    frame = cost_rows(cache, view)
-    if frame.empty:
-        return drawing.absent(_unpriced(view))
     columns = [
         tables.wrapped("name", "Reader", 186),
         tables.words("origin", "Origin", 92),

@@ -15,7 +15,7 @@ from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import attribution, compare, plots
 from atlas.figures.plots import Line, rate_text
-from atlas.pages import intervals, pieces
+from atlas.pages import pieces
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS
 from backend.protocol import READER_PAPER
@@ -110,7 +110,7 @@ def accuracies(
         (a 95 % interval, NaN where none is stored), n.
     """
     metrics = ("accuracy", "accuracy_low", "accuracy_high")
-    frame = intervals.over_folds(cache.ask(queries.summaries, readers, roster, metrics))
+    frame = pieces.over_folds(cache.ask(queries.summaries, readers, roster, metrics))
     here = (frame["benchmark"] == benchmark) & (frame["condition"] == condition) & (frame["k"] == k)
     frame = frame[here].sort_values("reduction", key=lambda names: names != "pooled", kind="stable")
     frame = frame.drop_duplicates(["reader", "metric"])
@@ -121,6 +121,11 @@ def accuracies(
     return own.assign(**bounds).reset_index(drop=True)
 
 
+def row_names(frame: pd.DataFrame) -> dict[str, str]:
+    """Names of the rows of a figure."""
+    return dict(tables.rows(frame.drop_duplicates("row"), "row", "name"))
+
+
 def measured(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of every reader in the roster and domain of the view, one row a reader and budget."""
     frame = cache.ask(queries.summaries, everyone(cache), view.roster)
@@ -128,13 +133,17 @@ def measured(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
 
 
+def home(cache: QueryCache, view: View) -> str:
+    """Domain that readers of the roster were trained on; an enrolled ecosystem has one of its own."""
+    return view.roster if view.roster in cache.domains() else "agent500"
+
+
 def places(cache: QueryCache, view: View) -> dict[Where, str]:
-    """Domains and lengths that readers are tried on, in words; an enrolled ecosystem has one domain."""
-    domains = cache.domains()
-    own = view.roster if view.roster in domains else "agent500"
+    """Domains and lengths that readers are tried on, in words."""
+    own = home(cache, view)
     where = {(own, "clean"): f"{pieces.domain_words(own)}, whole"}
     where |= {(own, condition): f"{condition.removeprefix('t')} tokens" for condition in SHORT}
-    if own == "agent500" and "math100" in domains:
+    if own == "agent500" and "math100" in cache.domains():
         where[("math100", "clean")] = "Math100"
     return where
 
@@ -155,7 +164,7 @@ def settled(frame: pd.DataFrame) -> pd.DataFrame:
         _usual=~usual.astype(bool),
     ).sort_values(["_wide", "_usual"], kind="stable")
     keys = ["reader", "benchmark", "condition", "metric", "k"]
-    out = intervals.over_folds(out).drop_duplicates(keys).drop(columns=["_wide", "_usual"])
+    out = pieces.over_folds(out).drop_duplicates(keys).drop(columns=["_wide", "_usual"])
     return out.sort_index().reset_index(drop=True)
 
 
@@ -163,14 +172,10 @@ def _at_places(cache: QueryCache, view: View, readers: Sequence[str], *metrics: 
     """:func:`settled` summaries of some readers at K, and the share of its value at home that every row keeps."""
     frame = settled(cache.ask(queries.summaries, readers, view.roster, metrics))
     frame = frame[frame["k"] == view.k]
-    clean = frame[(frame["benchmark"] == _home(cache, view)) & (frame["condition"] == "clean")]
+    clean = frame[(frame["benchmark"] == home(cache, view)) & (frame["condition"] == "clean")]
     base = clean.set_index(["reader", "metric"])["value"]
     own = base.reindex(pd.MultiIndex.from_frame(frame[["reader", "metric"]])).to_numpy(dtype=float)
     return frame.assign(kept=frame["value"] / own)
-
-
-def _home(cache: QueryCache, view: View) -> str:
-    return next(iter(places(cache, view)))[0]
 
 
 # ---- curves and end points ------------------------------------------------------------------------------------------
@@ -200,7 +205,7 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     """The chosen metric against the budget."""
     drawn = lines(cache, view)
     readers = [line.key for line in drawn]
-    frame = intervals.curves(cache, view, readers, STORED[view.metric], view.reduction, view.condition)
+    frame = pieces.curves(cache, view, readers, STORED[view.metric], view.reduction, view.condition)
     condition = pieces.condition_words(view.condition)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} ({condition})", PATH)
@@ -215,7 +220,7 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence = (
-        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{intervals.note(frame)}. "
+        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{pieces.bands_note(frame)}. "
         f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
     )
     return FigureView(figure, sentence)
@@ -258,11 +263,9 @@ def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.assign(together=frame["together"].astype(int))
 
 
-def ends(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+@pieces.needs(end_rows, pieces.no_grid(pieces.unmeasured("end points", PATH)))
+def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The table of the end points."""
-    frame = end_rows(cache, view)
-    if frame.empty:
-        return drawing.absent(drawing.unmeasured(cache, view, "end points", PATH))
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
     colours = {line.key: line.colour for line in lines(cache, view)}
     names = names_of(cache, chosen(cache, view))
@@ -337,19 +340,18 @@ def panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[drawn].drop(columns="build_id").reset_index(drop=True)
 
 
-def panels(cache: QueryCache, view: View) -> FigureView:
+@pieces.needs(panel_rows, pieces.unmeasured("{metric} under any condition", PATH))
+def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Small multiples of the chosen readers' curves."""
-    where, frame = places(cache, view), panel_rows(cache, view)
-    if frame.empty:
-        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} under any condition", PATH)
     figure = compare.curve_panels(
-        frame, where, lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k, unit=view.metric != "nll"
-    )
+        frame, places(cache, view), lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k,
+        unit=view.metric != "nll",
+    )  # fmt: skip
     groups = " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
     grouped = f"Shortened responses were grouped {groups}. " if groups else ""
     sentence = (
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
-        f"trained on whole responses of {pieces.domain_words(_home(cache, view))}. {grouped}Bands: {intervals.FOLDS}, "
+        f"trained on whole responses of {pieces.domain_words(home(cache, view))}. {grouped}Bands: {pieces.FOLDS}, "
         f"where there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
     )
     return FigureView(figure, sentence)
@@ -377,22 +379,20 @@ def _brief(condition: str) -> str:
     return words.removeprefix("first ").removesuffix(", groups over all folds").removesuffix(" of that domain")
 
 
-def conditions(cache: QueryCache, view: View) -> FigureView:
+@pieces.needs(condition_rows, pieces.unmeasured("{metric} at K = {k}", PATH))
+def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """One column a domain and condition, one mark a chosen reader."""
-    frame = condition_rows(cache, view)
-    if frame.empty:
-        return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} at K = {view.k}", PATH)
     columns = _columns(frame, cache)
     figure = compare.condition_dots(frame, columns, lines(cache, view), theme=view.theme)
     figure.update_yaxes(title=AXES[view.metric], rangemode="tozero")
     if view.metric != "nll":
         top = float((frame["value"] + frame["std"].fillna(0.0)).max())
         figure.update_yaxes(range=[0, min(1.02, 1.12 * top)], tickformat=".1~f")
-    home = _home(cache, view)
+    trained_on = home(cache, view)
     absent = [
         words
         for name, words in (("math100", "Math100"), ("t64", "64 tokens"), ("t32", "32 tokens"))
-        if home == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
+        if trained_on == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
     ]
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
     below = frame.loc[frame["kept"] < 1, "kept"]
@@ -400,8 +400,8 @@ def conditions(cache: QueryCache, view: View) -> FigureView:
     least = f" The least that is kept of the clean value is {100 * below.min():.0f} %." if shared else ""
     sentence = (
         f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
-        f"whole responses of {pieces.domain_words(home)}.{least}{missing} "
-        f"Bars: {intervals.FOLDS}, where there are some. n = {len(frame)} numbers."
+        f"whole responses of {pieces.domain_words(trained_on)}.{least}{missing} "
+        f"Bars: {pieces.FOLDS}, where there are some. n = {len(frame)} numbers."
     )
     return FigureView(figure, sentence)
 
@@ -440,11 +440,9 @@ def every_height(cache: QueryCache, view: View) -> int:
     return 38 + tables.height(len(every_rows(cache, view)), 482)
 
 
-def every(cache: QueryCache, view: View) -> tuple[Component, shell.Children]:
+@pieces.needs(every_rows, pieces.no_grid(pieces.unmeasured("results at K = {k}", PATH)))
+def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of all readers under all conditions."""
-    frame = every_rows(cache, view)
-    if frame.empty:
-        return drawing.absent(drawing.unmeasured(cache, view, f"results at K = {view.k}", PATH))
     columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), tables.words("origin", "Origin", 92)]
     for words in places(cache, view).values():
         name = _field(words)

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
 from atlas.figures.dots import Series
 from atlas.figures.plots import rate_text
-from atlas.pages import intervals, pieces
-from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, settled
+from atlas.pages import pieces
+from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, row_names, settled
 from atlas.state import View
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -216,11 +216,10 @@ def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy at K of the readouts and their members, whole and shortened, and on Math100."""
     here = readouts(cache, view)
     readers = list(here["reader"])
-    home = view.roster if view.roster in cache.domains() else "agent500"
     stored = settled(cache.ask(queries.summaries, readers, view.roster, ("accuracy",)))
     parts = []
     for series in LENGTHS:
-        benchmark, condition = ("math100", "clean") if series == "math100" else (home, series)
+        benchmark, condition = ("math100", "clean") if series == "math100" else (home(cache, view), series)
         if series == "clean":
             part = accuracies(cache, readers, view.roster, benchmark, condition, view.k)
         else:
@@ -231,21 +230,19 @@ def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.assign(row=frame["reader"], name=frame["words"]).reset_index(drop=True)
 
 
-def _names(frame: pd.DataFrame) -> dict[str, str]:
-    return dict(tables.rows(frame.drop_duplicates("row")[["row", "name"]]))
-
-
 def members(cache: QueryCache, view: View) -> FigureView:
     """What the members of the fused readout bring."""
     frame = member_rows(cache, view)
     if not fused_reader(cache, view):
         return _unmeasured(cache, view, "members of a fused readout")
     axis = f"Accuracy at {traces(view.k)}"
-    figure = dots.dot_rows(frame, _names(frame), LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
+    figure = dots.dot_rows(
+        frame, row_names(frame), LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups"
+    )
     sentence = (
         f"The whole, then its members alone, then what they are compared with, at {traces(view.k)}: what a member is "
         "worth shows where its line falls behind. Shortened responses are where readers of one length fail. Thick "
-        f"bars are 95 % intervals where they are stored, thin ones {intervals.FOLDS}; the number is that of whole "
+        f"bars are 95 % intervals where they are stored, thin ones {pieces.FOLDS}; the number is that of whole "
         f"responses. n = {frame['row'].nunique()} readouts, all measured here."
     )
     return FigureView(figure, sentence)
@@ -282,7 +279,7 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     if frame.empty:
         return _unmeasured(cache, view, "paired test of a fused readout")
     words = {"axis": "Fused readout less this one, accuracy", "compared": "fused less this, at"}
-    figure = dots.difference_rows(frame, _names(frame), BUDGETS, theme=view.theme, **words)
+    figure = dots.difference_rows(frame, row_names(frame), BUDGETS, theme=view.theme, **words)
     real = int(frame["clear"].sum())
     sentence: shell.Children = [
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
@@ -314,11 +311,7 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
 goals_builds = pieces.accuracy_builds(
     lambda cache, view: list(readouts(cache, view)["reader"]) or [cache.attribution_reader(view)]
 )
-
-
-def printed_builds(_cache: QueryCache, _view: View) -> tuple[str, dict[str, object]]:
-    """Rows behind the paper's best."""
-    return "paper_values", {"place": PRINTED}
+printed_builds = pieces.builds("paper_values", lambda _cache, _view: {"place": PRINTED})
 
 
 def gains_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:

@@ -12,7 +12,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import attribution, family, intervals, neighbourhoods
+from atlas.pages import attribution, family, neighbourhoods, pieces
 from atlas.pages.compare.readers import corrected
 from atlas.state import View
 from backend.store import queries
@@ -46,23 +46,23 @@ def view(asked: QueryCache) -> View:
 
 
 def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: QueryCache, view: View) -> None:
-    frame = intervals.curves(asked, view, [READER, "ngram-word"], "accuracy")
+    frame = pieces.curves(asked, view, [READER, "ngram-word"], "accuracy")
     own, words = (frame[frame["reader"] == reader] for reader in (READER, "ngram-word"))
-    assert set(own["band"]) == {intervals.INTERVAL} and set(words["band"]) == {intervals.FOLDS}
+    assert set(own["band"]) == {pieces.INTERVAL} and set(words["band"]) == {pieces.FOLDS}
     np.testing.assert_allclose(own["high"] - own["low"], 0.03)
     folds = asked.ask(queries.metric_curve, "ngram-word", "12-way", "agent500", "clean", "accuracy", "fold")
     np.testing.assert_allclose(words["high"] - words["value"], folds["std"])
-    assert intervals.note(frame) == f"; bands: {intervals.INTERVAL}, else {intervals.FOLDS}"
-    by_fold = intervals.curves(asked, view, READER, "accuracy", "fold")
-    assert set(by_fold["band"]) == {intervals.FOLDS}
-    assert intervals.note(intervals.bare(frame)) == ""
-    assert intervals.curves(asked, view, "nobody", "accuracy").empty
+    assert pieces.bands_note(frame) == f"; bands: {pieces.INTERVAL}, else {pieces.FOLDS}"
+    by_fold = pieces.curves(asked, view, READER, "accuracy", "fold")
+    assert set(by_fold["band"]) == {pieces.FOLDS}
+    assert pieces.bands_note(pieces.without_bands(frame)) == ""
+    assert pieces.curves(asked, view, "nobody", "accuracy").empty
 
 
 def test_the_answer_names_what_its_number_may_be_off_by(asked: QueryCache, view: View) -> None:
     assert "(95 % interval " in str(attribution._answer(asked, view))
     words = dataclasses.replace(view, reader="ngram-word")
-    assert f", {intervals.FOLDS})" in str(attribution._answer(asked, words))
+    assert f", {pieces.FOLDS})" in str(attribution._answer(asked, words))
 
 
 def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: QueryCache, view: View) -> None:

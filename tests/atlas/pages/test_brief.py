@@ -12,9 +12,8 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import brief, intervals, relationships
-from atlas.pages.brief.figures import KINDS, USUAL
-from atlas.pages.relationships import pairs as related_pairs
+from atlas.pages import brief, pieces, relationships
+from atlas.pages.brief import KINDS, USUAL
 from atlas.state import View
 from atlas.theme import TOKENS
 from tests.invented_atlas import MARKUP, publish_invented
@@ -53,8 +52,8 @@ def plotly(value: Any) -> Any:
 
 def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> None:
     view = asked.resolve_view(View(protocol="pair"))
-    assert related_pairs.shown_reader(asked, view) == "reader-paper/tiny/ur"
-    drawn = related_pairs.kinship(asked, view)
+    assert relationships.shown_reader(asked, view) == "reader-paper/tiny/ur"
+    drawn = relationships.kinship(asked, view)
     assert [trace.name for trace in drawn.figure.data][:3] == ["decision line", "unrelated (8)", "related (8)"]
     assert "14 of 16 mean decisions are right" in told(drawn.sentence)
 
@@ -83,36 +82,36 @@ def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> 
     with text_alone.server.test_request_context():
         asked: QueryCache = text_alone.server.extensions["atlas"]
         view = asked.resolve_view(View(protocol="family"))
-        assert related_pairs.shown_reader(asked, view) == "mpt"
-        assert related_pairs.kinship(asked, view).figure.layout.xaxis.title.text.startswith("Share of 600")
+        assert relationships.shown_reader(asked, view) == "mpt"
+        assert relationships.kinship(asked, view).figure.layout.xaxis.title.text.startswith("Share of 600")
         page = told(relationships.layout(protocol="family"))
         assert "Best published: " in page and "the best measured here" in page
 
 
 def test_a_published_reader_keeps_to_the_pairs_that_were_released(asked: QueryCache) -> None:
     view = asked.resolve_view(View(protocol="family", relates="reader-paper/vast/ur"))
-    frame, protocol = related_pairs.scored(asked, view, "reader-paper/vast/ur")
+    frame, protocol = relationships.scored(asked, view, "reader-paper/vast/ur")
     assert protocol == "pair" and len(frame) == 16 and frame["decision"].isna().all()
-    sentence = told(related_pairs.kinship(asked, view).sentence)
+    sentence = told(relationships.kinship(asked, view).sentence)
     assert "pair split alone" in sentence and "none of its decisions" in sentence and "for orientation" in sentence
 
 
 def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     view = asked.resolve_view(View(protocol="pair", left=CHILD, right=PARENT))
-    frame = related_pairs.pair_rows(asked, view)
+    frame = relationships.pair_rows(asked, view)
     assert list(frame["reader"]) == ["reader-paper/tiny/ur", "mpt", "reader-paper/vast/ur"]
     # The first pair looks like a stranger: every reader misses it.
     assert (frame["decision"].dropna() < 0).all() and frame["related"].all()
-    content, sentence = related_pairs.verdicts(asked, view)
+    content, sentence = relationships.verdicts(asked, view)
     assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
-    absent, _ = related_pairs.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
+    absent, _ = relationships.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
     assert "one parent" in told(absent)
-    partners, _ = related_pairs.verdicts(asked, asked.resolve_view(View(left=MARKUP)))
+    partners, _ = relationships.verdicts(asked, asked.resolve_view(View(left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
 
 
 def test_the_most_misleading_pairs_come_first(asked: QueryCache) -> None:
-    frame = related_pairs.mistaken_rows(asked, asked.resolve_view(View(protocol="pair")))
+    frame = relationships.mistaken_rows(asked, asked.resolve_view(View(protocol="pair")))
     assert list(frame["passed_by"]) == sorted(frame["passed_by"], reverse=True)
     assert set(map(tuple, frame[["model_a", "truth"]].head(2).to_numpy())) >= {(PARENT, "related")}
     assert "match" not in frame
@@ -155,24 +154,25 @@ def test_the_brief_holds_the_chosen_figures_in_their_order(asked: QueryCache) ->
 
 def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(theme="dark", roster="12-way")))
-    plate = KINDS["budget"].draw(asked, view)
+    plate = KINDS["budget"].printed(asked, view)
     assert plate is not None
     assert plate.figure.data[-1].line.color == TOKENS["light"]["accent"]
     assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
-    assert set(KINDS) == {name for name in KINDS if KINDS[name].draw(asked, view) is not None}
+    absent = {name for name in KINDS if KINDS[name].printed(asked, view) is None}
+    assert absent == {"reached"}  # this atlas has no fused readout
 
 
 def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: QueryCache) -> None:
     view = asked.resolve_view(View())
     for name in ("budget", "shorter"):
-        table, key = brief.KINDS[name].made(asked, view)
+        table, key = brief.KINDS[name].builds(asked, view)
         assert table == "attribution_metrics" and set(key["reader"]) == set(
             brief.KINDS[name].rows(asked, view)["reader"]
         )
-    row = pd.Series({"value": 0.5, "low": 0.47, "high": 0.53, "band": intervals.INTERVAL})
-    assert intervals.around(row) == " (95 % interval 47.0 to 53.0)"
-    assert intervals.around(row.replace(intervals.INTERVAL, intervals.FOLDS)).startswith(" (± 3.0, one standard")
-    assert intervals.around(row.replace(intervals.INTERVAL, "")) == ""
+    row = pd.Series({"value": 0.5, "low": 0.47, "high": 0.53, "band": pieces.INTERVAL})
+    assert pieces.spread_text(row) == " (95 % interval 47.0 to 53.0)"
+    assert pieces.spread_text(row.replace(pieces.INTERVAL, pieces.FOLDS)).startswith(" (± 3.0, one standard")
+    assert pieces.spread_text(row.replace(pieces.INTERVAL, "")) == ""
 
 
 def test_the_brief_numbers_what_made_its_figures(asked: QueryCache) -> None:

@@ -54,8 +54,8 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
         assert len(frame.columns) == len(set(frame.columns)), name
         assert len(figure.builds(asked, view)), name
     page = told(compare.layout(reader=TINY, roster="12-way"))
-    assert page.count('"className": "figure"') == len(compare.QUESTIONS) == len(compare.PAGE.figures)
-    assert all(question in page for question in compare.QUESTIONS.values())
+    assert page.count('"className": "figure"') == len(compare.FIGURES) == len(compare.PAGE.figures)
+    assert all(figure.question in page for figure in compare.FIGURES.values())
 
 
 def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view: View) -> None:

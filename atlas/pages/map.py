@@ -1,25 +1,26 @@
-"""The map, which is the home page: every source of a roster as a point, and one source's card next to it."""
+"""The map, which is the home page: every source of a roster as a point, and the card of one source or of two."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
-from atlas import answers, drawing, shell
+from atlas import answers, drawing, shell, tables
 from atlas.data import QueryCache, questions
+from atlas.figures import plots
 from atlas.figures.map import MAJORITY, joint_figure, map_figure, shown
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
-from atlas.pages.map.card import NEAREST, card
 from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
-from atlas.theme import Plot
+from atlas.theme import Mark, Plot, Theme
+from backend.protocol import READER_PAPER
 from backend.store import queries
-from backend.store.page_queries import clusters, density_regions, joint_projection
+from backend.store.page_queries import clusters, density_regions, joint_projection, neighbor_votes
 
 QUESTION = "Which sources write alike?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
@@ -34,6 +35,11 @@ FINGERPRINT_HELP = (
 TRUST_HELP = "How far neighbours on the map are neighbours in the original space: 1 when all are (10 nearest counted)"
 OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
 """Choices of the page that are a field of the view each and a control of the same name."""
+NEAREST = 5
+"""Neighbours that are linked and listed, as many as the authors' viewer shows."""
+WITHIN = 10
+"""Rank up to which a reader counts as agreeing that a source is near."""
+VARIANTS = {"raw": "as it is", "centred": "with each domain's mean taken away"}
 
 
 @drawing.page
@@ -146,7 +152,7 @@ def register(app: Dash) -> None:
     isolate = Input({"type": "isolate", "family": ALL}, "n_clicks"), Input({"all-families": ALL}, "n_clicks")
     client("isolate", Output("families", "data"), *isolate, State("families", "data"))
 
-    # The answer is not a Patch: one that arrives while its page is being left would find no figure, which Dash calls an
+    # The answer is not a Patch: one that arrives while its page closes would find no figure, which Dash calls an
     # error. The browser takes what is new out of it.
     @app.callback(
         Output("redrawn", "data"),
@@ -171,7 +177,7 @@ def register(app: Dash) -> None:
         cache = questions()
         chosen = dict(zip(OWN, own, strict=True))
         view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, families=families, **chosen)
-        view = replace(view, camera=tuple(camera or ()))
+        view = dataclasses.replace(view, camera=tuple(camera or ()))
         points = _points(cache, view)
         return (
             {"figure": _figure(cache, view, points), "drawn": _drawn(view, points)},
@@ -184,12 +190,7 @@ def register(app: Dash) -> None:
     drawn = State("map", "figure"), State("drawn", "data")
     client("redraw", Output("map", "figure"), Output("drawn", "data"), Input("redrawn", "data"), *drawn)
     drawing.follow(app, drawing.place("card", card), source=search, other=other)
-
-    @app.callback(
-        Output("search", "data"), Output("map-other", "data"), Input("roster", "value"), prevent_initial_call=True
-    )
-    def suggestions(roster: str) -> Any:
-        return (shell.source_options(questions(), roster) if roster else no_update,) * 2
+    pieces.offer_sources(app, "search", "map-other")
 
 
 def _points(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -251,7 +252,7 @@ def _absent(cache: QueryCache, view: View) -> Component:
     what = f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of"
     if view.space != "one":
         remedy = "Choose t-SNE or UMAP, another reader or roster, or one domain"
-        alone = [("Show one domain", link(replace(view, space="one")))]
+        alone = [("Show one domain", link(dataclasses.replace(view, space="one")))]
         return shell.empty(f"{what} both domains for {view.roster}", remedy, alone)
     command = drawing.maps(cache, view)
     mapped, usual = (
@@ -365,16 +366,219 @@ def _builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
     return "projections", {**key, "domain": view.domain}
 
 
-def _grouped(cache: QueryCache, view: View) -> tuple[str, dict[str, object]] | None:
+def _cluster_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]] | None:
     return ("clusters", _builds(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
 
 
-PAGE = shell.Page(
-    name="map",
-    path="/",
-    title="Map",
-    icon="map",
-    layout=layout,
-    register=register,
-    figures={"map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _grouped)},
-)
+# ---- the card --------------------------------------------------------------------------------------------------------
+
+
+def card(cache: QueryCache, view: View) -> list[Component]:
+    """What the card holds for the selection, or without one."""
+    if not view.source:
+        return _closest_pairs(cache, view)
+    reads, sees = cache.attribution_reader(view), cache.map_reader(view)
+    profile = cache.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
+    if profile is None:
+        return [pieces.words("This source is not in the atlas.")]
+    facts: shell.Children = [
+        shell.symbol(cache.marks()[profile.family], view.theme),
+        shell.family_link(view, profile.family),
+        html.Span(" · "),
+        pieces.ACCESS_WORDS.get(profile.access, profile.access),
+        html.Span(" · "),
+        f"{profile.responses:,} responses",
+        html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
+    ]
+    parts: list[Component] = [
+        html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
+        html.P(facts, className="card-facts"),
+    ]
+    if view.roster not in profile.rosters:
+        return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
+    more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
+    return [*parts, *(part for some in more for part in some)]
+
+
+def voters(cache: QueryCache, view: View) -> list[str]:
+    """Readers of the paper's method with neighbours of this roster and domain, in the view that is shown."""
+    shown = cache.map_reader(view)
+    if not shown:
+        return []
+    readers = cache.ask(queries.readers)
+    alike = (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(shown)["view"])
+    return [
+        str(row.reader)
+        for row in tables.rows(readers[alike])
+        if view.domain in row.domains and view.roster in row.rosters
+    ]
+
+
+def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]:
+    """Where the source's signature of this domain finds it in the other one."""
+    frame = cache.ask(queries.cross_domain, reader, view.roster, view.source) if reader else pd.DataFrame()
+    if frame.empty:
+        return []
+    frame = frame[(frame["metric"] == "rank") & (frame["query_domain"] == view.domain)]
+    ranks = dict(zip(frame["variant"], frame["value"], strict=True))
+    if not ranks:
+        return []
+    other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
+    text = " and ".join(f"rank {ranks[name]:.0f} {VARIANTS[name]}" for name in VARIANTS if name in ranks)
+    meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
+    return [
+        html.H3(["Sought in ", shell.term(other, meaning)]),
+        pieces.words(f"{text[:1].upper()}{text[1:]}, of {pieces.roster_size(cache, view)}."),
+    ]
+
+
+def _pair(cache: QueryCache, view: View) -> list[Component]:
+    """The selection and a second source, as every reader sees the two."""
+    if not view.other or view.other == view.source:
+        return []
+    frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+    members = cache.ask(queries.sources, view.roster).set_index("source")
+    if frame.empty or view.other not in members.index:
+        return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", caution=True)]
+    shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
+    rows = [
+        pieces.row(
+            names[pair.reader], pieces.count_text(pair.mutual_rank), _cosine_text(pair.cosine),
+            here=pair.reader == shown, title=cache.reader_name(pair.reader),
+        )
+        for pair in tables.rows(frame)
+    ]  # fmt: skip
+    mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
+    other: Any = members.loc[view.other]
+    link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
+    return [
+        html.H3("Beside"),
+        symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
+        pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
+        *_by_domain(cache, view),
+        dcc.Link("Compare the two in full", href=link, className="forward"),
+    ]
+
+
+def _by_domain(cache: QueryCache, view: View) -> list[Component]:
+    """The pair in every domain in which the reader of the map has seen both; nothing where that is one alone."""
+    found = []
+    for domain in cache.domains():
+        frame = cache.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
+        own = frame[frame["reader"] == cache.map_reader(dataclasses.replace(view, domain=domain))]
+        if len(own):
+            found.append(f"{_cosine_text(own['cosine'].iloc[0])} on {pieces.domain_words(domain)}")
+    return [pieces.words(f"On this map, cosine {' and '.join(found)}.")] if len(found) > 1 else []
+
+
+def _near_rows(cache: QueryCache, view: View, reader: str, source: str | None) -> pd.DataFrame:
+    if not reader:
+        return pd.DataFrame()
+    return cache.ask(queries.neighbors, reader, view.roster, view.domain, source, NEAREST)
+
+
+def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
+    near = _near_rows(cache, view, reader, view.source)
+    if near.empty:
+        return [pieces.words("No neighbours are stored for this choice.")]
+    marks = cache.marks()
+    maps = cache.ask(queries.maps)
+    agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
+    votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN, agree)
+    shares = {vote.neighbor: f"{vote.near}/{vote.readers}" for vote in tables.rows(votes)}
+    several = len(agree) > 1
+    size = pieces.roster_size(cache, view)
+    chances = [plots.p_text(chance) for chance in pieces.chance_of(near["percentile"], size)]
+    between = f"= {chances[0]}" if chances[0] == chances[-1] else f"from {chances[0]} to {chances[-1]}"
+    rows = [
+        html.Button(
+            id={"type": "walk", "source": one.neighbor, "place": "near"},
+            className="near-row",
+            title=f"Rank {one.rank} from here, rank {one.rank_back} from there",
+            children=[
+                html.Span(str(one.rank), className="number rank"),
+                shell.symbol(marks[one.family], view.theme),
+                shell.source_name(one.shown),
+                pieces.number(_cosine_text(one.cosine)),
+                pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
+                *([pieces.number(shares.get(one.neighbor, "–"), soft=True)] if several else []),
+            ],
+        )
+        for one in tables.rows(near.rename(columns={"name": "shown"}))
+    ]
+    seen = f"Readers with a map of this choice that have it among the {WITHIN} nearest"
+    head = [
+        html.Span("", className="rank"),
+        html.Span(""),
+        html.Span("source"),
+        shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
+        shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
+        *([shell.term("seen by", seen)] if several else []),
+    ]
+    return [
+        html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)]),
+        html.Div(head, className="near-row near-head"),
+        html.Div(rows, className="near"),
+        pieces.words(shell.term("p", pieces.CHANCE_HELP), f" {between}, among {size * (size - 1) // 2:,} pairs."),
+    ]
+
+
+def _accuracy(profile: queries.SourceProfile) -> list[Component]:
+    if profile.accuracy.empty:
+        text = "Nothing is measured for this reader, roster and domain."
+        return [html.H3("How soon it is recognised"), pieces.words(text)]
+    bars = []
+    for one in tables.rows(profile.accuracy):
+        fill = html.Span(className="bar-fill", style={"height": f"{100 * one.accuracy:.1f}%"})
+        content = [
+            pieces.number(rate_text(one.accuracy) if one.accuracy < 1 else "1"),
+            html.Span(fill, className="bar-track"),
+            pieces.number(str(one.k), soft=True),
+        ]
+        bars.append(html.Div(content, className="bar-cell", title=f"{one.accuracy:.1%} of {one.n} groups a seed"))
+    budget = shell.term("budget K", "How many traces of the source are seen before it is named")
+    parts: list[Component] = [html.H3(["Accuracy by ", budget]), html.Div(bars, className="bars")]
+    if len(profile.confusions):
+        worst = profile.confusions.iloc[0]
+        identity = {"type": "walk", "source": worst["predicted"], "place": "confused"}
+        content = [shell.source_name(worst["name"]), pieces.number(f"{worst['share']:.1%}")]
+        parts.append(html.H3("Most confused with, at one trace"))
+        parts.append(html.Button(content, id=identity, className="near-row confused-row"))
+    return parts
+
+
+def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
+    """Before anything is selected: the nearest pairs whose families differ."""
+    hint = pieces.words("Click a point, or press / and type a name.")
+    near = _near_rows(cache, view, cache.map_reader(view), None)
+    if near.empty:
+        return [hint]
+    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
+    marks = cache.marks()
+    far = near[near["family"] != near["source"].map(members["family"])]
+    far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
+    rows = []
+    for place, pair in enumerate(tables.rows(far)):
+        both = [
+            symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
+            for source in (pair.source, pair.neighbor)
+        ]
+        content = [html.Span(both, className="pair-names"), pieces.number(_cosine_text(pair.cosine))]
+        identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
+        rows.append(html.Button(content, id=identity, className="pair-row"))
+    title = html.H2("Nearest pairs across families, by cosine", className="minor")
+    return [hint, title, html.Div(rows, className="near")]
+
+
+def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
+    """A source in one line: its family's mark and its name."""
+    return pieces.marked(shell.symbol(mark, theme), shell.source_name(name))
+
+
+def _cosine_text(value: float) -> str:
+    """A cosine; near 1, where a roster's pairs differ in the fourth digit, with more of them."""
+    return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)
+
+
+FIGURES = {"map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _cluster_builds)}
+PAGE = pieces.page("map", layout, register, FIGURES, path="/")

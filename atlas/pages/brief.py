@@ -1,0 +1,508 @@
+"""Brief: a printable page for auditors with chosen figures, the method in five sentences, limits and every build."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+import plotly.graph_objects as go
+from dash import Dash, Input, dcc, html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell
+from atlas.data import QueryCache
+from atlas.drawing import traces
+from atlas.figures import attribution, dots, map, neighbourhoods
+from atlas.figures.plots import Line, rate_text
+from atlas.pages import pieces, relationships
+from atlas.pages.compare import readers as compared
+from atlas.pages.compare import readouts as fused
+from atlas.pages.methods import TEXT
+from atlas.pages.neighbourhoods import purity_sources
+from atlas.state import View
+from atlas.theme import TOKENS, Plot
+from backend.protocol import READER_PAPER
+from backend.store import page_queries, queries
+
+METHOD, LIMITS = TEXT["method"], TEXT["limits"]["ours"]
+PAPER = TOKENS["light"]
+WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
+OTHERS = 3
+"""Readers next to the chosen one."""
+USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintFigure:
+    """A drawn figure of the brief."""
+
+    figure: go.Figure | Plot
+    height: int  # in pixels
+    caption: str  # what was measured, on how much
+    origin: str  # 'measured', 'published', or '' where both stand next to each other
+    below: Component | None = None  # a key that the figure does not hold itself
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A figure that a brief can hold: its question, how it is drawn, its rows and their builds."""
+
+    question: str
+    draw: Callable[[QueryCache, View, pd.DataFrame], PrintFigure | None]
+    rows: pieces.Rows
+    builds: pieces.Builds
+    also: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
+
+    def printed(self, cache: QueryCache, view: View) -> PrintFigure | None:
+        """The figure of a view on paper; None where nothing was measured."""
+        frame = self.rows(cache, view)
+        return None if frame.empty else self.draw(cache, view, frame)
+
+    def meta(self) -> shell.FigureMeta:
+        """What the figure shows besides its drawing."""
+        return shell.FigureMeta(
+            lambda cache, view: self.rows(cache, on_paper(view)),
+            lambda cache, view: self.builds(cache, on_paper(view)),
+            also=self.also,
+        )
+
+
+@drawing.page
+def layout(cache: QueryCache, linked: View) -> Component:
+    """The page for a query string."""
+    view = cache.opened(linked)
+    lead = (
+        "A page for the file: choose the figures, print it or save it as PDF. The link holds the choice; reader, "
+        "roster and domain are those of the header."
+    )
+    offered = pieces.select(
+        "brief-figures", [{"value": name, "label": kind.question} for name, kind in KINDS.items()], list(chosen(view)),
+        "Figures of the brief", kind=dmc.MultiSelect, clearable=True, searchable=True, hidePickedOptions=True,
+    )  # fmt: skip
+    budget = pieces.budget_choice("brief-k", view)
+    button = html.Button("Print or save as PDF", id="brief-print", className="brief-print")
+    controls = [
+        html.H1("Brief"),
+        html.P(lead, className="sentence"),
+        html.Label("Figures, in the order of the choice", htmlFor="brief-figures", className="choice-label"),
+        offered,
+        html.Div([budget, button], className="controls"),
+    ]
+    style = {"colorScheme": "light", **{f"--{name}": colour for name, colour in PAPER.items()}}
+    children = [
+        shell.settled(linked, view),
+        drawing.remembered(PAGE.name),
+        html.Div(controls, className="brief-controls"),
+        html.Article(_sheets(cache, view), id="brief-sheets", className="sheets", style=style),
+    ]
+    return html.Div(children, className="column brief")
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    figures, k = Input("brief-figures", "value"), Input("brief-k", "value")
+    drawing.remember(app, PAGE.name, figures=figures, k=k)
+    drawing.follow(app, drawing.place("brief-sheets", _sheets), figures=figures, k=k)
+    app.clientside_callback(
+        "function (clicks) { if (clicks) window.print(); return window.dash_clientside.no_update; }",
+        Input("brief-print", "n_clicks"),
+        prevent_initial_call=True,
+    )
+
+
+def chosen(view: View) -> tuple[str, ...]:
+    """Figures of the brief in their order: those of the link that exist, else the usual ones."""
+    return tuple(name for name in view.figures if name in KINDS) or USUAL
+
+
+def on_paper(view: View) -> View:
+    """The view as a brief shows it: light colours, and relationships under the strictest holdout."""
+    return dataclasses.replace(view, theme="light", protocol="family", measure="accuracy")
+
+
+# ---- the sheets -----------------------------------------------------------------------------------------------------
+
+
+def _sheets(cache: QueryCache, view: View) -> list[Component]:
+    view = on_paper(view)
+    names = chosen(view)
+    drawn = {name: KINDS[name].printed(cache, view) for name in names}
+    builds = builds_of(cache, view, [name for name in names if drawn[name] is not None])
+    sheets = [_cover(cache, view, names)]
+    for number, name in enumerate(names, start=1):
+        sheets.append(_sheet(cache, _figure(name, drawn[name], number, builds), name))
+    return [*sheets, _sheet(cache, _builds(builds), "builds")]
+
+
+def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component:
+    foot = html.Div(
+        [html.Span("Provenance Atlas"), html.Span(f"generation {cache.generation().name}"), html.Span(_today())],
+        className="sheet-foot",
+    )
+    return html.Section([*children, foot], className=f"sheet sheet-{name}")
+
+
+def _today() -> str:
+    day = datetime.datetime.now(datetime.UTC)
+    return f"{day.day} {day:%B %Y}"
+
+
+def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
+    reader = cache.attribution_reader(view) or view.reader
+    link = View(reader=view.reader, roster=view.roster, domain=view.domain, k=view.k, figures=names).query()
+    facts = {
+        "Reader": [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"],
+        "Sources": [f"{scope(cache, view)} (roster {view.roster})"],
+        "Generation": [html.Span(cache.generation().name, className="mono")],
+        "Date": [_today()],
+        "This view": [html.Span(f"/brief?{link}", className="mono long")],
+    }
+    children = [
+        html.P("Provenance Atlas", className="kicker"),
+        html.H2("Which language model wrote these traces?", className="brief-title"),
+        shell.facts(facts, className="facts"),
+        html.H3("What was found"),
+        html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings"),
+        html.H3("The method in five sentences"),
+        html.Ol([html.Li(sentence) for sentence in METHOD], className="method"),
+        html.H3("Limits"),
+        html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
+        html.H3("Figures"),
+        html.Ol([html.Li(KINDS[name].question) for name in names], className="contents"),
+    ]
+    return _sheet(cache, children, "cover")
+
+
+def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
+    """What the atlas found, one sentence a question, each with the origin of its number."""
+    found: list[list[Component | str]] = []
+
+    def add(before: str, share: str, after: str, origin: str) -> None:
+        start = [before] if before else []
+        found.append([*start, html.Strong(f"{share}\u00a0%"), after, shell.origin_badge(origin)])
+
+    reader = cache.attribution_reader(view)
+    curve = pieces.curves(cache, view, reader, "accuracy")
+    at = curve[curve["k"] == view.k]
+    if len(at):
+        count = pieces.roster_size(cache, view)
+        add(
+            f"From {traces(view.k)} the source is named right in ",
+            f"{100 * at['value'].iloc[0]:.1f}",
+            f"{pieces.spread_text(at.iloc[0])} of the groups, among {count} sources; a guess would be right in "
+            f"{100 / count:.1f} %. ",
+            cache.origin(reader),
+        )
+    purity = _purities(cache, view)
+    nearest = purity[purity["k"] == 1]
+    if len(nearest):
+        add(
+            "",
+            f"{100 * nearest['purity'].iloc[0]:.0f}",
+            f" of {purity_sources(nearest.iloc[0])} have one of their own family as their nearest; "
+            f"chance gives {100 * nearest['expectation'].iloc[0]:.0f} %. ",
+            cache.origin(cache.map_reader(view)),
+        )
+    names = relationships.reader_names(cache)
+    for origin in shell.ORIGINS:
+        top = relationships.best(cache, view, origin)
+        if top is not None:
+            sure = f" ({rate_text(top['low'])} to {rate_text(top['high'])})" if pd.notna(top["low"]) else ""
+            add(
+                f"Of two models of families that it has never seen, {relationships.called(top, names)} tells in ",
+                f"{100 * top['value']:.1f}",
+                f" of the pairs whether one is derived from the other{sure}; a coin is right in 50 %. ",
+                origin,
+            )
+    return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
+
+
+def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.DataFrame) -> list[Component]:
+    kind = KINDS[name]
+    head = html.H3([html.Span(f"Figure {number}. ", className="soft"), kind.question], className="plate-title")
+    if printed is None:
+        remedy = "Choose another reader, roster or domain above, or leave this figure out"
+        return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
+    plot = printed.figure if isinstance(printed.figure, dict) else printed.figure.to_plotly_json()
+    layout = plot["layout"] | {"width": WIDTH, "height": printed.height, "hovermode": False}
+    graph = dcc.Graph(
+        figure={"data": plot["data"], "layout": layout},
+        responsive=False,
+        config={"displayModeBar": False, "staticPlot": True},
+        style={"width": WIDTH, "height": printed.height},
+    )
+    numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
+    title = html.Div([head, shell.origin_badge(printed.origin)], className="figure-title")
+    tools = shell.tools(f"brief-{name}", table_view=False)
+    words: shell.Children = [printed.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
+    picture = html.Div(graph, role="img", className="plate-drawing", **shell.aria(label=kind.question))
+    figure = [picture, *([printed.below] if printed.below else []), html.Figcaption(words)]
+    return [
+        html.Div([title, tools], className="figure-head"),
+        html.Figure(figure, id=f"figure-brief-{name}", className="plate"),
+    ]
+
+
+# ---- builds ---------------------------------------------------------------------------------------------------------
+
+
+def builds_of(cache: QueryCache, view: View, names: list[str]) -> pd.DataFrame:
+    """Builds behind the figures, a row a figure and build.
+
+    Columns of table ``builds``, plate (name of the figure), and group: builds of one command, code and data share a
+    number, counted from 0 in the order of the figures.
+    """
+    parts = [KINDS[name].meta().builds(cache, view).assign(plate=name) for name in names]
+    if not parts:
+        return pd.DataFrame(columns=["plate", "group"])
+    frame = pd.concat(parts, ignore_index=True)
+    same = ["stage", "command", "code_version", "data_hash", "proxy_hash", "origin"]
+    return frame.assign(group=frame.groupby(same, sort=False, dropna=False).ngroup())
+
+
+def _builds(builds: pd.DataFrame) -> list[Component]:
+    head: list[Component] = [
+        html.H3("What made these numbers", className="plate-title"),
+        html.P("Every number names the command, the code, the data and the proxy behind it.", className="sentence"),
+    ]
+    entries = []
+    for number, rows in builds.drop_duplicates(["group", "build_id"]).groupby("group", sort=True):
+        first = rows.iloc[0]
+        files = [str(name) for name in rows["source_file"] if isinstance(name, str) and name]
+        facts: dict[str, Any] = {
+            "Builds": html.Span(", ".join(rows["build_id"]), className="mono"),
+            "Date": f"{rows['started_at'].max():%Y-%m-%d %H:%M} UTC",
+            "Commit": html.Span(str(first["code_version"]), className="mono"),
+            "Data": _hash(first["data_hash"]),
+            "Proxy": _hash(first["proxy_hash"]),
+            "Machine": str(first["host"]),
+            "Files": html.Span(", ".join(files), className="mono") if files else "",
+        }
+        title = html.Strong(f"{int(str(number)) + 1}. {first['stage']}")
+        entries.append(shell.build([title, shell.origin_badge(str(first["origin"]))], str(first["command"]), facts))
+    return [*head, html.Div(entries, className="brief-builds")]
+
+
+def _hash(value: object) -> Component | str:
+    return html.Span(f"sha256 {value}", className="mono") if isinstance(value, str) and value else ""
+
+
+# ---- figures, drawn for paper; a caption stands without the page around it ------------------------------------------
+
+
+def scope(cache: QueryCache, view: View) -> str:
+    """Roster and domain in words: '165 sources on Agent500'."""
+    return f"{pieces.roster_size(cache, view)} sources on {pieces.domain_words(view.domain)}"
+
+
+def _points(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.projection, cache.map_reader(view), view.roster, view.domain, "tsne", 2)
+
+
+def _map(cache: QueryCache, view: View, points: pd.DataFrame) -> PrintFigure:
+    reader = cache.map_reader(view)
+    none = pd.DataFrame(columns=["source", "neighbor", "rank"])
+    marks = cache.marks()
+    figure = go.Figure(map.map_figure(points, none, marks, theme=view.theme, dimensions=2))
+    quality = cache.ask(queries.projection_quality, reader, view.roster, view.domain)
+    flat = quality[(quality["method"] == "tsne") & (quality["dimensions"] == 2)].set_index("metric")["value"]
+    trust = flat.get("trustworthiness_10")
+    near = "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
+    counts = points["family"].value_counts()
+    entries = [
+        pieces.marked(shell.symbol(marks[str(family)], view.theme), f"{family} {count}")
+        for family, count in counts.items()
+    ]
+    key = html.Div(entries, className="brief-key")
+    caption = (
+        f"Every mark is one source, placed so that sources whose answers look alike to {cache.reader_words(reader)} "
+        "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
+        f"mean little.{near} n = {scope(cache, view)}; places are computed from all of them and have no interval."
+    )
+    return PrintFigure(figure, 520, caption, cache.origin(reader), key)
+
+
+def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy of the chosen reader and of the best others of its method, against the budget."""
+    reader = cache.attribution_reader(view)
+    readers = cache.ask(queries.readers)
+    named: list[str] = []
+    if reader:
+        alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(cache.reader_row(reader)["view"])
+        named = [name for name in readers["reader"][alike] if name != reader]
+    frame = pieces.curves(cache, view, [reader, *named], "accuracy")
+    top = frame[(frame["k"] == frame["k"].max()) & (frame["reader"] != reader)]
+    best = [reader, *top.sort_values("value", ascending=False, kind="stable")["reader"][:OTHERS]]
+    return frame[frame["reader"].isin(best)]
+
+
+def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    reader, token = cache.attribution_reader(view), TOKENS[view.theme]
+    others = [name for name in dict.fromkeys(frame["reader"]) if name != reader]
+    names = cache.short_names([reader, *others])
+    lines = [Line(name, names[name], token["edge"], front=False) for name in others]
+    lines.append(Line(reader, names[reader], token["accent"]))
+    size = pieces.roster_size(cache, view)
+    curves = frame.assign(line=frame["reader"])
+    figure = attribution.budget_curves(
+        curves, lines, theme=view.theme, axis="Accuracy", k=view.k, chance=1 / size, unit=True
+    )
+    own = frame[frame["reader"] == reader]
+    grey = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
+    caption = (
+        f"Share of groups of traces whose source is named first among {scope(cache, view)}, against the number of "
+        f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "
+        f"{int(own['n'].max()):,} groups a seed at one trace."
+    )
+    return PrintFigure(figure, 420, caption, cache.origin(reader))
+
+
+def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:
+    order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
+    figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
+    total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
+    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy")
+    at = curve[curve["k"] == view.k]
+    right = f" Right in {100 * at['value'].iloc[0]:.1f} %{pieces.spread_text(at.iloc[0])}." if len(at) else ""
+    caption = (
+        f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
+        f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them "
+        f"wrong.{right}"
+    )
+    return PrintFigure(figure, attribution.MATRIX_HEIGHT, caption, cache.origin(cache.attribution_reader(view)))
+
+
+def _siblings(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    blind = attribution.blind_share(cache.ask(queries.sources, view.roster)["family"])
+    figure = attribution.family_errors(frame, theme=view.theme, expectation=blind, k=view.k)
+    caption = (
+        "Share of the wrong answers that name a sibling, a source of the same family, at every number of traces; "
+        f"errors that fell blindly would give {100 * blind:.0f} %. Where most errors stay in the family, the family "
+        f"can be answered for although the source cannot. n = {int(frame['errors'].max()):,} errors a seed at the "
+        f"smallest number of traces, {int(frame['errors'].min()):,} at the largest; {scope(cache, view)}. No interval "
+        "is stored."
+    )
+    return PrintFigure(figure, 380, caption, cache.origin(cache.attribution_reader(view)))
+
+
+def _purities(cache: QueryCache, view: View) -> pd.DataFrame:
+    return cache.ask(queries.family_purity, view.roster, view.domain, cache.map_reader(view) or "")
+
+
+def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    reader = cache.map_reader(view)
+    line = Line(reader, cache.short_name(reader), TOKENS[view.theme]["accent"])
+    figure = neighbourhoods.family_purity(frame, [line], theme=view.theme)
+    row = frame.iloc[0]
+    caption = (
+        "Share of the k sources with the most similar answers that are of the same family, with 95 % bootstrap "
+        f"intervals, beside what chance gives; nobody told the reader any name. n = {int(row['sources'])} sources of "
+        f"{int(row['families'])} families with at least five members."
+    )
+    return PrintFigure(figure, 380, caption, cache.origin(reader))
+
+
+def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    caption = (
+        "Each reader is asked whether one small model was derived from another, with whole families kept out of its "
+        "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
+        "measured here, hollow ones are published numbers; the dotted line is a coin. n = "
+        f"{relationships.summaries(cache, view)['row'].nunique()} readers, {int(frame['n'].max())} splits each."
+    )
+    figure = relationships.readouts(cache, view).figure
+    return PrintFigure(figure, dots.height_of(figure), caption, "")
+
+
+def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    reader = relationships.shown_reader(cache, view)
+    name = relationships.reader_names(cache)[reader]
+    caption = (
+        f"Pairs of models in the scores of {name}: filled discs are a parent and a model derived from it, open "
+        f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
+        "every mark is one pair, so there is no interval."
+    )
+    readers = cache.ask(page_queries.relationship_readers).set_index("reader")
+    return PrintFigure(relationships.kinship(cache, view).figure, 440, caption, str(readers.at[reader, "origin"]))
+
+
+def _reached(cache: QueryCache, view: View, _: pd.DataFrame) -> PrintFigure | None:
+    drawn = fused.reached(cache, view)
+    if drawn.absent is not None:
+        return None
+    caption = (
+        "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
+        "probe on such a proxy, word n-grams, and the best that the paper prints of READER with far larger "
+        "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
+        f"Filled marks were measured here, hollow ones are published. n = {scope(cache, view)}."
+    )
+    return PrintFigure(drawn.figure, dots.height_of(drawn.figure), caption, "")
+
+
+def _with_readers(cache: QueryCache, view: View) -> View:
+    """The view with the readers that Compare would set next to the header's."""
+    readers = tuple(compared.chosen(cache, dataclasses.replace(view, readers=())))
+    return dataclasses.replace(view, readers=readers, metric="accuracy")
+
+
+def _panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    drawn = compared.panels(cache, _with_readers(cache, view))
+    caption = (
+        "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
+        "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
+        "seen short ones too. Bands are one standard deviation over the folds. Filled: measured here; dashed and "
+        "hollow: published. "
+        f"n = {int(frame['n'].max()):,} groups at one trace, {scope(cache, view)}."
+    )
+    return PrintFigure(drawn.figure, 340, caption, "")
+
+
+def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return compared.panel_rows(cache, _with_readers(cache, view))
+
+
+def _clean_key(cache: QueryCache, view: View) -> dict[str, object]:
+    return pieces.attribution_key(cache, view) | {"condition": "clean"}
+
+
+def _readers_of(rows: pieces.Rows) -> pieces.Builds:
+    return pieces.accuracy_builds(lambda cache, view: rows(cache, view)["reader"])
+
+
+_MAP_KEY = pieces.map_key("reader", "roster", "domain")
+KINDS = {
+    "map": Kind("Which sources look alike?", _map, _points, pieces.builds("projections", _MAP_KEY)),
+    "budget": Kind("How many traces until the source is clear?", _budget, _curves, _readers_of(_curves)),
+    "confusion": Kind(
+        "Which sources are taken for which?", _confusion, pieces.confusion, pieces.builds("confusion", _clean_key)
+    ),
+    "siblings": Kind(
+        "When it errs, does it stay in the family?", _siblings, pieces.without(pieces.error_counts, "n"),
+        pieces.builds("attribution_metrics", _clean_key),
+    ),
+    "purity": Kind(
+        "Are a source's neighbours its family?", _purity,
+        _purities, pieces.builds("family_purity", _MAP_KEY),
+    ),
+    "readouts": Kind(
+        "Which reader tells relatives from strangers?", _readouts,
+        pieces.without(relationships.summaries, "build_id", "row"), relationships.metrics_builds,
+    ),
+    "kinship": Kind(
+        "How far apart do related and unrelated pairs lie?", _kinship, relationships.shown_rows,
+        relationships.scores_builds,
+    ),
+    "reached": Kind(
+        "What do readouts made here reach beside the paper's best?", _reached, fused.goal_frame, fused.goals_builds,
+        fused.printed_builds,
+    ),
+    "shorter": Kind(
+        "Does the order hold on other prompts and shorter responses?", _panels, _panel_rows, _readers_of(_panel_rows)
+    ),
+}  # fmt: skip
+"""Figures on offer, in the order of the list."""
+FIGURES = {f"brief-{name}": kind.meta() for name, kind in KINDS.items()}
+PAGE = pieces.page("brief", layout, register, FIGURES)

@@ -1,0 +1,720 @@
+"""Relationships: which reader tells a derived model from a stranger, and what every reader says of a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
+from dash.development.base_component import Component
+
+from atlas import drawing, shell, tables
+from atlas.data import QueryCache
+from atlas.drawing import FigureView
+from atlas.figures import plots
+from atlas.figures import relationships as figures
+from atlas.figures.plots import rate_text
+from atlas.figures.relationships import READOUTS
+from atlas.pages import pieces
+from atlas.pages.pieces import PageFigure
+from atlas.state import MEASURES, PROTOCOLS, View
+from backend.methods.registry import RELATED
+from backend.methods.registry import names as method_names
+from backend.protocol import READER_PAPER
+from backend.store import page_queries as store
+
+PROTOCOL_WORDS = {
+    "pair": "Test pairs are new, but either model may be known from another pair.",
+    "model": "Both models of a test pair are new; other children of their parents may be known.",
+    "family": "The test pairs' whole families are new: nothing of them was seen in training.",
+}
+MEASURE_HELP = {
+    "accuracy": "share of pairs told right",
+    "precision": "share of pairs called related that are",
+    "recall": "share of related pairs that are found",
+    "f1": "harmonic mean of precision and recall",
+    "auc": "how often a related pair scores above an unrelated one",
+}
+READOUT_HELP = "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
+FAMILIES_HELP = "A parent model and the models that were derived from it by further training"
+DERIVED_HELP = "A parent and a model made from it by further training; unrelated pairs have two parents"
+COINS = {"accuracy": 0.5, "precision": 0.5, "auc": 0.5}
+"""What a coin gets where as many test pairs are related as not."""
+COMPARED = ("accuracy", "f1", "auc")
+"""Measures that were tested in pairs."""
+SETS = {"pair": "pair_disjoint", "model": "disjoint_union", "family": "disjoint_union"}
+DECISIONS = {"pair": "decision", "model": "decision_model", "family": "decision_family"}
+SCORE_WORDS = {
+    "match": "Share of 600 answers that begin alike",
+    "distance": "Distance of the two models' embeddings",
+    "ac": "First-AC cosine: how alike the drift is",
+}
+COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "Distance"}
+MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai": "DeepSeek", "microsoft": "Phi"}
+"""Family of the atlas for the organisation that a parent model is published by."""
+METHODS = {method: method_names()[method] for method in RELATED}
+COUNT_MISTAKEN = 40
+ORIENTED = (
+    ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "
+)
+ABOVE_HELP = (
+    "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an unrelated "
+    "one in their midst"
+)
+PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 is right"
+
+
+@drawing.page
+def layout(cache: QueryCache, view: View) -> Component:
+    """The page for a query string."""
+    show = pieces.sections(FIGURES, cache, view, origin="")
+    choices = [
+        shell.segmented("protocol", PROTOCOLS, view.protocol, "Held out"),
+        shell.segmented("measure", MEASURES, view.measure, "Metric"),
+    ]
+    controls = html.Div(choices, className="controls")
+    protocol = html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence")
+    reader = shell.labelled("Reader of pairs", "relates", reader_field(cache, view))
+    models = [
+        shell.labelled(word, place, model_field(cache, place, value, f"{word} model"))
+        for word, place, value in (("First", "left", view.left), ("Second", "right", view.right))
+    ]
+    return html.Div(
+        [
+            drawing.remembered(PAGE.name),
+            drawing.head("Relationships", "related-answer", _answer(cache, view), controls, protocol),
+            show("readouts"),
+            show("kinship", controls=[reader]),
+            show("verdicts", controls=models),
+            *map(show, ("mistaken", "contrasts", "tested", "rates")),
+        ],
+        className="column",
+    )
+
+
+def register(app: Dash) -> None:
+    """Callbacks of the page."""
+    protocol, measure = Input("protocol", "value"), Input("measure", "value")
+    relates, left, right = Input("relates", "value"), Input("left", "value"), Input("right", "value")
+    drawing.remember(app, PAGE.name, protocol=protocol, measure=measure, relates=relates, left=left, right=right)
+    places = drawing.place("related-answer", _answer), drawing.place("protocol-told", _protocol_sentence)
+    pieces.follow(app, FIGURES, *places, "readouts contrasts tested", protocol=protocol, measure=measure)
+    pieces.follow(app, FIGURES, "rates", protocol=protocol)
+    pieces.follow(app, FIGURES, "mistaken", protocol=protocol, relates=relates)
+    chosen = {"protocol": protocol, "relates": relates, "left": left, "right": right}
+    pieces.follow(app, FIGURES, "kinship verdicts", **chosen)
+
+    # A point, a row, a partner in the list: all of them choose the pair.
+    @app.callback(
+        Output("left", "value"),
+        Output("right", "value"),
+        Input("kinship-graph", "clickData"),
+        Input("mistaken-grid", "selectedRows", allow_optional=True),
+        Input({"type": "partner", "model": ALL}, "n_clicks"),
+        State("left", "value"),
+        prevent_initial_call=True,
+    )
+    def clicked(
+        point: dict[str, Any] | None, row: list[dict[str, Any]] | None, clicks: list[int | None], left: str | None
+    ) -> Any:
+        trigger = ctx.triggered_id
+        points = (point or {}).get("points") or []
+        if trigger == "kinship-graph" and points and points[0].get("customdata"):
+            return tuple(points[0]["customdata"])
+        if trigger == "mistaken-grid" and row:
+            return row[0]["model_a"], row[0]["model_b"]
+        if isinstance(trigger, dict) and any(clicks):
+            return left, trigger["model"]
+        return no_update, no_update
+
+
+# ---- pairs of models -------------------------------------------------------------------------------------------------
+
+
+def reader_names(cache: QueryCache) -> dict[str, str]:
+    """Names of the readers with relationships, measured ones first."""
+    names = {}
+    for reader in tables.rows(cache.ask(store.relationship_readers)):
+        method = str(reader.method).removeprefix("published-")
+        name = METHODS.get(method, "" if method != "reader-mean4" else "READER · mean of four proxies")
+        if name and isinstance(reader.proxy_name, str) and reader.proxy_name:
+            name += f" · {reader.proxy_name}"
+            name += " · response" if reader.view == "r" and method == READER_PAPER else ""
+        names[reader.reader] = name or str(reader.name)
+    return names
+
+
+def row_of(reader: str) -> str:
+    """Line of a reader: a published one shares that of the same method measured here."""
+    return reader.removeprefix("published-")
+
+
+def shown_reader(cache: QueryCache, view: View) -> str:
+    """Reader whose scores of pairs are shown: the chosen one, that of the header, else the first measured; or ''."""
+    readers = cache.ask(store.relationship_readers)
+    scored = list(readers.loc[readers["pairs"] > 0, "reader"])
+    return next((name for name in (view.relates, view.reader) if name in scored), scored[0] if scored else "")
+
+
+def reader_field(cache: QueryCache, view: View) -> Component:
+    """A field for the reader whose scores are shown, measured ones first."""
+    readers, names = cache.ask(store.relationship_readers), reader_names(cache)
+    readers = readers[readers["pairs"] > 0]
+    groups = [
+        {"group": words, "items": [{"value": reader, "label": names[reader]} for reader in group]}
+        for origin, words in shell.ORIGINS.items()
+        if len(group := readers.loc[readers["origin"] == origin, "reader"])
+    ]
+    return pieces.select(
+        "relates", groups, shown_reader(cache, view) or None,
+        "Reader whose scores of pairs are shown", allowDeselect=False, searchable=True, maxDropdownHeight=360,
+        nothingFoundMessage="No reader has this name",
+    )  # fmt: skip
+
+
+def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Component:
+    """A field that finds a model by its name, grouped by parent."""
+    models = cache.ask(store.relationship_models)
+    data = [
+        {"group": str(parent), "items": [{"value": model, "label": model} for model in rows["model"]]}
+        for parent, rows in models.groupby("parent_family", sort=False)
+    ]
+    chosen = value if value in set(models["model"]) else None
+    return pieces.select(
+        identity, data, chosen, label, searchable=True, clearable=True, placeholder="A model", limit=80,
+        nothingFoundMessage="No model has this name", maxDropdownHeight=320,
+    )  # fmt: skip
+
+
+def scored(cache: QueryCache, view: View, reader: str) -> tuple[pd.DataFrame, str]:
+    """Pairs with a reader's scores, and the protocol that they belong to.
+
+    The released files hold the scores of the pair split's pairs alone, so a published reader shows those whatever the
+    protocol. Under the strict protocols only pairs that some split tested are shown.
+    """
+    truth = cache.ask(store.relationship_pairs)
+    for protocol in dict.fromkeys((view.protocol, "pair")):
+        scores = cache.ask(store.relationship_scores, SETS[protocol], reader)
+        if not scores.empty:
+            frame = truth[truth["pair_set"] == SETS[protocol]].merge(scores, on="pair_id")
+            frame = frame.assign(decision=frame[DECISIONS[protocol]])
+            if protocol != "pair" and frame["decision"].notna().any():
+                frame = frame[frame["decision"].notna()]
+            return frame.reset_index(drop=True), protocol
+    return truth.iloc[:0].assign(**dict.fromkeys(("dc", "ac", "match", "distance", "decision"), 0.0)), view.protocol
+
+
+def unmeasured(view: View, what: str) -> FigureView:
+    """What stands where relationships would be."""
+    return drawing.nothing(view, f"There is no {what}", "Measure it with: python -m jobs relate, then publish it")
+
+
+def missing(what: str) -> pieces.Draw:
+    """:func:`unmeasured` of a figure."""
+    return lambda _cache, view: unmeasured(view, what)
+
+
+def _origins(cache: QueryCache) -> pd.Series:
+    return cache.ask(store.relationship_readers).set_index("reader")["origin"]
+
+
+def badge(cache: QueryCache, reader: str) -> Component:
+    """Whether a reader was measured here."""
+    return shell.origin_badge(str(_origins(cache)[reader]))
+
+
+def kinship(cache: QueryCache, view: View) -> FigureView:
+    """Pairs in the scores of one reader."""
+    reader = shown_reader(cache, view)
+    frame, protocol = scored(cache, view, reader)
+    if frame.empty:
+        return unmeasured(view, "score of a pair yet")
+    focus: dict[str, Any] = {
+        "theme": view.theme,
+        "model": view.left if not view.right else "",
+        "chosen": (view.left, view.right),
+    }
+    name = figures.leading(frame)
+    two = name == "ac" and frame["dc"].notna().any()
+    if two:
+        figure = figures.pair_scatter(frame, **focus)
+    else:
+        figure = figures.score_stacks(frame.assign(score=frame[name]), title=SCORE_WORDS[name], **focus)
+    sentence: list[Component | str] = [
+        badge(cache, reader),
+        " One mark a pair, in the two scores that the readout sees. "
+        if two
+        else " One mark a pair: related ones stand up, unrelated ones hang down. ",
+    ]
+    decisions = frame["decision"].notna()
+    if decisions.any():
+        right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
+        sentence.append(
+            f"{int(right.sum())} of {len(right)} mean decisions are right; the dashed line is where they turn. "
+        )
+    else:
+        sentence += [
+            "The released files hold this reader's scores and none of its decisions",
+            ORIENTED if two else ". ",
+        ]
+    if protocol != view.protocol:
+        sentence.append("They hold the pairs of the pair split alone, which are shown. ")
+    sentence.append(
+        f"Click a pair to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+    )
+    return FigureView(figure, sentence)
+
+
+def shown_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The pairs that are drawn, with the shown reader's scores."""
+    return scored(cache, view, shown_reader(cache, view))[0]
+
+
+def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Every reader's scores of the chosen pair; empty for a pair that is in no set."""
+    truth = cache.ask(store.relationship_pairs)
+    needed = {view.left, view.right}
+    chosen = truth[[{a, b} == needed for a, b in zip(truth["model_a"], truth["model_b"], strict=True)]]
+    parts: list[pd.DataFrame] = []
+    for pair in tables.rows(chosen):
+        scores = cache.ask(store.relationship_scores, pair.pair_set)
+        kinds = truth[truth["pair_set"] == pair.pair_set][["pair_id", "related"]]
+        for reader, rows in scores.groupby("reader", sort=False):
+            own = rows[rows["pair_id"] == pair.pair_id]
+            if own.empty:
+                continue
+            name = figures.leading(rows)
+            others = rows.merge(kinds, on="pair_id")
+            sign = -1.0 if name == "distance" else 1.0
+            strangers = sign * others.loc[~others["related"].astype(bool) & (others["pair_id"] != pair.pair_id), name]
+            above = float((strangers < sign * own[name].iloc[0]).mean())
+            parts.append(own.assign(reader=reader, pair_set=pair.pair_set, related=bool(pair.related), above=above))
+    if not parts:
+        return pd.DataFrame()
+    frame = pd.concat(parts, ignore_index=True)
+    # A pair may be in both sets: scores are the same, decisions are of one protocol each.
+    decision = frame.groupby("reader")[list(DECISIONS.values())].max()
+    frame = frame.sort_values("pair_set", ascending=False, kind="stable").drop_duplicates("reader")
+    order = {reader: place for place, reader in enumerate(reader_names(cache))}
+    frame = frame.drop(columns=list(DECISIONS.values())).join(decision, on="reader")
+    return frame.sort_values("reader", key=lambda column: column.map(order)).reset_index(drop=True)
+
+
+def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
+    """One pair: both models, the truth, and every reader; or all pairs of one model."""
+    models = cache.ask(store.relationship_models).set_index("model")
+    left, right = (model if model in models.index else "" for model in (view.left, view.right))
+    if not models.size:
+        return drawing.absent(unmeasured(view, "pair of models yet"))
+    if not left and not right:
+        empty = shell.empty("No pair is chosen", "Click a mark above, select a row below, or type the name of a model")
+        return empty, f"Two of {len(models)} models, and what every reader makes of them."
+    if left == right or not (left and right):
+        return _partners(cache, view, left or right)
+    frame = pair_rows(cache, view)
+    card = html.Div([_model_card(cache, view, models, model) for model in (left, right)], className="kin-models")
+    if frame.empty:
+        same = models["parent_family"][left] == models["parent_family"][right]
+        why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
+        return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
+    names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
+    related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[view.protocol]]
+    scores = [name for name in COLUMNS if frame[name].notna().any()]
+    rows = [
+        pieces.row(
+            pieces.reader_mark(names[one.reader], str(origins[one.reader])),
+            *[_score(name, getattr(one, name)) for name in scores],
+            f"{100 * one.above:.0f} %",
+            _decision(decision, related),
+            here=one.reader == shown,
+        )
+        for one, decision in zip(tables.rows(frame), decisions, strict=True)
+    ]
+    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above strangers", "Read as"]
+    decided = decisions.dropna()
+    correct = int(((decided > 0) == related).sum())
+    verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
+    sentence: shell.Children = [
+        html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}"),
+        f" in truth. {verdict}",
+        shell.term("Above strangers", ABOVE_HELP),
+        f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
+        f"{PROTOCOLS[view.protocol].lower()} split.",
+    ]
+    return html.Div([card, pieces.scrolling(pieces.table(heads, rows, "wide kin-table"))], className="kin"), sentence
+
+
+def _score(name: str, value: float) -> str:
+    """A score as a table shows it; distances have no natural scale."""
+    return f"{value:.3g}" if name == "distance" and pd.notna(value) else rate_text(value)
+
+
+def _decision(value: float, related: bool) -> list[Component | str]:
+    if pd.isna(value):
+        return ["–"]
+    says = bool(value > 0)
+    judged = "right" if says == related else "wrong"
+    return [
+        html.Span(f"{figures.TRUTH_WORDS[says]}, {judged}", className=f"kin-{judged}"),
+        html.Span(f" ({plots.signed(value)})", className="soft"),
+    ]
+
+
+def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str) -> Component:
+    own: Any = models.loc[model]
+    mark = cache.marks().get(MAKERS.get(str(own["parent_family"]).partition("/")[0], ""))
+    empty = int(own["empty_responses"])
+    parent = "a parent" if own["is_parent"] else pieces.marked("derived from ", shell.source_name(own["parent_family"]))
+    facts: list[Component | str] = [parent]
+    if empty:
+        facts.append(html.Span(f"{empty} of its 600 answers are empty", className="caution"))
+    symbol = [shell.symbol(mark, view.theme)] if mark else []
+    name = html.Div([*symbol, shell.source_name(model)], className="marked")
+    return html.Div([name, html.Div(facts, className="card-facts")], className="kin-model")
+
+
+def _partners(cache: QueryCache, view: View, model: str) -> pieces.GridView:
+    """All pairs of one model, as the shown reader scores them."""
+    models = cache.ask(store.relationship_models).set_index("model")
+    reader = shown_reader(cache, view)
+    frame, _ = scored(cache, view, reader)
+    own = frame[(frame["model_a"] == model) | (frame["model_b"] == model)]
+    card = html.Div(_model_card(cache, view, models, model), className="kin-models")
+    scorer = reader_names(cache).get(reader, "a reader")
+    sentence = f"Pairs of this model that {scorer} has scored, the closest first; choose one. n = {len(own)}."
+    if own.empty:
+        nothing = shell.empty("No pair of this model is in this split", "Choose another split above")
+        return html.Div([card, nothing]), sentence
+    name = figures.leading(own)
+    own = own.assign(other=own["model_b"].where(own["model_a"] == model, own["model_a"]))
+    own = own.sort_values(["related", name], ascending=[False, name == "distance"], kind="stable").head(COUNT_MISTAKEN)
+    rows = []
+    for pair in tables.rows(own):
+        truth = figures.TRUTH_WORDS[bool(pair.related)]
+        kind = html.Span(truth, className=f"kin-truth kin-{truth}")
+        content = [shell.source_name(pair.other), kind, pieces.number(rate_text(getattr(pair, name)))]
+        rows.append(html.Button(content, id={"type": "partner", "model": pair.other}, className="kin-partner"))
+    return html.Div([card, html.Div(rows, className="kin-partners")], className="kin"), sentence
+
+
+def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Pairs of the shown reader, the most misleading first."""
+    frame = shown_rows(cache, view)
+    columns = ["model_a", "model_b", "truth", "parent_a", "parent_b", "dc", "ac", "match", "distance"]
+    columns += ["decision", "passed_by"]
+    if frame.empty:
+        return pd.DataFrame(columns=columns)
+    frame = frame.assign(passed_by=figures.passed_by(frame), truth=frame["related"].map(figures.TRUTH_WORDS))
+    frame = frame.sort_values("passed_by", ascending=False, kind="stable")
+    return frame[columns].dropna(axis="columns", how="all").reset_index(drop=True)
+
+
+@pieces.needs(mistaken_rows, pieces.no_grid(missing("score of a pair yet")))
+def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
+    """The grid of the most misleading pairs."""
+    columns = [
+        tables.words("model_a", "First model", 150, 1, cellClass="mono"),
+        tables.words("model_b", "Second model", 150, 1, cellClass="mono"),
+        tables.words("truth", "Truth", 96),
+        *[
+            tables.number(name, title, "cosine", 76)
+            for name, title in (("dc", "DC"), ("ac", "AC"), ("match", "Match"), ("distance", "Distance"))
+            if name in frame
+        ],
+        *([tables.number("decision", "Decision", "number", 88)] if "decision" in frame else []),
+        tables.number("passed_by", "Passed by", "rate", 92),
+    ]
+    reader = shown_reader(cache, view)
+    sentence: shell.Children = [
+        badge(cache, reader),
+        f" {reader_names(cache)[reader]}; the most wrong first: ",
+        shell.term("passed by", PASSED_HELP),
+        f" counts unrelated pairs that look closer than a related one, and the reverse. n = {len(frame)} pairs. Select "
+        "a row to ask every reader.",
+    ]
+    return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
+
+
+scores_builds = pieces.builds("relationship_features", lambda cache, view: {"reader": shown_reader(cache, view)})
+
+
+def pair_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
+    """Rows behind the chosen pair."""
+    frame = pair_rows(cache, view)
+    return "relationship_features", {"pair_id": frame["pair_id"].iloc[0] if len(frame) else ""}
+
+
+# ---- readouts and tests ----------------------------------------------------------------------------------------------
+
+
+def summaries(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
+    frame = cache.ask(store.relationship_summaries, view.protocol)
+    frame = frame[(frame["metric"] == view.measure) & frame["readout"].isin(list(READOUTS))]
+    readers = cache.ask(store.relationship_readers).set_index("reader")
+    method, reads = frame["reader"].map(readers["method"]), frame["reader"].map(readers["view"])
+    aside = (frame["origin"] == "published") & (method == READER_PAPER) & (reads == "r")
+    return frame[~aside].assign(row=[row_of(reader) for reader in frame.loc[~aside, "reader"]])
+
+
+def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
+    """The row of the best readout of an origin under the chosen protocol and metric, drawn or not; None without one."""
+    frame = cache.ask(store.relationship_summaries, view.protocol)
+    rows = frame[(frame["metric"] == view.measure) & (frame["origin"] == origin)]
+    return None if rows.empty else rows.nlargest(1, "value").iloc[0]
+
+
+def called(row: pd.Series, names: Mapping[str, str]) -> str:
+    """A reader by name, with the readout where it is not the usual one: 'Tiny-1M by drift (first AC) alone'."""
+    name, readout = names[row["reader"]], row["readout"]
+    if readout in figures.USUAL:
+        return name
+    return f"{name} by {figures.readout_words(readout)}{' alone' if readout in figures.BLOCKS else ''}"
+
+
+def _answer(cache: QueryCache, view: View) -> list[Component | str]:
+    measured, published = (best(cache, view, origin) for origin in shell.ORIGINS)
+    if measured is None and published is None:
+        return ["No reader has been asked yet which of two models is derived from the other."]
+    names = reader_names(cache)
+    share = view.measure == "accuracy"
+
+    def rate(row: pd.Series) -> list[Component | str]:
+        if share:
+            return [html.Strong(f"{100 * row['value']:.1f}\u00a0%")]
+        return [f"{MEASURES[view.measure]} ", html.Strong(rate_text(row["value"]))]
+
+    answer: list[Component | str] = []
+    if measured is not None:
+        verb, end = (
+            ("tells", " of the pairs right, the best measured here. ") if share else ("reaches", ", the best here. ")
+        )
+        answer += [f"{called(measured, names)} {verb} ", *rate(measured), end]
+    if published is not None:
+        best_published = [f"Best published: {called(published, names)}, ", *rate(published), ". "]
+        answer.append(html.Span(best_published, className="soft"))
+    if view.measure in COINS:
+        answer.append(html.Span("A coin gets 50 %." if share else "A coin gets .500.", className="soft"))
+    return answer
+
+
+def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
+    models = cache.ask(store.relationship_models)
+    return [
+        f"{len(models)} small models of {models['parent_family'].nunique()} ",
+        shell.term("parent families", FAMILIES_HELP),
+        ": is the second model of a pair ",
+        shell.term("derived", DERIVED_HELP),
+        f" from the first? {PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}.",
+    ]
+
+
+def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
+    """Names of the lines, best first; lines with something measured here come before published ones."""
+    names = reader_names(cache)
+    usual = frame.assign(usual=frame["readout"].isin(figures.USUAL))
+    order = (
+        usual.sort_values(["usual", "value"], ascending=False, kind="stable")
+        .groupby("row", sort=False)
+        .agg(value=("value", "first"), here=("origin", lambda origins: bool((origins == "measured").any())))
+        .sort_values(["here", "value"], ascending=False, kind="stable")
+    )
+    by_row = {row_of(reader): name for reader, name in list(names.items())[::-1]}
+    return {str(row): by_row[str(row)] for row in order.index}
+
+
+@pieces.needs(summaries, lambda _, view: unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships"))
+def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
+    """Readers and their readouts under the chosen protocol and metric."""
+    names = _lines(cache, frame)
+    axis = f"{MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}"
+    figure = figures.readout_dots(frame, names, theme=view.theme, axis=axis, chance=COINS.get(view.measure))
+    caps = (
+        "Thin bars with caps: one standard deviation over the splits, because the release holds no interval for these."
+    )
+    thin = f" {caps}" if frame["low"].isna().any() else ""
+    here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
+    sentence: shell.Children = [
+        "A linear ",
+        shell.term("readout", READOUT_HELP),
+        f" of each reader's scores, mean over {int(frame['n'].max())} splits; thick bars are 95 % bootstrap intervals "
+        f"over the splits.{thin} Filled: measured here; hollow: published. n = {len(names)} readers, {len(here)} of "
+        "them measured here.",
+    ]
+    return FigureView(figure, sentence)
+
+
+def _tests(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = cache.ask(store.relationship_tests, view.protocol)
+    return frame[frame["measure"] == _compared(view)]
+
+
+def _compared(view: View) -> str:
+    """The chosen metric, or accuracy where that one was not tested."""
+    return view.measure if view.measure in COMPARED else "accuracy"
+
+
+def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = _tests(cache, view)
+    own = frame[(frame["subject"] == frame["reference"]) & (frame["subject_readout"] == "dc-ac")]
+    own = own[own["hypotheses"].str.contains("/components/") & own["reference_readout"].isin(["dc", "ac"])]
+    return own.assign(row=own["subject"]).reset_index(drop=True)
+
+
+def _untested(what: str) -> pieces.Draw:
+    """What stands for tests where there are none; the pair split has none by design."""
+
+    def absent(_cache: QueryCache, view: View) -> FigureView:
+        if view.protocol != "pair":
+            return unmeasured(view, f"{what} yet")
+        own = {"measure": view.measure, "relates": view.relates}
+        ways = [
+            (f"Hold out {words.lower()}", f"{PAGE.path}?{pieces.choices_query(view, protocol=protocol, **own)}")
+            for protocol, words in PROTOCOLS.items()
+            if protocol != "pair"
+        ]
+        empty = shell.empty(f"The pair split has no {what}", "Choose a split that holds out more", ways)
+        sentence = "Differences are tested where models or families are held out."
+        return FigureView(drawing.blank(view.theme), sentence, empty)
+
+    return absent
+
+
+@pieces.needs(_contrast_rows, _untested("tested differences of the blocks"))
+def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
+    names = reader_names(cache)
+    lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
+    measure = MEASURES[_compared(view)].lower()
+    figure = figures.contrast_dots(frame, lines, theme=view.theme, measure=measure)
+    sentence: shell.Children = [
+        "What the readout of ",
+        shell.term("both blocks", "DC is the mean of the proxy's states over a response, the first AC how they drift"),
+        " gains over one of them alone, right of zero for a gain; bars are 95 % bootstrap intervals over the splits, p "
+        "is ",
+        shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
+        f". n = {int(frame['n'].max())} splits; they share pairs, so a p value tells how sensitive a difference is to "
+        "the split.",
+    ]
+    return FigureView(figure, sentence)
+
+
+def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = _tests(cache, view)
+    names = reader_names(cache)
+    columns = ["subject_readout", "reference_readout", "measure", "difference", "low", "high", "p_value", "p_holm"]
+    columns.append("origin")
+    rows = frame[columns].assign(
+        subject=[names.get(reader, reader) for reader in frame["subject"]],
+        reference=[names.get(reader, reader) for reader in frame["reference"]],
+        corrected_with=frame["hypotheses"].str.extract(r"relationships/([^/]+)/", expand=False),
+        splits=frame["n"],
+    )
+    order = ["subject", "subject_readout", "reference", *columns[1:-1], "corrected_with", "splits", "origin"]
+    return rows[order].reset_index(drop=True)
+
+
+@pieces.needs(_tested_rows, pieces.no_grid(_untested("paired tests")))
+def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
+    rows = frame.assign(
+        subject_words=[figures.readout_words(readout) for readout in frame["subject_readout"]],
+        reference_words=[figures.readout_words(readout) for readout in frame["reference_readout"]],
+        interval=[
+            f"{plots.signed(low)} to {plots.signed(high)}"
+            for low, high in zip(frame["low"], frame["high"], strict=True)
+        ],
+    )
+    columns = [
+        tables.words("subject", "Reader", 150, 1),
+        tables.words("subject_words", "Readout", 110),
+        tables.words("reference", "less reader", 150, 1),
+        tables.words("reference_words", "Readout", 110),
+        tables.number("difference", "Difference", "number", 90),
+        tables.words("interval", "95 % interval", 128, floatingFilter=False),
+        tables.number("p_holm", "Holm p", "p", 78),
+        tables.words("corrected_with", "Corrected with", 110),
+        tables.words("origin", "Origin", 92),
+    ]
+    real = int((frame["p_holm"] < 0.05).sum())
+    measure = MEASURES[_compared(view)].lower()
+    sentence = (
+        f"Differences in {measure}, paired by split; p by sign flips, Holm-corrected over both strict protocols and "
+        f"three metrics of its set. {real} of {len(frame)} stay below .05. n = {int(frame['splits'].max())} splits."
+    )
+    return tables.grid("tested-grid", rows, columns), sentence
+
+
+def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Every readout of every reader under the protocol, its five metrics in a row."""
+    frame = cache.ask(store.relationship_summaries, view.protocol)
+    names = reader_names(cache)
+    wide = frame.pivot(
+        index=["reader", "origin", "readout", "n"], columns="metric", values=["value", "std", "low", "high"]
+    )
+    wide.columns = [metric if kind == "value" else f"{metric}_{kind}" for kind, metric in map(tuple, wide.columns)]
+    order = [name for metric in MEASURES for name in (metric, *(f"{metric}_{kind}" for kind in ("std", "low", "high")))]
+    wide = wide.reindex(columns=order).reset_index().rename(columns={"n": "splits"})
+    wide.insert(0, "name", [names[reader] for reader in wide["reader"]])
+    return wide.sort_values("accuracy", ascending=False, kind="stable").reset_index(drop=True)
+
+
+@pieces.needs(_rate_rows, pieces.no_grid(missing("relationship measured yet")))
+def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
+    frame = frame.assign(words=[figures.readout_words(readout) for readout in frame["readout"]])
+    columns = [
+        tables.words("name", "Reader", 150, 1),
+        tables.words("words", "Readout", 150, 1),
+        tables.words("origin", "Origin", 96),
+        tables.number("accuracy", "Accuracy", "rate", 84),
+        tables.number("accuracy_std", "± Std", "rate", 66),
+        tables.number("accuracy_low", "Low", "rate", 62),
+        tables.number("accuracy_high", "High", "rate", 62),
+        tables.number("precision", "Precision", "rate", 84),
+        tables.number("recall", "Recall", "rate", 70),
+        tables.number("f1", "F1", "rate", 60),
+        tables.at_scrollbar(tables.number("auc", "AUC", "rate", 60)),
+    ]
+    sentence = (
+        "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "
+        f"has spread and interval of every metric. n = {len(frame)} readouts."
+    )
+    return tables.grid("rates-grid", frame, columns), sentence
+
+
+def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:
+    frame = cache.ask(store.relationship_tests, view.protocol)
+    return {"method": frame["method"].iloc[0] if len(frame) else ""}
+
+
+metrics_builds = pieces.builds("relationship_metrics", lambda _cache, view: {"protocol": view.protocol})
+_SUMMARIES = pieces.without(summaries, "build_id", "row")
+_CONTRASTS = pieces.without(_contrast_rows, "build_id", "row")
+FIGURES = {
+    "readouts": PageFigure(
+        "Which reader tells relatives from strangers?", readouts,
+        shell.FigureMeta(_SUMMARIES, metrics_builds, shown_reader),
+    ),
+    "kinship": PageFigure(
+        "How far apart do related and unrelated pairs lie?", kinship,
+        shell.FigureMeta(shown_rows, scores_builds), 460,
+    ),
+    "verdicts": PageFigure(
+        "What does every reader say of one pair?", verdicts,
+        shell.FigureMeta(pair_rows, pair_builds), grid=True,
+    ),
+    "mistaken": PageFigure(
+        "Which pairs mislead it most?", mistaken, shell.FigureMeta(mistaken_rows, scores_builds),
+        400, grid=True,
+    ),
+    "contrasts": PageFigure(
+        "Do both halves of the fingerprint help?", _contrasts, pieces.meta(_CONTRASTS, "comparisons", _tests_key)
+    ),
+    "tested": PageFigure(
+        "Which differences are more than luck?", _tested, pieces.meta(_tested_rows, "comparisons", _tests_key),
+        400, grid=True,
+    ),
+    "rates": PageFigure(
+        "What are the numbers?", _rates, shell.FigureMeta(_rate_rows, metrics_builds), 480, grid=True
+    ),
+}  # fmt: skip
+PAGE = pieces.page("relationships", layout, register, FIGURES)
