@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from backend import output_files
-from backend.attribution.drift_report import Window, drift_answer, enough_read, long_enough, prompts_of
-from backend.attribution.run import audit, counted, selection_of
-from backend.attribution.scoring import Models, Progress
+from backend.attribution.drift_report import Window, drift_answer, enough_read, long_enough
+from backend.attribution.run import audit
+from backend.attribution.scoring import Models, Progress, Selection, listed_traces
 from backend.attribution.settings import of_windows
 from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.files import enrolments
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
         totals = []
         for stream, layout in zip(streams, layouts, strict=True):
             options.describe(layout)
-            totals.append(counted(stream, layout, selection_of(settings, COMMAND_LINE), COMMAND_LINE))
+            totals.append(Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE))
         long_enough(totals, [path.name for path in files])
         say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
         if arguments.enrolment is None and (offered := offer(enrolment)):
@@ -75,10 +75,11 @@ def run(arguments: argparse.Namespace) -> None:
             for stream, layout, total in zip(streams, layouts, totals, strict=True):
                 if stopped():
                     break
-                how: Any = {"progress": partial(_progress, total), "cancelled": stopped, "total": total}
+                how: Any = {"progress": partial(_progress, total), "cancelled": stopped}
                 found = audit(stream, layout, attributor, settings, **how, keep_fingerprints=True)
                 assert found.scored.fingerprints is not None
-                prompts = prompts_of(stream, layout, COMMAND_LINE, found.report["traces"])
+                listed = listed_traces(stream, layout, COMMAND_LINE, found.report["traces"])
+                prompts = [one.prompt for one in listed]
                 read.append(Window(found.report, found.scored.fingerprints, prompts, total))
     if stopped():
         enough_read([*(window.read for window in read), *((0, total) for total in totals[len(read) :])])

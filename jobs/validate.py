@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from backend.attribution.transfer import PART, TRANSFERS, Part, measure, transfers, with_bounds, with_prompts
+from backend.attribution.transfer import PART, TRANSFERS, Part, measure, transfers
 from backend.corpus.release import BENCHMARKS, Release
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.validation_lookup import validation_of
@@ -64,8 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
     known = enrolments(options.data_of(arguments))
     for name in options.named(arguments.enrolment, list(known), "There is no enrolment '{}'"):
-        enrolment = with_prompts(load_enrolment(known[name]), release)
-        enrolment = with_bounds(enrolment, release, arguments.prompts.get("agent500"))
+        enrolment = load_enrolment(known[name])
         rows = validation_of(enrolment)
         for benchmark in options.named(arguments.benchmark, BENCHMARKS, "There is no benchmark '{}'"):
             began = time.perf_counter()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.attribution.run import Inquiry, audit
+from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Models
 from backend.attribution.settings import settings_of
 from backend.attribution.verify import alterations, compared, fitting, read_report, selection_for
@@ -19,7 +19,7 @@ from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
-from backend.intake import COMMAND_LINE, inspect
+from backend.intake import COMMAND_LINE
 from backend.intake.encoding import opened
 from jobs.trace_options import NOTHING_SAVED, add, say
 
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def recomputed(
     report: Mapping[str, Any], traces: Path, named: str | None = None, device: str = "auto", encoding: str | None = None
-) -> tuple[Enrolment, Inquiry]:
+) -> tuple[Enrolment, AuditResult]:
     """The enrolment of a report, and the same audit once more from the traces, whose encoding it states or not.
 
     Raises AtlasError if the enrolment is not here, or none of the traces is in the file.
@@ -71,8 +71,8 @@ def recomputed(
     enrolment = here[sha256] if named is None else find_enrolment(named)
     settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
     with opened(traces) as stream:
-        settings = fitting(settings, report["input"].get("sha256"), stream, traces.name, COMMAND_LINE, encoding)
-        layout = inspect(stream, traces.name, settings.columns, COMMAND_LINE, settings.encoding)
+        own = report["input"].get("sha256")
+        settings, layout = fitting(settings, own, stream, traces.name, COMMAND_LINE, encoding)
         readers = [enrolment, *(here[sha256] for sha256 in settings.also)]
         attributor, *others = map(Models.on(device).attributor, readers)
         selection = selection_for(report, layout.sha256, COMMAND_LINE)

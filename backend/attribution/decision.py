@@ -1,13 +1,14 @@
-"""From scored traces to an answer about the competing propositions, by statistics that an enrolment brings along.
+"""From scored traces to an answer about the competing propositions.
 
 The propositions: the named source wrote the traces; another enrolled source did; none of the enrolled did. Without a
-claim the leading source stands in for the named one. The statistics are attachments ``part.name`` of the enrolment with
-parts ``calibration``, ``unknown``, ``stop``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT`` and
+claim the leading source stands in for the named one. Fitted statistics are attachments ``part.name`` of the enrolment:
+``calibration``, ``unknown``, ``stop``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT`` and
 ``unknown-CUT`` serve responses that were cut.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -30,28 +31,9 @@ from backend.enrolment.validation_lookup import (
     validation_of,
 )
 from backend.errors import AtlasError
+from backend.inference import likelihood_ratios as ratios
 from backend.inference.calibration import Calibration
 from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic
-from backend.inference.likelihood_ratios import (
-    LN10,
-    ORDERS,
-    SEED,
-    Contributions,
-    FamilyAnswer,
-    Interval,
-    OrderSpread,
-    family_answer,
-    leave_one_out,
-    log10_against_others,
-    log10_ratios,
-    log_likelihoods,
-    order_spread,
-    posterior_under,
-    printed_budgets,
-    resampled,
-    running_scores,
-    weighed_log_ratio,
-)
 from backend.inference.sequential_stop import StopRule, running_ratios
 from backend.inference.unknown_source import UnknownReference
 from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile, shift_flags
@@ -96,7 +78,7 @@ class FittedStatistics:
     def posterior(self, likelihoods: Doubles, budget: int, log_prior: Doubles) -> Doubles:
         """Log-posteriors (G, C) under a prior, calibrated where there is a calibration."""
         if self.calibrate is None:
-            return posterior_under(likelihoods, log_prior)
+            return ratios.posterior_under(likelihoods, log_prior)
         return self.calibrate(likelihoods, budget, log_prior)
 
     def limits(self, budget: int, level: str = "source") -> tuple[float, float]:
@@ -119,13 +101,13 @@ class EnrolmentCapabilities:
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
     """Capabilities by the attachments, without fitting or reading anything."""
     calibration, stop = _part(enrolment, "calibration"), _part(enrolment, "stop") or {}
-    budgets = () if calibration is None else tuple(int(k) for k in np.ravel(calibration.get("budgets", [])))
+    budgets = [] if calibration is None else [int(k) for k in np.ravel(calibration.get("budgets", []))]
     return EnrolmentCapabilities(
-        calibration is not None,
-        _part(enrolment, "unknown") is not None,
-        tuple(sorted(budgets)),
-        tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
-        not validation_of(enrolment).empty,
+        calibrated=calibration is not None,
+        unknown=_part(enrolment, "unknown") is not None,
+        budgets=tuple(sorted(budgets)),
+        stop_levels=tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
+        validated=not validation_of(enrolment).empty,
     )
 
 
@@ -143,17 +125,16 @@ def fitted_statistics_of(
 ) -> FittedStatistics:
     """The attachments of an enrolment as functions; what is missing is None.
 
-    condition : 'clean' for whole responses, or a cut ('t64') that the enrolment has a calibration for. With 'clean',
-        traces that turn out to be cut are met by what was fitted for that cut (``matched``).
-    stop_level : stated error rate of the sequential stop. It is fitted for whole responses only.
+    condition : 'clean', or a cut ('t64') with a calibration of its own; from 'clean' ``matched`` leads to the cuts.
+    stop_level : stated error rate of the sequential stop, which is fitted for whole responses only.
     """
     tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:
-        calibration = _part(enrolment, f"calibration{tail}")
-        unknown, stop = _part(enrolment, f"unknown{tail}"), None if tail else _part(enrolment, "stop")
+        calibration, unknown = (_part(enrolment, f"{part}{tail}") for part in ("calibration", "unknown"))
+        stop = {} if tail else _part(enrolment, "stop") or {}
         fitted = None if calibration is None else Calibration.from_arrays(calibration)
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
-        rules = {level: StopRule.from_arrays(stop or {}, level) for level in _stop_levels(stop)}
+        rules = {level: StopRule.from_arrays(stop, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
         parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == condition]
         domains = [DomainReference.from_arrays(part) for part in parts]
@@ -177,15 +158,11 @@ def fitted_statistics_of(
         p = max((domain.p_value(scored.mean, n) for domain in domains), default=math.nan)
         return shift_flags(float(scored.tokens.mean()), p, n, n if validated is None else validated, verdict_rule)
 
-    def family_limits(budget: int) -> tuple[float, float]:
-        assert fitted is not None
-        return fitted.log10_limits(budget, len(set(enrolment.families)))
-
     def stopped(log_posteriors: npt.NDArray[np.floating], claimed: int | None) -> dict[str, Any]:
         looked = min(len(log_posteriors), looks)
-        ratios = running_ratios(log_posteriors, np.arange(looked)[None], fitted)
-        ratios[:, : verdict_rule.minimum_traces - 1] = np.nan  # no verdict stands on fewer, so no stop does
-        answers = {level: _stop_answer(rule, ratios, claimed, enrolment.sources) for level, rule in rules.items()}
+        running = running_ratios(log_posteriors, np.arange(looked)[None], fitted)
+        running[:, : verdict_rule.minimum_traces - 1] = np.nan  # no verdict stands on fewer, so no stop does
+        answers = {level: _stop_answer(rule, running, claimed, enrolment.sources) for level, rule in rules.items()}
         short = {"looked": looked} if looked < len(log_posteriors) else {}
         return answers[stop_level] | {"levels": [answers[level] for level in sorted(answers)]} | short
 
@@ -193,16 +170,21 @@ def fitted_statistics_of(
         found = condition_in(enrolment, scored.tokens, cuts)
         return None if found == condition else fitted_statistics_of(enrolment, found, stop_level)
 
-    return FittedStatistics(
-        calibrate=None if fitted is None else fitted.apply,
-        per_trace=None if fitted is None else fitted.per_trace,
-        log10_bounds=None if fitted is None else fitted.log10_limits,
-        family_log10_bounds=None if fitted is None else family_limits,
+    found = FittedStatistics(
         unknown_p=None if reference is None else p_none,
         stop=stopped if looks else None,
         flags=flags,
         rule=verdict_rule,
         matched=matched if cuts and condition == CLEAN else None,
+    )
+    if fitted is None:
+        return found
+    return replace(
+        found,
+        calibrate=fitted.apply,
+        per_trace=fitted.per_trace,
+        log10_bounds=fitted.log10_limits,
+        family_log10_bounds=functools.partial(fitted.log10_limits, among=len(set(enrolment.families))),
     )
 
 
@@ -223,8 +205,8 @@ def _cut_of(name: str) -> str:
     return tail if tail[:1] == "t" and tail[1:].isdecimal() else CLEAN
 
 
-def _stop_levels(stop: Mapping[str, npt.NDArray[Any]] | None) -> list[float]:
-    return [] if stop is None else [float(level) for level in np.atleast_2d(stop["thresholds"])[:, 0]]
+def _stop_levels(stop: Mapping[str, npt.NDArray[Any]]) -> list[float]:
+    return [float(level) for level in np.atleast_2d(stop["thresholds"])[:, 0]] if stop else []
 
 
 def _part(enrolment: Enrolment, part: str) -> Mapping[str, npt.NDArray[Any]] | None:
@@ -248,9 +230,9 @@ class Findings:
     log10_ratios: Doubles  # (C,) of the subject against every other source
     log10_others: float  # of the subject against 'another enrolled source'
     running: Doubles  # (B, 4) at printed budgets: traces, log10 ratio of the subject, its posterior, and the leader
-    spread: OrderSpread
-    contributions: Contributions
-    family: FamilyAnswer
+    spread: ratios.OrderSpread
+    contributions: ratios.Contributions
+    family: ratios.FamilyAnswer
     verdict: Verdict
     statements: Statements  # the words that go with the verdict
     calibrated: bool
@@ -259,7 +241,8 @@ class Findings:
     stop: Mapping[str, Any] | None = None
     flags: tuple[Flag, ...] | None = None
     drift: Mapping[str, Any] | None = None  # filled where two windows of traces were compared
-    interval: Interval | None = None  # of ``log10_others`` and the subject's probability; None for a single trace
+    validation: Mapping[str, Any] | None = None  # of such traces, see :func:`matched_validation`
+    interval: ratios.Interval | None = None  # of the ratio and the probability; None for a single trace
 
 
 def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None) -> Doubles:
@@ -307,8 +290,8 @@ def find(
     *,
     prior: Doubles | None = None,
     companions: FittedStatistics | None = None,
-    orders: int = ORDERS,
-    seed: int = SEED,
+    orders: int = ratios.ORDERS,
+    seed: int = ratios.SEED,
 ) -> Findings:
     """Weigh the propositions, with orders and seed of the spread over random orders.
 
@@ -320,23 +303,24 @@ def find(
     companions = (companions or FittedStatistics()).for_condition(scored)
     named = None if claimed is None else source_number(enrolment, claimed)
     stated = stated_prior(enrolment) if prior is None else prior
-    scores = running_scores(scored.log_posteriors, enrolment.log_prior)
+    scores = ratios.running_scores(scored.log_posteriors, enrolment.log_prior)
     factor, bias = (1.0, np.zeros(len(stated))) if companions.per_trace is None else companions.per_trace(n)
     traces = scored.log_posteriors + bias
     calibrated = companions.calibrate is not None
-    along = log_likelihoods(
-        scores if calibrated else running_scores(traces, enrolment.log_prior), enrolment.log_prior
+    along = ratios.log_likelihoods(
+        scores if calibrated else ratios.running_scores(traces, enrolment.log_prior), enrolment.log_prior
     )  # a calibration adds the bias itself
     log_posterior = companions.posterior(along[-1:], n, stated)[0]
     leader = int(log_posterior.argmax())
     subject = leader if named is None else named
-    weighed = Weighed(scored, enrolment, companions)
-    verdict = weighed.decide(named, stated)
+    evidence = GroupEvidence(scored, enrolment, companions)
+    verdict = evidence.decide(named, stated)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
-    contributions = leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
-    family = family_answer(log_posterior, enrolment.sources, enrolment.families)
+    contributions = ratios.leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
+    family = ratios.family_answer(log_posterior, enrolment.sources, enrolment.families)
     interval = _interval(scored, enrolment, subject, stated, companions, verdict.level, seed)
     stop = None if companions.stop is None else companions.stop(scored.log_posteriors, named)
+    validation = matched_validation(enrolment, scored.tokens, n)
     statements = reconcile(
         verdict,
         enrolment.sources,
@@ -346,11 +330,11 @@ def find(
         leader=leader,
         traces=n,
         traffic=scored.traffic,
-        p=weighed.p,
+        p=evidence.p,
         stop=stop,
         siblings=family.siblings,
         complete=scored.complete,
-        passing=passing_of(matched_validation(enrolment, scored.tokens, n)),
+        passing=passing_of(validation),
     )
     return Findings(
         claimed=named,
@@ -360,10 +344,10 @@ def find(
         scores=scores[-1],
         bias=bias,
         log_posterior=log_posterior,
-        log10_ratios=np.clip(log10_ratios(log_posterior - stated, subject), *companions.limits(n)),
+        log10_ratios=np.clip(ratios.log10_ratios(log_posterior - stated, subject), *companions.limits(n)),
         log10_others=verdict.log10_ratio,
         running=_running(along, companions, subject, stated),
-        spread=order_spread(
+        spread=ratios.order_spread(
             scored.log_posteriors if calibrated else traces,
             enrolment.log_prior,
             subject,
@@ -379,14 +363,15 @@ def find(
         statements=statements,
         calibrated=calibrated,
         traffic=scored.traffic,
-        unknown_p=weighed.p,
+        unknown_p=evidence.p,
         stop=statements.stop,
-        flags=weighed.flags,
+        flags=evidence.flags,
+        validation=validation,
         interval=interval,
     )
 
 
-class Weighed:
+class GroupEvidence:
     """Evidence of scored traces for the rule, by statistics of their own condition, whatever is claimed."""
 
     def __init__(self, scored: Scored, enrolment: Enrolment, companions: FittedStatistics) -> None:
@@ -415,9 +400,9 @@ class Weighed:
 def _running(likelihoods: Doubles, companions: FittedStatistics, subject: int, stated: Doubles) -> Doubles:
     """The curve that ends at the answer, at printed budgets: traces, log10 ratio, probability and leader, (B, 4)."""
     rows = []
-    for k in map(int, printed_budgets(len(likelihoods), POINTS)):
+    for k in map(int, ratios.printed_budgets(len(likelihoods), POINTS)):
         log_posterior = companions.posterior(likelihoods[k - 1 : k], k, stated)[0]
-        ratio = float(log10_against_others(log_posterior - stated, subject, stated))
+        ratio = float(ratios.log10_against_others(log_posterior - stated, subject, stated))
         rows.append([k, np.clip(ratio, *companions.limits(k)), np.exp(log_posterior[subject]), log_posterior.argmax()])
     return np.array(rows, dtype=np.float64)
 
@@ -430,17 +415,17 @@ def _interval(
     companions: FittedStatistics,
     level: str,
     seed: int,
-) -> Interval | None:
+) -> ratios.Interval | None:
     """The judged ratio and the posterior over resampled traces, calibrated and bounded as the answer itself."""
     n = len(scored.log_posteriors)
     if n < 2:
         return None
-    likelihoods = resampled(scored.log_posteriors, enrolment.log_prior, seed=seed)
+    likelihoods = ratios.resampled(scored.log_posteriors, enrolment.log_prior, seed=seed)
     posteriors = companions.posterior(likelihoods, n, stated)
     inside = np.arange(len(stated)) == subject
     if level == "family":
         inside = np.array([family == enrolment.families[subject] for family in enrolment.families])
-    ratios = weighed_log_ratio(posteriors - stated, inside, stated) / LN10
-    low, high = np.quantile(np.clip(ratios, *companions.limits(n, level)), [0.05, 0.95])
+    log10 = ratios.weighed_log_ratio(posteriors - stated, inside, stated) / ratios.LN10
+    low, high = np.quantile(np.clip(log10, *companions.limits(n, level)), [0.05, 0.95])
     least, most = np.quantile(np.exp(posteriors[:, subject]), [0.05, 0.95])
-    return Interval(float(low), float(high), float(least), float(most), len(likelihoods), seed)
+    return ratios.Interval(float(low), float(high), float(least), float(most), len(likelihoods), seed)

@@ -1,8 +1,7 @@
-"""Drift of an endpoint between two windows of its traces: comparison and answer as JSON (paper, Limitations).
+"""Drift of an endpoint between two windows of its traces (paper, Limitations).
 
-Fingerprints are standardised as the enrolment does, so that no coordinate weighs more for its scale. Where both windows
-answer the same prompts, and enough of them, answers are swapped within prompts. The answer holds the hashes of files,
-traces and enrolment, the seed and the settings, and no text of any trace.
+Where both windows answer the same prompts, and enough of them, answers are swapped within prompts. The answer is JSON
+with the hashes of files, traces and enrolment, the seed and the settings, and no text of any trace.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,20 +21,9 @@ from backend.attribution.settings import Report, Settings, column_words, of_wind
 from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.enrolment.validation_lookup import expected_power, validation_of
 from backend.errors import AtlasError, StoppedError
-from backend.inference.drift import (
-    FEWEST_PAIRED,
-    LEVEL,
-    UNPAIRED,
-    DriftTest,
-    Method,
-    drift_test,
-    expected,
-    sentence,
-    so_far,
-    verdict,
-)
+from backend.inference import drift
+from backend.inference.drift import FEWEST_PAIRED, DriftTest, Method, so_far
 from backend.inference.validation import SPACE
-from backend.intake import Layout, Limits, Problem, walk
 from backend.protocol import CLEAN
 
 Floating = npt.NDArray[np.floating]
@@ -50,25 +38,17 @@ def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
 
     Where no head reads that block, or all of a fingerprint there, the spread of the enrolled domain stands in.
     """
-    if enrolment.landing is None:
-        mean, scale = _spread_of_heads(enrolment) or _spread_of_domain(enrolment)
-        columns = np.asarray(enrolment.columns(fingerprints), dtype=np.float64)
-    else:  # the validation compares whole fingerprints there, whatever part of them is scored
-        by_heads = _spread_of_heads(enrolment) if enrolment.block == WHOLE else None
-        mean, scale = by_heads or _spread_of_domain(enrolment)
-        columns = np.asarray(fingerprints, dtype=np.float64)
-    return (columns - mean) / scale
-
-
-def _spread_of_heads(enrolment: Enrolment) -> tuple[Floating, Floating] | None:
-    """Mean and spread by the first head that reads where traces are placed."""
-    for head in enrolment.heads:
-        if enrolment.place in head.layers:
-            mean, scale = head.standardiser or (np.empty(0), np.empty(0))
-            width = len(mean) // len(head.layers)
-            start = head.layers.index(enrolment.place) * width
-            return mean[start : start + width], scale[start : start + width]
-    return None
+    # At a block of its own the validation compares whole fingerprints, whatever part of them is scored.
+    rows = enrolment.columns(fingerprints) if enrolment.landing is None else fingerprints
+    heads = enrolment.heads if enrolment.landing is None or enrolment.block == WHOLE else ()
+    head = next((head for head in heads if enrolment.place in head.layers), None)
+    if head is None:
+        mean, scale = _spread_of_domain(enrolment)
+    else:
+        blocks, place = len(head.layers), head.layers.index(enrolment.place)
+        both = head.standardiser or (np.empty(0), np.empty(0))
+        mean, scale = (values.reshape(blocks, -1)[place] for values in both)
+    return (np.asarray(rows, dtype=np.float64) - mean) / scale
 
 
 def _spread_of_domain(enrolment: Enrolment) -> tuple[Floating, Floating]:
@@ -108,7 +88,7 @@ def compare(
     long_enough((len(before), len(after)))
     order = side_by_side(*prompts) if FEWEST_PAIRED <= max(len(before), len(after)) <= MOST else None
     first, second = (standardised(window, enrolment) for window in (thinned(before), thinned(after)))
-    return drift_test(first, second if order is None else second[order], method, paired=order is not None)
+    return drift.drift_test(first, second if order is None else second[order], method, paired=order is not None)
 
 
 def long_enough(counts: Sequence[int], files: Sequence[str] = ()) -> None:
@@ -149,16 +129,6 @@ def thinned(window: Floating) -> Floating:
     return window[np.linspace(0, len(window) - 1, MOST).astype(np.intp)]
 
 
-def prompts_of(stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Prompts of the traces that a report lists, in its order, out of their file."""
-    needed = {(trace["place"], trace["turn"]) for trace in traces}
-    return [
-        entry.prompt
-        for entry in walk(stream, layout, limits)
-        if not isinstance(entry, Problem) and (entry.place, entry.turn) in needed
-    ]
-
-
 @dataclass(frozen=True)
 class Window:
     """The traces of a window, or of a file whose halves are compared."""
@@ -187,11 +157,10 @@ def drift_answer(
 ) -> dict[str, Any]:
     """Compare two windows, or the halves of one in the order of arrival; the answer as JSON.
 
-    Of windows that somebody stopped before all was read, what answers the same prompts is compared where there is
-    enough of it: without it the rest of one window would look like another model.
+    Of windows that somebody stopped, answers to the same prompts are compared where there are enough: the rest of one
+    window would look like another model.
 
-    read : the earlier one first; read with the same enrolment.
-    settings : how the windows were read; command : by default the one that gives this answer.
+    read : the earlier one first; settings : how they were read; command : by default the one that gives this answer.
     """
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
@@ -209,16 +178,16 @@ def drift_answer(
     body = {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "verdict": verdict(test),
-        "sentence": sentence(test),
-        "expected": expected(power),
+        "verdict": drift.verdict(test),
+        "sentence": drift.sentence(test),
+        "expected": drift.expected(power),
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
-            *([] if test["paired"] else [UNPAIRED]),
+            *([] if test["paired"] else [drift.UNPAIRED]),
             *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
         **test,
-        "level": LEVEL,
+        "level": drift.LEVEL,
         "power": power,
         "validation": _validation_rows(enrolment),
         "windows": [_window(window) for window in (before, after)],

@@ -1,10 +1,8 @@
 """The report of an audit as JSON, table and page: all that is needed to recompute it.
 
-JSON is the report; table and page show it. It holds the hash of every trace and no text unless that was requested. Its
-own hash covers all of it. Its steps are an append-only hash chain that ends with the hash of the results: whoever keeps
-the last hash in another place (in a mail, on paper) can show later that no step was added, taken away or altered.
-Without that, the chain shows only that it was not altered by accident, because whoever holds the file can compute a new
-one.
+It holds the hash of every trace and no text unless that was requested. Its own hash covers all of it. Its steps are an
+append-only hash chain that ends with the hash of the results: whoever keeps the last hash in another place can show
+later that no step was added, taken away or altered. Without that, it shows only that nothing was altered by accident.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,14 +24,13 @@ import numpy.typing as npt
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.attribution.decision import FLAGS, Findings
-from backend.attribution.scoring import BATCHES, Scored, landing_of
-from backend.attribution.settings import EVEN_PRIOR, Report
-from backend.attribution.token_evidence import TokenEvidence, heat_map
+from backend.attribution.scoring import BATCHES, Scored, Selection
+from backend.attribution.settings import Report, Settings
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.validation_lookup import condition_in, conditions_of, matched_validation
+from backend.enrolment.validation_lookup import condition_in, conditions_of
 from backend.inference.domain_shift import LEVEL
 from backend.inference.verdict import SCALE, Rule
-from backend.intake.layout import Layout, Problem, Received
+from backend.intake.layout import Layout
 from backend.intake.traces import is_remark, notes_on_remarks
 from backend.output_files import plain_cell
 
@@ -56,39 +53,18 @@ CANDIDATES = 12
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y = 720, 220, 46, 194
 
 
-@dataclass(frozen=True)
-class Chain:
-    """The steps of an audit so far."""
-
-    steps: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def head(self) -> str:
-        """Hash of the last step."""
-        return str(self.steps[-1]["sha256"]) if self.steps else START
-
-    def append(self, step: str, details: Mapping[str, Any], at: datetime | None = None) -> Chain:
-        """A longer chain; details are JSON without NaN, the step is by default of this moment."""
-        entry = {
-            "number": len(self.steps) + 1,
-            "step": step,
-            "at": (at or datetime.now(UTC)).isoformat(timespec="milliseconds"),
-            "details": json.loads(canonical(details)),
-            "previous": self.head,
-        }
-        return Chain((*self.steps, entry | {"sha256": digest(entry)}))
-
-
-def broken_step(steps: Sequence[Mapping[str, Any]]) -> int | None:
-    """Number (from 1) of the first step that does not follow from those before it; None when all follow."""
-    previous = START
-    for number, entry in enumerate(steps, start=1):
-        rest = {key: value for key, value in entry.items() if key != "sha256"}
-        fits = entry.get("previous") == previous and entry.get("number") == number
-        if not fits or entry.get("sha256") != digest(rest):
-            return number
-        previous = entry["sha256"]
-    return None
+def next_step(
+    steps: Sequence[Mapping[str, Any]], step: str, details: Mapping[str, Any], at: datetime | None = None
+) -> dict[str, Any]:
+    """The step that follows in a chain; details are JSON without NaN, the time is by default that of this moment."""
+    entry = {
+        "number": len(steps) + 1,
+        "step": step,
+        "at": (at or datetime.now(UTC)).isoformat(timespec="milliseconds"),
+        "details": json.loads(canonical(details)),
+        "previous": steps[-1]["sha256"] if steps else START,
+    }
+    return entry | {"sha256": digest(entry)}
 
 
 def canonical(value: Any) -> str:
@@ -99,6 +75,35 @@ def canonical(value: Any) -> str:
 def digest(value: Any) -> str:
     """sha256 of :func:`canonical`."""
     return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
+    """Cosine of the traces' signature to that of every enrolled source, the nearest first (paper, signatures).
+
+    By reader, roster and domain the atlas finds a map of them. None where the enrolment has no signatures.
+    """
+    vectors = enrolment.attachments.get("signatures.vectors")
+    if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
+        return None
+    cosines = cosines_to(scored.signature, vectors.astype(np.float64))
+    return {
+        "proxy": enrolment.proxy,
+        "view": enrolment.view,
+        "layer": enrolment.place,
+        "reader": enrolment.place_reader,
+        "roster": str(enrolment.facts.get("roster", enrolment.name)),
+        "domain": str(enrolment.facts.get("benchmark", "")),
+        "rows": [
+            {"rank": rank, "source": enrolment.sources[i], "family": enrolment.families[i], "cosine": float(cosines[i])}
+            for rank, i in enumerate(np.argsort(-cosines, kind="stable"), start=1)
+        ],
+    }
+
+
+def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Cosine of a signature (2 d,) to every vector (C, 2 d); 0 where one of them is all zeros."""
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(signature)
+    return vectors @ signature / np.where(lengths > 0, lengths, 1.0)
 
 
 def landing_sentence(results: Mapping[str, Any]) -> str | None:
@@ -214,98 +219,69 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
     }
 
 
-@dataclass(frozen=True)
-class Question:
-    """The subject of an audit, in words for people."""
-
-    case: str
-    question: str
-    prior_statement: str = EVEN_PRIOR  # where the prior comes from
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A trace without its text."""
-
-    place: int
-    turn: int
-    sha256: str
-    prompt_characters: int
-    response_characters: int
-    time: str | None  # as in the file; a report leaves out what is no short name in one line
-    label: str | None
-    name: str | None
-
-    @classmethod
-    def of(cls, trace: Received) -> Seen:
-        """Lengths in place of the text."""
-        lengths = len(trace.prompt), len(trace.response)
-        return cls(trace.place, trace.turn, trace.sha256, *lengths, trace.time, trace.label, trace.name)
-
-
 def build_report(
-    question: Question,
+    settings: Settings,
     layout: Layout,
-    problems: Sequence[Problem],
-    notes: Sequence[str],
-    seen: Sequence[Seen],
-    exclusions: Sequence[Mapping[str, Any]],
+    selection: Selection,
     enrolment: Enrolment,
     scored: Scored,
     findings: Findings,
-    log_prior: Sequence[float],
-    chain: Chain,
+    log_prior: npt.NDArray[np.float64],
+    steps: Sequence[Mapping[str, Any]],
     *,
     code_version: str,
     command: str,
-    heat_maps: Sequence[tuple[int, str, TokenEvidence]] = (),
-    readers: Sequence[Mapping[str, Any]] = (),
-    selection: Mapping[str, Any],
     session: Mapping[str, Any],
+    heat_maps: Sequence[Mapping[str, Any]] = (),
+    readers: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Put the report together, as JSON whose ``sha256`` covers everything else.
 
-    seen : length n, scored traces, in the order of arrival; exclusions : place, turn, sha256 and reason of each.
-    log_prior : length C, stated prior; chain : steps so far; readers : rows of further readers (:func:`reader_row`).
+    log_prior : (C,), stated prior; steps : those so far; readers : rows of further readers (:func:`reader_row`).
     heat_maps : traces whose text the report is allowed to show.
-    selection : keep_duplicates, and the characters beyond which a prompt or a response was refused.
     """
+    seen, entries = selection.seen, [asdict(trace) for trace in selection.seen]
+    for entry in entries:  # a time, label or name may be text of a trace
+        entry.update({role: None for role in REMARKS if entry[role] is not None and not is_remark(entry[role])})
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
     rows = trace_rows(scored, enrolment, findings)
-    chain = chain.append("report", {"results": digest(results), "verdict": findings.verdict.outcome})
+    last = next_step(steps, "report", {"results": digest(results), "verdict": findings.verdict.outcome})
     body: dict[str, Any] = {
         "format": FORMAT,
-        "case": question.case,
-        "question": question.question,
+        "case": settings.case,
+        "question": settings.question_text,
         "session": dict(session),
-        "created": chain.steps[-1]["at"],
+        "created": last["at"],
         "propositions": _propositions(results),
         "reference": {
             "enrolment": enrolment.name,
             "sources": list(enrolment.sources),
             "families": list(enrolment.families),
             "prior": [math.exp(value) for value in log_prior],
-            "prior_statement": question.prior_statement,
+            "prior_statement": settings.stated,
         },
         "input": {
             **{key: value for key, value in asdict(layout).items() if key not in ("codec", "fields")},
-            "problems": [asdict(problem) for problem in problems],
-            "notes": [*notes, *notes_on_remarks({role: [getattr(trace, role) for trace in seen] for role in REMARKS})],
-            "selection": dict(selection),
+            "problems": [asdict(problem) for problem in selection.problems],
+            "notes": [
+                *selection.notes(),
+                *notes_on_remarks({role: [getattr(trace, role) for trace in seen] for role in REMARKS}),
+            ],
+            "selection": _fields(selection, "keep_duplicates", "characters"),
         },
         "traces": [
             {
                 "number": number,
-                **_without_text(trace),
+                **entry,
                 "tokens": int(scored.tokens[number - 1]),
                 "enrolled_prompt": scored.folds[number - 1] is not None,
                 **row,
             }
-            for number, (trace, row) in enumerate(zip(seen, rows, strict=True), start=1)
+            for number, (entry, row) in enumerate(zip(entries, rows, strict=True), start=1)
         ],
         "log_posteriors": encoded(scored.log_posteriors),
-        "exclusions": [dict(exclusion) for exclusion in exclusions],
+        "exclusions": selection.exclusions,
         "method": {
             **_fields(enrolment, "reader", "proxy", "view", "block", "layers"),
             "condition": condition_in(enrolment, scored.tokens, conditions_of(enrolment)),
@@ -318,21 +294,16 @@ def build_report(
             "rule": RULE,
         },
         "results": results,
-        "validation": matched_validation(enrolment, scored.tokens, len(scored.log_posteriors)),
+        "validation": findings.validation,
         "verbal_scale": [{"log10_up_to": None if math.isinf(b) else b, "words": w} for b, w in SCALE],
         "limits": [*LIMITS, *([] if findings.calibrated else ["No calibration was applied to these traces."])],
         "command": command,
         "text_kept": bool(heat_maps),
-        "heat_maps": [heat_map(number, prompt, evidence) for number, prompt, evidence in heat_maps],
-        "steps": [dict(step) for step in chain.steps],
+        "heat_maps": heat_maps,
+        "steps": [*steps, last],
     }
     report: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return report | {"sha256": digest(report)}
-
-
-def session_of(earlier: Sequence[str]) -> dict[str, Any]:
-    """How many questions were answered before in the same session, and the last step of the latest one."""
-    return {"earlier": len(earlier), "last_step": earlier[-1] if earlier else None}
 
 
 def trace_rows(scored: Scored, enrolment: Enrolment, findings: Findings) -> list[dict[str, Any]]:
@@ -377,12 +348,6 @@ def write_csv(report: Report) -> str:
     writer.writerow(columns)
     writer.writerows([plain_cell(trace[column]) for column in columns] for trace in report["traces"])
     return stream.getvalue()
-
-
-def _without_text(trace: Seen) -> dict[str, Any]:
-    """A trace as a report lists it, without a time, label or name that may be its text."""
-    fields = asdict(trace)
-    return fields | {role: None for role in REMARKS if fields[role] is not None and not is_remark(fields[role])}
 
 
 def _fields(thing: object, *names: str) -> dict[str, Any]:

@@ -5,114 +5,33 @@ A file is walked through once, a trace at a time; what is excluded is listed wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.decision import (
-    Findings,
-    FittedStatistics,
-    capabilities_of,
-    find,
-    fitted_statistics_of,
-    refuse_stop_level,
-    source_number,
-    stated_prior,
-)
-from backend.attribution.report import Chain, Question, Seen, build_report, digest, encoded, reader_row, session_of
-from backend.attribution.scoring import Attributor, Progress, Scored
+from backend.attribution import decision
+from backend.attribution.decision import Findings, source_number
+from backend.attribution.report import build_report, digest, encoded, next_step, reader_row
+from backend.attribution.scoring import Attributor, Progress, Scored, Selection
 from backend.attribution.settings import MOST_ALSO, Settings, command_of, refuse_wrong_numbers
-from backend.attribution.token_evidence import token_evidence
+from backend.attribution.token_evidence import heat_map, token_evidence
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
-from backend.intake import COMMAND_LINE, Layout, Limits, Problem, Received, notes_about, walk
+from backend.intake import COMMAND_LINE, Layout, Limits
 from backend.store.builds import code_version
-from backend.traces import Trace
 
-UNASKED = "not one of the traces asked for"
 Doubles = npt.NDArray[np.float64]
 
 
-@dataclass
-class Selection:
-    """Which traces of a file are scored; fills while the file is walked through."""
-
-    keep_duplicates: bool = False
-    wanted: Callable[[Received], bool] | None = None  # whether a trace that repeats no earlier one is scored; all are
-    characters: int | None = None  # of one prompt or one response, where they are fewer than those of the limits
-    text: int = 0  # characters of text that are stored for token evidence; nothing is stored at 0
-    seen: list[Seen] = field(default_factory=list)
-    texts: list[Trace] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    exclusions: list[dict[str, Any]] = field(default_factory=list)
-
-    def traces(self, stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Trace]:
-        """Traces to score, one at a time."""
-        first: dict[str, tuple[int, int]] = {}
-        remaining = self.text
-        for found in walk(stream, layout, replace(limits, characters=self.most(limits))):
-            if isinstance(found, Problem):
-                self.problems.append(found)
-                continue
-            place = {"place": found.place, "turn": found.turn, "sha256": found.sha256}
-            at = first.setdefault(found.sha256, (found.place, found.turn))
-            if at != (found.place, found.turn) and not self.keep_duplicates:
-                self.exclusions.append(place | {"reason": f"the same as {layout.unit} {at[0]}"})
-                continue
-            if self.wanted is not None and not self.wanted(found):
-                self.exclusions.append(place | {"reason": UNASKED})
-                continue
-            self.seen.append(Seen.of(found))
-            if self.text:
-                remaining -= len(found.prompt) + len(found.response)
-                if remaining < 0:
-                    raise AtlasError(
-                        f"The traces hold more than {self.text:,} characters, too many to keep their text",
-                        "Keep no text, or give fewer traces",
-                    )
-                self.texts.append(found.trace)
-            yield found.trace
-
-    def most(self, limits: Limits) -> int:
-        """Characters of one prompt or one response beyond which a place gives no trace."""
-        return limits.characters if self.characters is None else min(self.characters, limits.characters)
-
-    def empty(self, message: str, layout: Layout) -> AtlasError:
-        """The error where no trace was taken, with the first place that gives none."""
-        first = self.problems[0] if self.problems else None
-        where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
-        return AtlasError(message + where, "Check the file and the mapping of its columns")
-
-    def notes(self) -> list[str]:
-        """Sentences a person should read about what was scored."""
-        lengths = [(trace.prompt_characters, trace.response_characters) for trace in self.seen]
-        names = [(trace.name, trace.turn) for trace in self.seen if trace.name is not None]
-        return notes_about(lengths, names, {trace.label for trace in self.seen if trace.label})
-
-
-def selection_of(settings: Settings, limits: Limits) -> Selection:
-    """The traces that the settings select."""
-    return Selection(settings.keep_duplicates, text=limits.text if settings.show else 0)
-
-
-def counted(stream: BinaryIO, layout: Layout, selection: Selection, limits: Limits) -> int:
-    """How many traces of a file a selection takes, before any is scored; an AtlasError if it takes none."""
-    total = sum(1 for _ in selection.traces(stream, layout, limits))
-    if not total:
-        raise selection.empty(f"There is no trace in {layout.name}", layout)
-    return total
-
-
 @dataclass(frozen=True)
-class Inquiry:
+class AuditResult:
     """What an audit found."""
 
     report: dict[str, Any]  # see :func:`backend.attribution.report.build_report`
     scored: Scored
-    findings: Findings
 
 
 def audit(
@@ -122,35 +41,32 @@ def audit(
     settings: Settings,
     selection: Selection | None = None,
     *,
-    companions: FittedStatistics | None = None,
     progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     limits: Limits = COMMAND_LINE,
-    total: int | None = None,
     command: str | None = None,
     version: str | None = None,
     keep_fingerprints: bool = False,
     others: Sequence[Attributor] = (),
-    beside: Callable[[Progress], None] | None = None,
+    further_progress: Callable[[Progress], None] | None = None,
     earlier: Sequence[str] = (),
-) -> Inquiry:
+) -> AuditResult:
     """Score a file and report.
 
-    selection : filled on return; companions : statistics in place of those attached to the enrolment.
-    total, progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
+    selection : filled on return.
+    progress, cancelled, keep_fingerprints : see :meth:`backend.attribution.scoring.Attributor.score`.
     command : written into the report, in place of the one that would give it again.
-    others : further readers of the same traces, whose findings do not change the answer; beside : gets their progress.
+    others : further readers of the same traces, whose findings do not change the answer.
     earlier : hashes of the last steps of earlier reports of the same session: the report says how many there are.
     """
     enrolment = attributor.enrolment
-    selection = selection or selection_of(settings, limits)
+    selection = selection or Selection.of(settings, limits)
     prior, rival = checked(enrolment, settings)
-    session = session_of(earlier)
-    chain = Chain()
+    session = {"earlier": len(earlier), "last_step": earlier[-1] if earlier else None}
+    steps: list[dict[str, Any]] = []
 
     def step(title: str, /, **details: Any) -> None:
-        nonlocal chain
-        chain = chain.append(title, details)
+        steps.append(next_step(steps, title, details))
 
     step("file", sha256=layout.sha256, size=layout.size, columns=asdict(layout.columns), session=session)
     shares = [float(value) for value in np.exp(prior)]
@@ -158,13 +74,11 @@ def audit(
     step("enrolment", name=enrolment.name, sha256=enrolment.sha256)
     scored = attributor.score(
         selection.traces(stream, layout, limits),
-        total=total,
         progress=progress,
         cancelled=cancelled,
         keep_fingerprints=keep_fingerprints,
     )
-    if not selection.seen:
-        raise selection.empty(f"No trace of {layout.name} was scored", layout)
+    selection.refuse_empty(f"No trace of {layout.name} was scored", layout)
     step("traces", sha256=[seen.sha256 for seen in selection.seen], excluded=len(selection.exclusions))
     step(
         "scores",
@@ -173,52 +87,49 @@ def audit(
         seconds=round(scored.seconds, 3),
         log_posteriors=digest(encoded(scored.log_posteriors)),
     )
-    findings = answer(scored, enrolment, settings, prior, companions)
+    findings = answer(scored, enrolment, settings, prior)
     places, readers = {(seen.place, seen.turn) for seen in selection.seen}, []
     for other in others:
-        same = Selection(keep_duplicates=True, wanted=lambda trace: (trace.place, trace.turn) in places)
-        again = other.score(same.traces(stream, layout, limits), progress=beside, cancelled=cancelled)
+        same = Selection(keep_duplicates=True, includes=lambda trace: (trace.place, trace.turn) in places)
+        again = other.score(same.traces(stream, layout, limits), progress=further_progress, cancelled=cancelled)
         if not again.complete:
             break
-        readers.append(_row_of(other.enrolment, again, settings))
+        fitting = _fitting(settings, other.enrolment)
+        found = answer(again, other.enrolment, fitting, decision.stated_prior(other.enrolment))
+        readers.append(reader_row(other.enrolment, again, found))
         step("scores", enrolment=other.enrolment.sha256, engine=again.engine, seconds=round(again.seconds, 3))
     maps = []
     for row in np.argsort(-np.abs(findings.contributions.log10_ratio), kind="stable")[: settings.show]:
         trace, against = selection.texts[row], findings.rival if rival is None else rival
         evidence = token_evidence(attributor.reader, enrolment, trace, findings.subject, against, attributor.others)
-        maps.append((int(row) + 1, trace.prompt, evidence))
+        maps.append(heat_map(int(row) + 1, trace.prompt, evidence))
     report = build_report(
-        Question(settings.case, settings.question_text, settings.stated),
+        settings,
         layout,
-        selection.problems,
-        selection.notes(),
-        selection.seen,
-        selection.exclusions,
+        selection,
         enrolment,
         scored,
         findings,
-        [float(value) for value in prior],
-        chain,
+        prior,
+        steps,
         code_version=version or code_version(),
         command=command or command_of(layout.name, enrolment.name, settings),
         heat_maps=maps,
         readers=readers,
-        selection={"keep_duplicates": selection.keep_duplicates, "characters": selection.most(limits)},
         session=session,
     )
-    return Inquiry(report, scored, findings)
+    return AuditResult(report, scored)
 
 
-def answer(
-    scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, companions: FittedStatistics | None = None
-) -> Findings:
+def answer(scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles) -> Findings:
     """The answer to the question of the settings, under the log of the stated prior (C,)."""
-    return find(
+    statistics = decision.fitted_statistics_of(enrolment, stop_level=settings.stop_level)
+    return decision.find(
         scored,
         enrolment,
         settings.claimed,
         prior=prior,
-        companions=companions or fitted_statistics_of(enrolment, stop_level=settings.stop_level),
+        companions=statistics,
         orders=settings.orders,
         seed=settings.seed,
     )
@@ -227,37 +138,28 @@ def answer(
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
     """Log of the stated prior and the number of the rival; an AtlasError for wrong settings, before anything runs."""
     refuse_wrong_numbers(settings)
-    refuse_stop_level(enrolment, settings.stop_level, capabilities_of(enrolment).stop_levels)
+    levels = decision.capabilities_of(enrolment).stop_levels
+    decision.refuse_stop_level(enrolment, settings.stop_level, levels)
     if settings.claimed is not None:
         source_number(enrolment, settings.claimed)
     rival = None if settings.against is None else source_number(enrolment, settings.against)
-    return stated_prior(enrolment, settings.prior), rival
+    return decision.stated_prior(enrolment, settings.prior), rival
 
 
 def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
     """Enrolments of the further readers; ``known`` finds one by its name, and raises where there is none."""
-    excess = AtlasError(
-        f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once", "Leave some out"
-    )
-    if len(settings.also) > MOST_ALSO or len({enrolment.name, *settings.also}) <= len(settings.also):
-        raise excess
-    found = tuple(known(name) for name in settings.also)
-    if len({enrolment.name, *(one.name for one in found)}) <= len(found):  # one may be written in two ways
-        raise excess
+    names, found = settings.also, tuple[Enrolment, ...]()
+    if len(names) <= MOST_ALSO and len({enrolment.name, *names}) > len(names):
+        found = tuple(known(name) for name in names)
+    if len({enrolment.name, *(one.name for one in found)}) <= len(names):  # one may be written in two ways
+        message = f"The same traces can be read with up to {MOST_ALSO} further enrolments, each named once"
+        raise AtlasError(message, "Leave some out")
     return found
 
 
-def _row_of(enrolment: Enrolment, scored: Scored, settings: Settings) -> dict[str, Any]:
-    """What a further reader finds in the same traces."""
-    levels = capabilities_of(enrolment).stop_levels
+def _fitting(settings: Settings, enrolment: Enrolment) -> Settings:
+    """The settings for a further reader, which may not know the claimed source or the error rate."""
+    levels = decision.capabilities_of(enrolment).stop_levels
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
-    found = find(
-        scored,
-        enrolment,
-        claimed,
-        companions=fitted_statistics_of(enrolment, stop_level=level),
-        orders=1,
-        seed=settings.seed,
-    )
-    return reader_row(enrolment, scored, found)
+    return replace(settings, claimed=claimed, stop_level=level, orders=1)

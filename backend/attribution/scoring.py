@@ -1,20 +1,20 @@
-"""Score traces against an enrolment, a batch at a time (paper, Stage 1 and Stage 2).
+"""Select traces of a file, and score them a batch at a time (paper, Stage 1 and Stage 2).
 
 The proxy leaves the pass at the enrolment's last block; batches that are done when somebody cancels are returned.
-Proxies and encoders stay in memory for the next attributor.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import (
     Enrolment,
     Others,
@@ -26,6 +26,7 @@ from backend.enrolment.enrolment import (
 )
 from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, PromptScores, Traffic
+from backend.intake import Layout, Limits, Problem, Received, notes_about, walk
 from backend.intake.traces import whole
 from backend.methods.ngrams import Counts
 from backend.methods.sentence_encoder import SentenceEncoder
@@ -43,6 +44,105 @@ BATCHES = (8, 24, 64)  # traces of the first batches, so that evidence is there 
 MODELS = 2  # proxies, and encoders, that are in memory at a time, unless an enrolment asks for more
 Model = TypeVar("Model")
 Loaded = tuple[Reader, str | None]
+UNSELECTED = "not one of the traces asked for"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A trace without its text."""
+
+    place: int
+    turn: int
+    sha256: str
+    prompt_characters: int
+    response_characters: int
+    time: str | None  # as in the file; a report leaves out what is no short name in one line
+    label: str | None
+    name: str | None
+
+    @classmethod
+    def of(cls, trace: Received) -> Seen:
+        """Lengths in place of the text."""
+        lengths = len(trace.prompt), len(trace.response)
+        return cls(trace.place, trace.turn, trace.sha256, *lengths, trace.time, trace.label, trace.name)
+
+
+@dataclass
+class Selection:
+    """Which traces of a file are scored; fills while the file is walked through once."""
+
+    keep_duplicates: bool = False
+    includes: Callable[[Received], bool] | None = None  # of those that repeat no earlier one; by default all
+    characters: int | None = None  # of one prompt or one response; at most those of the limits
+    text: int = 0  # characters of text that are stored for token evidence; nothing is stored at 0
+    seen: list[Seen] = field(default_factory=list)
+    texts: list[Trace] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    exclusions: list[dict[str, Any]] = field(default_factory=list)  # place, turn, sha256 and reason
+
+    @classmethod
+    def of(cls, settings: Settings, limits: Limits) -> Selection:
+        """The traces that the settings select."""
+        return cls(settings.keep_duplicates, text=limits.text if settings.show else 0)
+
+    def traces(self, stream: BinaryIO, layout: Layout, limits: Limits) -> Iterator[Trace]:
+        """Traces to score, one at a time."""
+        self.characters = min(limits.characters if self.characters is None else self.characters, limits.characters)
+        first: dict[str, tuple[int, int]] = {}
+        remaining = self.text
+        for found in walk(stream, layout, replace(limits, characters=self.characters)):
+            if isinstance(found, Problem):
+                self.problems.append(found)
+                continue
+            at = first.setdefault(found.sha256, (found.place, found.turn))
+            reason = None
+            if at != (found.place, found.turn) and not self.keep_duplicates:
+                reason = f"the same as {layout.unit} {at[0]}"
+            elif self.includes is not None and not self.includes(found):
+                reason = UNSELECTED
+            if reason is not None:
+                entry = {"place": found.place, "turn": found.turn, "sha256": found.sha256, "reason": reason}
+                self.exclusions.append(entry)
+                continue
+            self.seen.append(Seen.of(found))
+            if self.text:
+                remaining -= len(found.prompt) + len(found.response)
+                if remaining < 0:
+                    raise AtlasError(
+                        f"The traces hold more than {self.text:,} characters, too many to keep their text",
+                        "Keep no text, or give fewer traces",
+                    )
+                self.texts.append(found.trace)
+            yield found.trace
+
+    def count(self, stream: BinaryIO, layout: Layout, limits: Limits) -> int:
+        """How many traces of a file are taken, before any is scored; an AtlasError if there is none."""
+        total = sum(1 for _ in self.traces(stream, layout, limits))
+        self.refuse_empty(f"There is no trace in {layout.name}", layout)
+        return total
+
+    def refuse_empty(self, message: str, layout: Layout) -> None:
+        """Refuse a file of which no trace was taken; names the first place that gives none."""
+        if not self.seen:
+            first = self.problems[0] if self.problems else None
+            where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
+            raise AtlasError(message + where, "Check the file and the mapping of its columns")
+
+    def notes(self) -> list[str]:
+        """Sentences a person should read about what was scored."""
+        lengths = [(trace.prompt_characters, trace.response_characters) for trace in self.seen]
+        names = [(trace.name, trace.turn) for trace in self.seen if trace.name is not None]
+        return notes_about(lengths, names, {trace.label for trace in self.seen if trace.label})
+
+
+def listed_traces(
+    stream: BinaryIO, layout: Layout, limits: Limits, traces: Sequence[Mapping[str, Any]]
+) -> Iterator[Trace]:
+    """The traces of a file that a report lists, in the order of the file."""
+    needed = {(trace["place"], trace["turn"], trace["sha256"]) for trace in traces}
+    for found in walk(stream, layout, limits):
+        if not isinstance(found, Problem) and (found.place, found.turn, found.sha256) in needed:
+            yield found.trace
 
 
 @dataclass(frozen=True)
@@ -50,7 +150,6 @@ class Progress:
     """Scores of a batch."""
 
     done: int  # traces scored so far
-    total: int | None  # where it is known
     log_posteriors: Floats  # (m, C) of this batch, in the order of arrival
     seconds: float  # since scoring began
 
@@ -105,7 +204,6 @@ class Attributor:
         self,
         traces: Iterable[Trace],
         *,
-        total: int | None = None,
         progress: Callable[[Progress], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
         keep_fingerprints: bool = False,
@@ -113,7 +211,7 @@ class Attributor:
     ) -> Scored:
         """Score traces, walked through once, in the order of arrival.
 
-        total : how many there are, for the progress, which is called after every batch.
+        progress : called after every batch.
         cancelled : called before every batch; once it is true, the batches so far are returned.
         keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
         sizes : traces of the first batches; the last number goes on.
@@ -128,18 +226,19 @@ class Attributor:
         reference = enrolment.prompt_reference
         total_states: Doubles = np.zeros(2 * reader.hidden_size)
         complete = True
-        batches = _batches(traces, sizes)
-        while True:
+        variant = enrolment.form.variant if enrolment.form else "full"
+        layers = tuple(sorted({layer for head in enrolment.heads for layer in head.layers}))
+        readout = Readout() if variant == "full" else Readout(**{variant: layers})
+        remaining = iter(traces)
+        for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
             if cancelled is not None and cancelled():
                 complete = False
                 break
-            batch = next(batches, None)
-            if batch is None:
+            if not (batch := list(itertools.islice(remaining, size))):
                 break
             encoded = reader.encode(batch, enrolment.view)
-            read = reader.read(encoded, enrolment.layers, readout_of(enrolment))
+            read = reader.read(encoded, enrolment.layers, readout)
             known = enrolment.folds_of([trace.prompt for trace in batch])
-            variant = enrolment.form.variant if enrolment.form else "full"
             by_layer = {layer: rows for (layer, name), rows in read.items() if name == variant}
             counts = enrolment.counts([whole(trace.response) for trace in batch])
             auxiliary = read_auxiliary_models(enrolment, batch, self.others)
@@ -154,7 +253,7 @@ class Attributor:
             if keep_fingerprints:
                 fingerprints.append(read[place, "full"])
             if progress is not None:
-                progress(Progress(len(tokens), total, scores[-1], time.perf_counter() - started))
+                progress(Progress(len(tokens), scores[-1], time.perf_counter() - started))
         classes, width = len(enrolment.sources), 2 * reader.hidden_size
         return Scored(
             log_posteriors=np.concatenate(scores) if scores else np.empty((0, classes), np.float32),
@@ -193,35 +292,6 @@ class Attributor:
         return out
 
 
-def landing_of(scored: Scored, enrolment: Enrolment) -> dict[str, Any] | None:
-    """Cosine of the traces' signature to that of every enrolled source, the nearest first (paper, signatures).
-
-    By reader, roster and domain the atlas finds a map of them. None where the enrolment has no signatures.
-    """
-    vectors = enrolment.attachments.get("signatures.vectors")
-    if vectors is None or vectors.shape != (len(enrolment.sources), len(scored.signature)):
-        return None
-    cosines = cosines_to(scored.signature, vectors.astype(np.float64))
-    return {
-        "proxy": enrolment.proxy,
-        "view": enrolment.view,
-        "layer": enrolment.place,
-        "reader": enrolment.place_reader,
-        "roster": str(enrolment.facts.get("roster", enrolment.name)),
-        "domain": str(enrolment.facts.get("benchmark", "")),
-        "rows": [
-            {"rank": rank, "source": enrolment.sources[i], "family": enrolment.families[i], "cosine": float(cosines[i])}
-            for rank, i in enumerate(np.argsort(-cosines, kind="stable"), start=1)
-        ],
-    }
-
-
-def cosines_to(signature: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Cosine of a signature (2 d,) to every vector (C, 2 d); 0 where one of them is all zeros."""
-    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(signature)
-    return vectors @ signature / np.where(lengths > 0, lengths, 1.0)
-
-
 def refuse_unscored(log_posteriors: Floats, first: int = 1) -> None:
     """Refuse scores (n, C) that are not finite; ``first`` is the number of the first trace in the order of arrival."""
     failed = ~np.isfinite(log_posteriors).all(axis=1)
@@ -242,25 +312,10 @@ def refuse_other_weights(enrolment: Enrolment, name: str, found: str | None, exp
         )
 
 
-def readout_of(enrolment: Enrolment) -> Readout:
-    """The part of every trajectory that the heads need."""
-    layers = tuple(sorted({layer for head in enrolment.heads for layer in head.layers}))
-    variant = enrolment.form.variant if enrolment.form else "full"
-    return Readout(temporal=layers if variant == "temporal" else (), positions=layers if variant == "positions" else ())
-
-
 def cells_of_traces(traces: Sequence[Trace], encoded: Sequence[Encoded], by: str | None = None) -> Ints:
     """Cell of every trace (n,), by its response tokens (as the proxy ``by`` counts them) and how it ends."""
     own = np.array([e.response_tokens for e in encoded], dtype=np.intp)
     return cells_of(count_tokens(tokenizer_of(by), traces) if by else own, [whole(trace.response) for trace in traces])
-
-
-def _batches(traces: Iterable[Trace], sizes: Sequence[int]) -> Iterator[list[Trace]]:
-    iterator = iter(traces)
-    for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
-        if not (batch := list(itertools.islice(iterator, size))):
-            return
-        yield batch
 
 
 def from_registry(proxy: str, device: str = "auto") -> Loaded:

@@ -1,16 +1,13 @@
 """Log-odds of two candidates, split over the response tokens of a trace.
 
 A fingerprint is a weighted sum of token states (paper, Spectral Trajectory Encoding) and most heads are linear in it,
-at one block or at several, so the difference of two logits is a sum over tokens. A head that reads text is a sum over
-n-grams; each is spread over the characters that it covers, and a token gets what its characters have; text beyond the
-proxy's window is one more piece where a head has read it. An ensemble is a sum over members; another proxy's tokens
-count through their characters. A network, and experts between families, are split along a plane through their scores at
-the trace and at the mean of the enrolled ones: the parts add up, though other planes would serve as well. The share of
-an encoder's embedding, fine-tuned or not, belongs to no token.
+so the difference of two logits is a sum over tokens. N-grams are spread over the characters that they cover, and so are
+tokens of further proxies; a token gets what its characters have, and text beyond the proxy's window is one more piece.
+A network, and experts between families, are split along a plane through their scores at the trace and at the mean of
+the enrolled ones. The share of an encoder's embedding belongs to no token.
 
-Everything is computed in float32 states and float64 sums. The live score goes through the feature store's half
-precision, as in the evaluation; :attr:`TokenEvidence.stored` is that same difference, and it differs from the sum by
-the rounding of the fingerprint alone (a few thousandths of a nat).
+States are float32, sums float64. The live score goes through half precision: :attr:`TokenEvidence.stored` differs from
+the sum by the rounding of the fingerprint alone (a few thousandths of a nat).
 """
 
 from __future__ import annotations
@@ -41,8 +38,7 @@ Doubles = npt.NDArray[np.float64]
 class Split:
     """Log-odds of two candidates over T response tokens, in nats."""
 
-    dc: Doubles  # (T,) through the mean state or single states, as they lie from the enrolment's mean
-    ac: Doubles  # (T,) through the front-to-back change and higher modes, against the trace's own mean state
+    states: Doubles  # (T,) through mean and single states from the enrolment's mean, and changes from the trace's own
     constant: float  # what belongs to no token: biases, and the enrolment's mean change
     words: Doubles | None = None  # (T,) through n-grams that cover its characters, and tokens of further proxies
     characters: Doubles | None = None  # (len(response),) the same by character, as long as no token has it
@@ -51,13 +47,7 @@ class Split:
     def tokens(self) -> Doubles:
         """Evidence of every token, (T,); the constant is shared out evenly, so the sum is the log-odds."""
         words = 0.0 if self.words is None else self.words
-        return self.dc + self.ac + words + self.constant / len(self.dc)
-
-    @property
-    def total(self) -> float:
-        """Log-odds of the two candidates."""
-        words = 0.0 if self.words is None else float(self.words.sum())
-        return float(self.dc.sum() + self.ac.sum()) + words + self.constant
+        return self.states + words + self.constant / len(self.states)
 
 
 @dataclass(frozen=True)
@@ -108,26 +98,26 @@ def _split(
         raise ValueError(
             f"a head of width {len(centre)} does not read {len(form.vectors)} vectors of {len(layers)} blocks, {d} wide"
         )
-    level, change = np.zeros(length), np.zeros(length)
+    out = np.zeros(length)
     shares = form.token_shares(length)
     for place, (layer, share) in enumerate((layer, share) for layer in layers for share in shares):
         trajectory = np.asarray(states[layer], dtype=np.float64)
         along, mean = direction[place * d : (place + 1) * d], centre[place * d : (place + 1) * d]
         if share is None:
             owner = trajectory.argmax(0)
-            np.add.at(level, owner, (trajectory[owner, np.arange(d)] - mean) * along)
+            np.add.at(out, owner, (trajectory[owner, np.arange(d)] - mean) * along)
         # Weights sum to one, or (those of modes that change) to zero, so both subtractions leave the sum exact.
         elif share.sum() > 0.5:
-            level += share * ((trajectory - mean) @ along)
+            out += share * ((trajectory - mean) @ along)
         else:
-            change += share * ((trajectory - trajectory.mean(0)) @ along)
+            out += share * ((trajectory - trajectory.mean(0)) @ along)
             constant -= float(mean @ along)
-    return Split(level, change, constant)
+    return Split(out, constant)
 
 
 def head_split(enrolment: Enrolment, head: Head, seen: ReadTrace, source: int, rival: int) -> Split:
     """Evidence by a head for one candidate against another, by token and by character."""
-    nothing = Split(np.zeros(seen.tokens), np.zeros(seen.tokens), 0.0)
+    nothing = Split(np.zeros(seen.tokens), 0.0)
     if isinstance(head.probe, Ensemble):
         parts = [_member_split(enrolment, member, nothing, seen, source, rival) for member in head.probe.members]
         return summed(parts, [float(share) for share in head.probe.shares[seen.cell]])
@@ -146,8 +136,7 @@ def summed(splits: Sequence[Split], shares: Sequence[float]) -> Split:
     both = list(zip(splits, shares, strict=True))
     spread = [share * split.characters for split, share in both if split.characters is not None]
     return Split(
-        np.sum([share * split.dc for split, share in both], axis=0),
-        np.sum([share * split.ac for split, share in both], axis=0),
+        np.sum([share * split.states for split, share in both], axis=0),
         float(sum(share * split.constant for split, share in both)),
         characters=np.sum(spread, axis=0) if spread else None,
     )
@@ -185,7 +174,7 @@ def _member_split(
 def _on_characters(foreign: Foreign, split: Split, nothing: Split, length: int) -> Split:
     """A split of a further proxy's tokens over characters (length,); tokens without any go to the constant."""
     edges, constant = np.zeros(length + 1), split.constant
-    for start, stop, value in zip(foreign.starts, foreign.stops, split.dc + split.ac, strict=True):
+    for start, stop, value in zip(foreign.starts, foreign.stops, split.states, strict=True):
         if stop > start:
             edges[start] += value / (stop - start)
             edges[stop] -= value / (stop - start)
@@ -228,17 +217,22 @@ def token_evidence(
     layers = sorted({layer for head in heads for layer in head.layers})
     known = others or {}
     texts = {name: model for name, model in known.items() if not isinstance(model, Reader)}
+    foreign = {}
+    for name, blocks in enrolment.auxiliary.items():
+        if blocks and isinstance(model := known.get(name), Reader):
+            (further,) = model.encode([clean], enrolment.view)
+            foreign[name] = Foreign(model.states(further, blocks), *_offsets(model, clean, enrolment, further))
     seen = ReadTrace(
         clean.response,
         len(starts),
         reader.states(encoded, layers) if layers else {},
         enrolment.counts([clean.response]),
         read_auxiliary_models(enrolment, [clean], texts),
-        _by_further_proxies(enrolment, clean, known),
+        foreign,
         int(cells_of_traces([clean], [encoded], enrolment.cells_by)[0]),
     )
-    share = 1 / len(heads)
-    split = summed([head_split(enrolment, head, seen, source, rival) for head in heads], [share] * len(heads))
+    splits = [head_split(enrolment, head, seen, source, rival) for head in heads]
+    split = summed(splits, [1 / len(heads)] * len(heads))
     end = max(stops, default=0)
     if split.characters is not None and end < len(clean.response):  # the text behind the last token is one more piece
         starts, stops = (*starts, end), (*stops, len(clean.response))
@@ -259,26 +253,14 @@ def token_evidence(
     )
 
 
-def _by_further_proxies(enrolment: Enrolment, trace: Trace, others: Others) -> dict[str, Foreign]:
-    """The trace by every further proxy that members read with."""
-    out = {}
-    for name, layers in enrolment.auxiliary.items():
-        model = others.get(name)
-        if isinstance(model, Reader) and layers:
-            (encoded,) = model.encode([trace], enrolment.view)
-            out[name] = Foreign(model.states(encoded, layers), *_offsets(model, trace, enrolment, encoded))
-    return out
-
-
 def _on_tokens(split: Split, stops: Sequence[int]) -> Split:
     """A split whose characters go to pieces that end at ``stops``, a shared end to the first of them."""
     if split.characters is None:
         return split
     until = np.concatenate([[0.0], np.cumsum(split.characters)])
     edges = np.maximum.accumulate(np.array([0, *stops]))
-    behind = np.zeros(len(stops) - len(split.dc))  # no state was read of the text behind the window
-    level, change = (np.concatenate([states, behind]) for states in (split.dc, split.ac))
-    return Split(level, change, split.constant, np.diff(until[edges]))
+    behind = np.zeros(len(stops) - len(split.states))  # no state was read of the text behind the window
+    return Split(np.concatenate([split.states, behind]), split.constant, np.diff(until[edges]))
 
 
 def _offsets(

@@ -1,14 +1,13 @@
-"""Verdicts on traffic of another kind: the rule itself answers on labelled traces, from stored fingerprints.
+"""Verdicts on traffic of another kind, from stored fingerprints of labelled traces.
 
-A verdict is right where it was validated. Here groups of K traces of enrolled sources meet the rule as an auditor's
-traces do: with the true source as the claim, with the nearest other one, and without a claim. Every answer is counted,
-and so is that of the unknown-source test alone. An enrolment of one benchmark meets the other one, and one of nine
-categories of prompts meets the tenth. Texts are tokenised and counted once; only heads and their calibration are fitted
-for every part.
+Groups of K traces of enrolled sources meet the rule as an auditor's traces do: with the true source as the claim, with
+the nearest other one, and without a claim. An enrolment of one benchmark meets the other one, and one of nine
+categories of prompts meets the tenth. Texts are tokenised and counted once; heads and calibration are fitted anew.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.attribution.decision import Weighed, fitted_statistics_of
+from backend.attribution.decision import GroupEvidence, fitted_statistics_of
 from backend.attribution.scoring import Attributor, Scored
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.fit import enrolment_of_traces, measured_attachments, prompt_attachments
+from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
 from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
 from backend.evaluations.readouts import LENGTHS
@@ -45,7 +44,7 @@ MOST_GROUPS = 1_000  # of a budget, evenly drawn over the sources: a share of 5 
 PLACE = 20  # modal block of the paper's probe of the default proxy, where traces are placed
 SAME, CATEGORY = "same", "category"
 """Scenarios: held-out prompts of the enrolled kind; prompts of a category that was excluded."""
-TRANSFERS = ("math100", "agent500", CATEGORY)  # what is asked about, by an enrolment of other prompts
+TRANSFERS = ("math100", "agent500", CATEGORY)  # traffic for an enrolment of other prompts
 BATCH = (512,)
 
 
@@ -61,15 +60,13 @@ class LabelledScores:
         """Scores of some traces, whose prompts a reference judges."""
         every = self.scored
         assert every.fingerprints is not None
-        return Scored(
+        return replace(
+            every,
             log_posteriors=every.log_posteriors[group],
             tokens=every.tokens[group],
             folds=tuple(every.folds[i] for i in group),
             mean=every.fingerprints[group].mean(0, dtype=np.float64),
             fingerprints=None,
-            complete=True,
-            seconds=0.0,
-            engine=every.engine,
             traffic=UNCHECKED if reference is None else reference.judge(self.prompts.take(group)),
         )
 
@@ -87,11 +84,10 @@ def transfer_frame(
     scenario : how the traces relate to the enrolment: 'math100', 'category', 'same'.
     budgets : those above the number of traces of every source are skipped.
     reference : judges the prompts in place of the enrolment's own, where that has seen them.
-    Returns columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` for the claims of :data:`CLAIMS`,
-        ``flagged`` (prompts of another kind), ``rejected`` (p of the unknown-source test at most its level, whatever
-        the prompts are), ``false_unknown`` (UNKNOWN without a claim), ``wrong`` (a decision for a source, or for a
-        family, that is not the true one, or against the true claim), ``leader`` and ``leading_family`` (the best match
-        is right).
+    Returns columns k, metric, scenario, value, n. Metrics: ``CLAIM_OUTCOME`` of :data:`CLAIMS`, ``flagged`` (prompts of
+        another kind), ``rejected`` (by the unknown-source test alone), ``false_unknown`` (UNKNOWN without a claim),
+        ``wrong`` (a decision for a wrong source or family, or against the true claim), ``leader`` and
+        ``leading_family`` (the best match is right).
     """
     companions = fitted_statistics_of(enrolment)
     nearest = nearest_sources(rows.scored.log_posteriors, rows.labels)
@@ -107,14 +103,14 @@ def transfer_frame(
         tally, n = Counter[str](), min(len(groups), MOST_GROUPS)
         for group, source in (groups[i] for i in np.linspace(0, len(groups) - 1, n).astype(np.intp)):
             scored = rows.take(group, own)
-            weighed = Weighed(scored, enrolment, companions.for_condition(scored))
-            leader = int(weighed.even.argmax())
-            tally["flagged"] += weighed.traffic.kind != "like"
-            tally["rejected"] += weighed.p is not None and weighed.p <= Rule.unknown_level
+            evidence = GroupEvidence(scored, enrolment, companions.for_condition(scored))
+            leader = int(evidence.even.argmax())
+            tally["flagged"] += evidence.traffic.kind != "like"
+            tally["rejected"] += evidence.p is not None and evidence.p <= Rule.unknown_level
             tally["leader"] += leader == source
             tally["leading_family"] += bool(family[leader] == family[source])
             for claim, named in (("true", source), ("nearest", int(nearest[source])), ("none", None)):
-                verdict = weighed.decide(named)
+                verdict = evidence.decide(named)
                 tally[f"{claim}_{verdict.outcome}"] += 1
                 subject = leader if named is None else named
                 right = bool(subject == source if verdict.level == "source" else family[subject] == family[source])
@@ -138,18 +134,15 @@ def groups_of(labels: Ints, k: int, seed: int) -> list[tuple[Ints, int]]:
 
 def held_out_prompts(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> tuple[PromptScores, PromptReference]:
     """Distinct prompts as references without their fold (P,) see them, and the reference that judges them."""
-    parts: list[PromptScores | None] = [None] * len(prompts)
-    whole = None
+    parts: list[PromptScores] = []
     for fold in np.unique(folds):
         inside, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         whole = fit_prompt_reference([prompts[i] for i in rest.tolist()], folds[rest])
         if whole is None:
             raise ValueError("there are too few prompts for a reference")
-        scores = whole.score([prompts[i] for i in inside.tolist()])
-        for place, i in enumerate(inside):
-            parts[i] = scores.take(np.array([place]))
+        parts.append(whole.score([prompts[i] for i in inside.tolist()]))
     assert whole is not None
-    return PromptScores.joined([part for part in parts if part is not None]), whole
+    return PromptScores.joined(parts).take(np.argsort(np.argsort(folds, kind="stable"))), whole
 
 
 def pooled(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -160,23 +153,16 @@ def pooled(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return sums.assign(value=sums["value"] / sums["n"])[["k", "metric", "scenario", "value", "n"]]
 
 
+@dataclass
 class Part:
     """Responses of a roster to some prompts, with their fingerprints; row = source * P + prompt."""
 
-    def __init__(
-        self,
-        proxy: str,
-        engine: str,
-        sources: list[str],
-        families: list[str],
-        traces: list[Trace],
-        arrays: dict[tuple[int, str], npt.NDArray[np.float16]],
-        corpus: Corpus | None = None,
-    ) -> None:
-        self.proxy, self.engine, self.sources, self.families = proxy, engine, sources, families
-        self.traces, self.arrays = traces, arrays
-        self.labels: Ints = np.repeat(np.arange(len(sources)), len(traces) // len(sources))
-        self._corpus = corpus
+    proxy: str
+    engine: str
+    sources: list[str]
+    families: list[str]
+    traces: list[Trace]
+    arrays: dict[tuple[int, str], npt.NDArray[np.float16]]  # by block and length
 
     @classmethod
     def of(cls, release: Release, benchmark: Benchmark, proxy: str, roster: str, limit: int | None) -> Part:
@@ -196,19 +182,21 @@ class Part:
         """The responses to some prompts, a mask of shape (P,)."""
         rows = np.flatnonzero(np.tile(prompts, len(self.sources)))
         arrays = {key: array[rows] for key, array in self.arrays.items()}
-        traces = [self.traces[row] for row in rows]
-        return Part(self.proxy, self.engine, self.sources, self.families, traces, arrays, self.corpus.take(rows))
+        part = replace(self, traces=[self.traces[row] for row in rows], arrays=arrays)
+        part.corpus = self.corpus.take(rows)
+        return part
 
     @property
+    def labels(self) -> Ints:
+        """Source of every row."""
+        return np.repeat(np.arange(len(self.sources)), len(self.traces) // len(self.sources))
+
+    @functools.cached_property
     def corpus(self) -> Corpus:
         """The traces at all lengths, tokenised once."""
-        if self._corpus is None:
-            cuts, layers = [name for name in LENGTHS if name != CLEAN], sorted({layer for layer, _ in self.arrays})
-            folds = np.zeros(len(self.traces), dtype=np.intp)  # set where it is enrolled
-            self._corpus = read_corpus(
-                self.traces, self.reader(), "ur", layers, self.labels, folds, len(self.sources), cuts
-            )
-        return self._corpus
+        cuts, layers = [name for name in LENGTHS if name != CLEAN], sorted({layer for layer, _ in self.arrays})
+        folds = np.zeros(len(self.traces), dtype=np.intp)  # set where it is enrolled
+        return read_corpus(self.traces, self.reader(), "ur", layers, self.labels, folds, len(self.sources), cuts)
 
     def reader(self) -> Reader:
         """Reads these traces from the disk."""
@@ -259,37 +247,11 @@ def ask(enrolment: Enrolment, part: Part, scenario: str) -> pd.DataFrame:
     scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
     column = np.array([enrolment.sources.index(source) for source in part.sources])
     reference = enrolment.prompt_reference
-    assert reference is not None
+    if reference is None:
+        problem = f"'{enrolment.name}' was enrolled with too few prompts to tell whether others are of their kind"
+        raise AtlasError(problem, "Enrol more of them: python -m jobs enroll")
     prompts = reference.score([trace.prompt for trace in part.traces])
     return transfer_frame(enrolment, LabelledScores(scored, column[part.labels], prompts), scenario)
-
-
-def with_prompts(enrolment: Enrolment, release: Release) -> Enrolment:
-    """The enrolment with the reference of its prompts, where it has none and the release has their text."""
-    if enrolment.prompt_reference is not None:
-        return enrolment
-    prompts = release.prompts("agent500")["prompt"].astype(str).tolist()
-    folds = enrolment.folds_of(prompts)
-    if any(fold is None for fold in folds):
-        raise AtlasError(
-            f"The prompts of '{enrolment.name}' are not those of agent500", "Make it again: python -m jobs enroll"
-        )
-    found = prompt_attachments(prompts, np.array(folds, dtype=np.intp))
-    return replace(enrolment, attachments={**enrolment.attachments, **found})
-
-
-def with_bounds(enrolment: Enrolment, release: Release, limit: int | None) -> Enrolment:
-    """The enrolment with bounds of its ratios and realised p values, where it has none."""
-    attachments = enrolment.attachments
-    if "calibration.bounds" in attachments and "unknown.realised" in attachments:
-        return enrolment
-    part = Part.of(release, "agent500", enrolment.proxy, str(enrolment.facts["roster"]), limit)
-    scored = Attributor(part.reader(), enrolment).score(part.traces, sizes=BATCH)
-    each = len(part.traces) // len(part.sources)
-    folds = np.array(scored.folds[:each], dtype=np.intp)
-    found = measured_attachments(attachments, scored.log_posteriors, folds, part.families)
-    facts = {**enrolment.facts, "measured_prompts": each}
-    return replace(enrolment, attachments={**attachments, **found}, facts=facts)
 
 
 def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> pd.DataFrame:
@@ -305,8 +267,11 @@ def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit:
         return ask(enrolment, part, benchmark)
     scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
     everything = release.prompts(benchmark)["prompt"].astype(str).tolist()
-    folds = np.array(enrolment.folds_of(everything), dtype=np.intp)
-    held_out, reference = held_out_prompts(everything, folds)
+    folds = enrolment.folds_of(everything)
+    if None in folds:
+        problem = f"The prompts of '{enrolment.name}' are not those of {benchmark}"
+        raise AtlasError(problem, "Make it again: python -m jobs enroll")
+    held_out, reference = held_out_prompts(everything, np.array(folds, dtype=np.intp))
     each = len(part.traces) // len(part.sources)
     prompts = held_out.take(np.tile(np.arange(each), len(part.sources)))
     return transfer_frame(enrolment, LabelledScores(scored, part.labels, prompts), SAME, reference=reference)

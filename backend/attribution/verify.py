@@ -1,9 +1,8 @@
-"""Is a report as it was written, and does a second run of the same traces give it again?
+"""Check a report against itself, and against a second run of its traces.
 
-A report is checked against itself by its hashes and by its steps, each of which repeats a part of it, and against its
-traces by a second run. The same engine gives every log-posterior again, bit for bit, another one within a stated
-tolerance. All else in a report follows from its log-posteriors, from the enrolment and from the file, and has to be the
-same to the last word.
+Its hashes and steps repeat parts of it. In a second run the same engine gives every log-posterior again, bit for bit,
+another one within a stated tolerance. All else follows from log-posteriors, enrolment and file, and has to be the same
+to the last word.
 """
 
 from __future__ import annotations
@@ -20,24 +19,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.report import (
-    FORMAT,
-    broken_step,
-    digest,
-    log_posteriors_of,
-    reader_row,
-    results_of,
-    trace_rows,
-)
-from backend.attribution.run import UNASKED, Selection, answer, checked
-from backend.attribution.scoring import Scored
+from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
+from backend.attribution.run import answer, checked
+from backend.attribution.scoring import UNSELECTED, Scored, Selection
 from backend.attribution.settings import Report, Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
 from backend.inference.likelihood_ratios import LN10
 from backend.inference.verdict import REST
-from backend.intake import Columns, Limits, Received, inspect, trace_hash
+from backend.intake import Columns, Layout, Limits, Received, inspect, trace_hash
 from backend.intake.traces import MOST_VALUES, TooManyValuesError, parse_json, short, visible
 
 STEP = ("number", "step", "at", "details", "previous", "sha256")  # nothing else is shown of a step, or may be in it
@@ -62,8 +53,10 @@ Slack = Callable[[str, float], float]  # name of a number and its value now to t
 
 def fitting(
     settings: Settings, sha256: Any, stream: BinaryIO, name: str, limits: Limits, encoding: str | None = None
-) -> Settings:
-    """The settings for a file that may hold the same traces in another way: what does not fit it is recognised anew.
+) -> tuple[Settings, Layout]:
+    """The settings for a file that may hold the same traces in another way, and what that file is.
+
+    What does not fit it is recognised anew.
 
     sha256 : of the report's own file, whose encoding need not be that of another one.
     encoding : of the file that is here, where a person names it.
@@ -71,9 +64,12 @@ def fitting(
     given = settings if encoding is None else replace(settings, encoding=encoding)
     try:
         layout = inspect(stream, name, given.columns, limits, given.encoding)
+        if encoding is not None or layout.sha256 == sha256:
+            return given, layout
+        given = replace(given, encoding=None)
     except AtlasError:
-        return replace(given, columns=Columns(), encoding=encoding)
-    return given if encoding is not None or layout.sha256 == sha256 else replace(given, encoding=None)
+        given = replace(given, columns=Columns(), encoding=encoding)
+    return given, inspect(stream, name, given.columns, limits, given.encoding)
 
 
 @unreadable_if_damaged()
@@ -96,8 +92,8 @@ def selection_for(report: Report, sha256: str, limits: Limits) -> Selection:
 
     if own:
         first = (lambda _: next(numbers) < most) if stopped else None
-        return Selection(keep, wanted=first, characters=characters, text=text)
-    return Selection(keep, wanted=listed, text=text)
+        return Selection(keep, includes=first, characters=characters, text=text)
+    return Selection(keep, includes=listed, text=text)
 
 
 def rederived(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> dict[str, Any]:
@@ -126,6 +122,18 @@ def rederived(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDA
     }
     out: dict[str, Any] = json.loads(json.dumps(follows))
     return out
+
+
+def broken_step(steps: Sequence[Mapping[str, Any]]) -> int | None:
+    """Number (from 1) of the first step that does not follow from those before it; None when all follow."""
+    previous = START
+    for number, entry in enumerate(steps, start=1):
+        rest = {key: value for key, value in entry.items() if key != "sha256"}
+        fits = entry.get("previous") == previous and entry.get("number") == number
+        if not fits or entry.get("sha256") != digest(rest):
+            return number
+        previous = entry["sha256"]
+    return None
 
 
 def wrong_steps(report: Report) -> Iterator[str]:
@@ -171,21 +179,35 @@ def steps_of(report: Report) -> list[tuple[str, dict[str, Any]]]:
         ("file", {key: file[key] for key in ("sha256", "size", "columns")} | {"session": report["session"]}),
         ("question", question),
         ("enrolment", {"name": reference["enrolment"], "sha256": method["enrolment_sha256"]}),
-        ("traces", {"sha256": [trace["sha256"] for trace in report["traces"]], "excluded": len(report["exclusions"])}),
+        ("traces", {"sha256": _hashes(report), "excluded": len(report["exclusions"])}),
         *(("scores", details) for details in (scores, *further)),
         ("report", {"results": digest(results), "verdict": results["verdict"]}),
     ]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A report next to a second run."""
+class Check:
+    """Result of checking a report, by itself or by a second run."""
 
-    found: tuple[str, ...]  # what is not equal; empty when everything is
-    notes: tuple[str, ...]  # what somebody should know and what makes nothing unequal
-    traces: int
-    verdict: str  # of the second run
-    largest: float  # largest difference of a log-posterior, in nats
+    found: tuple[str, ...]  # differences, in sentences without a full stop
+    notes: tuple[str, ...] = ()  # what somebody should know and what makes nothing unequal
+    traces: int = 0  # that were scored again; 0 where the report alone was checked
+    verdict: str | None = None  # of the second run
+    largest: float | None = None  # largest difference of a trace's log-posterior, in nats
+    sha256: str = ""  # of the report, as it says, and so case and created
+    case: str = ""
+    created: str = ""
+
+    @classmethod
+    def of(cls, report: Report, found: Sequence[str], *result: Any) -> Check:
+        """The result for a report, with what it says of itself."""
+        itself: dict[str, Any] = {name: str(report.get(name, ""))[:400] for name in ("sha256", "case", "created")}
+        return cls(tuple(found), *result, **itself)
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was found."""
+        return not self.found
 
 
 def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
@@ -213,48 +235,38 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
 
 
 @unreadable_if_damaged()
-def alterations(report: Report) -> list[str]:
-    """Sentences about a report that does not agree with itself; empty for one that is as it was written."""
-    return list(_alterations(report))
+def compared(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> Check:
+    """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that."""
+    was, now = log_posteriors_of(report), log_posteriors_of(again)
+    same_traces = was.shape == now.shape and _hashes(report) == _hashes(again)
+    follows = None
+    if not same_engine(report, again) and same_traces and np.isfinite(was).all():
+        follows = rederived(report, again, enrolment, mean)
+    found = *alterations(report), *differences(report, again, follows)
+    largest = float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
+    notes, verdict = tuple(_notes(report, again)), again["results"]["verdict"]
+    return Check.of(report, found, notes, len(again["traces"]), verdict, largest)
 
 
 @unreadable_if_damaged()
-def compared(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> Comparison:
-    """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that."""
-    follows = rederived(report, again, enrolment, mean) if _by_itself(report, again) else None
-    found, notes = (*alterations(report), *differences(report, again, follows)), tuple(_notes(report, again))
-    verdict, largest = again["results"]["verdict"], largest_difference(report, again)
-    return Comparison(found, notes, len(again["traces"]), verdict, largest)
-
-
-def _by_itself(report: Report, again: Report) -> bool:
-    """Whether results follow from the report's own log-posteriors: another engine computed them for these traces."""
-    scores = log_posteriors_of(report)
-    return (
-        not same_engine(report, again)
-        and scores.shape == log_posteriors_of(again).shape
-        and bool(np.isfinite(scores).all())
-        and [trace["sha256"] for trace in report["traces"]] == [trace["sha256"] for trace in again["traces"]]
-    )
-
-
-def _alterations(report: Report) -> Iterator[str]:
-    rest = {key: value for key, value in report.items() if key != "sha256"}
-    if digest(rest) != report["sha256"]:
-        yield "The report's own sha256 does not agree: something in it was changed"
-    yield from wrong_steps(report)
-    yield from _wrong_traces(report)
+def alterations(report: Report) -> list[str]:
+    """Sentences about a report that does not agree with itself; empty for one that is as it was written."""
+    found = []
+    if digest(_without(report, ("sha256",))) != report["sha256"]:
+        found.append("The report's own sha256 does not agree: something in it was changed")
+    found += [*wrong_steps(report), *_wrong_traces(report)]
     for shown in report["heat_maps"]:
         text = "".join(piece["text"] for piece in shown["pieces"]) + shown["rest"]
         if trace_hash(shown["prompt"], text) != report["traces"][int(shown["number"]) - 1]["sha256"]:
-            yield f"The text of trace {shown['number']} is not that of its sha256"
+            found.append(f"The text of trace {shown['number']} is not that of its sha256")
         if not abs(sum(piece["value"] for piece in shown["pieces"]) - shown["log_odds"]) <= 1e-3:
-            yield f"The tokens of trace {shown['number']} do not add up to their log-odds"
+            found.append(f"The tokens of trace {shown['number']} do not add up to their log-odds")
+    return found
 
 
 def _wrong_traces(report: Report) -> Iterator[str]:
     """Sentences about traces that no audit takes from a file, or that every audit takes."""
-    rule, times = report["input"]["selection"], Counter(trace["sha256"] for trace in report["traces"])
+    rule, times = report["input"]["selection"], Counter(_hashes(report))
     yield from unlike(sorted(rule), ["characters", "keep_duplicates"], "input.selection")
     if not rule["characters"] >= Limits().characters:
         yield f"The report refuses texts of more than {short(rule['characters'])} characters, and no audit does that"
@@ -273,7 +285,7 @@ def _notes(report: Report, again: Report) -> Iterator[str]:
             "The file is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
             "the report says of its own file (what was left out, and why) is not checked."
         )
-    foreign = sum(entry["reason"] == UNASKED for entry in again["exclusions"])
+    foreign = sum(entry["reason"] == UNSELECTED for entry in again["exclusions"])
     n, excluded = len(again["traces"]), len(again["exclusions"])
     yield (
         f"Of the {n + excluded:,} traces of the file {n:,} were scored, {excluded - foreign:,} repeat an earlier one, "
@@ -304,7 +316,7 @@ def differences(report: Report, again: Report, follows: Report | None = None) ->
     follows : from :func:`rederived`, in the place of what follows from the log-posteriors of the second run.
     """
     found = list(_selection(report, again)) if same_file(report, again) else []
-    was, there = ([trace["sha256"] for trace in one["traces"]] for one in (report, again))
+    was, there = _hashes(report), _hashes(again)
     if was != there:
         found.append(f"The {len(was):,} traces of the report are not the {len(there):,} that were scored now")
     else:
@@ -319,10 +331,8 @@ def differences(report: Report, again: Report, follows: Report | None = None) ->
     return [*found[:SENTENCES], *more]
 
 
-def largest_difference(report: Report, again: Report) -> float:
-    """Largest difference of a log-posterior between two runs, in nats; infinite where they are not of one shape."""
-    was, now = log_posteriors_of(report), log_posteriors_of(again)
-    return float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
+def _hashes(report: Report) -> list[str]:
+    return [trace["sha256"] for trace in report["traces"]]
 
 
 def same_file(report: Report, again: Report) -> bool:
@@ -365,7 +375,7 @@ def _selection(report: Report, again: Report) -> Iterator[str]:
     apart = ("name", "problems", "selection")  # a file may be renamed; what was selected is looked at below
     yield from unlike(_without(report["input"], apart), _without(again["input"], apart), "input")
     last = max((trace["place"] for trace in report["traces"]), default=0)
-    excluded = [entry for entry in again["exclusions"] if entry["reason"] != UNASKED]
+    excluded = [entry for entry in again["exclusions"] if entry["reason"] != UNSELECTED]
     for name, was, now in (
         ("exclusions", report["exclusions"], excluded),
         ("problems", report["input"]["problems"], again["input"]["problems"]),

@@ -1,12 +1,15 @@
-"""Running evidence of an audit, before its report exists (paper, Stage 2)."""
+"""Jobs of a server, their running evidence (paper, Stage 2), and the one thread that works on them."""
 
 from __future__ import annotations
 
+import heapq
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +18,10 @@ from backend.attribution.settings import Settings
 from backend.inference.likelihood_ratios import log10_against_others
 
 if TYPE_CHECKING:
-    from backend.attribution.run import Selection
+    from backend.attribution.scoring import Selection
     from backend.enrolment.enrolment import Enrolment
 
+T = TypeVar("T")
 Doubles = npt.NDArray[np.float64]
 POINTS = 200  # traces up to which every trace gives a point; later every batch gives one
 SHORT = 200  # traces up to which a job goes before longer ones, and between two batches of one
@@ -117,8 +121,7 @@ class Job:
     fingerprints: bool = False
     select: Callable[[], Selection] | None = None  # makes a selection of traces other than the settings' own
     client: str | None = None  # address of whoever sent the request
-    earlier: tuple[str, ...] = ()  # last steps of the session's reports so far
-    last_step: str = ""  # of this one's
+    last_step: str = ""  # of its report
     number: int = 0  # of its task
     created: float = field(default_factory=time.time)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -160,3 +163,74 @@ class Job:
         with self.changed:
             self.now = replace(self.now, **fields)
             self.changed.notify_all()
+
+
+class Worker:
+    """A thread with two queues; it starts with the first task and ends with the process."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ready = threading.Condition()
+        self._tasks: list[tuple[bool, int, Callable[[], None]]] = []  # a heap: long ones last, each by its number
+        self._numbers = 0
+        self._thread: threading.Thread | None = None
+
+    def submit(self, task: Callable[[], None], *, short: bool) -> int:
+        """Queue a task; one that is short goes before those that are long. Returns its number."""
+        with self._ready:
+            self._numbers += 1
+            heapq.heappush(self._tasks, (not short, self._numbers, task))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._ready.notify()
+            return self._numbers
+
+    def ask(self, question: Callable[[], T], timeout: float) -> T:
+        """Answer of a short task; a TimeoutError if it has not come by then, and the task is dropped if not begun."""
+        answer: Future[T] = Future()
+
+        def task() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self.submit(task, short=True)
+        try:
+            return answer.result(timeout)
+        except TimeoutError:
+            answer.cancel()
+            raise
+
+    def before(self, number: int) -> int:
+        """Tasks that wait in front of a waiting one."""
+        with self._ready:
+            own = next((task[:2] for task in self._tasks if task[1] == number), (False, 0))
+            return sum(task[:2] < own for task in self._tasks)
+
+    def between(self) -> None:
+        """Do what is short now; a long task calls this between two of its steps, from the worker's own thread."""
+        while (task := self._next(short=True)) is not None:
+            self._do(task)
+
+    def _next(self, *, short: bool) -> Callable[[], None] | None:
+        """The next task, waiting for one; of short ones at once, or None where there is none."""
+        with self._ready:
+            if short and (not self._tasks or self._tasks[0][0]):
+                return None
+            self._ready.wait_for(lambda: self._tasks)
+            return heapq.heappop(self._tasks)[2]
+
+    def _run(self) -> None:
+        while (task := self._next(short=False)) is not None:
+            self._do(task)
+            del task  # what it refers to, such as a service, must not stay in memory until the next one
+
+    def _do(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception:
+            logging.getLogger(__name__).exception("A task of %s failed", self._name)

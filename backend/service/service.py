@@ -2,7 +2,7 @@
 
 Torch is imported when the first enrolment is read, forward passes run one at a time in one background thread, and
 nothing here waits for them except :meth:`Service.wait` and :meth:`Service.tokens`. No session sees files or jobs of
-another one; what a job computes lies next to its file, so that the memory of the server does not grow with it.
+another one; results of a job lie next to its file, not in memory.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import functools
 import json
 import logging
+import os
 import re
 import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -25,19 +26,20 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.settings import Settings, settings_of
-from backend.enrolment.catalogue import Ecosystem, Ecosystems
+from backend.enrolment.catalogue import Ecosystem, Ecosystems, sample_enrolment_of, sample_file, sample_labels
 from backend.errors import AtlasError, ServerError
 from backend.fingerprints import cache_folder
-from backend.intake import Columns, Layout, Limits, Preview, Problem, inspect, preview, walk
-from backend.service.host import REMEDY, Host, Readiness
-from backend.service.job import SHORT, Job, Snapshot
+from backend.intake import Columns, Layout, Limits, Preview, inspect, preview
+from backend.service.job import SHORT, Job, Running, Snapshot, Worker
 from backend.service.uploads import LIFETIME, BusyError, LostError, MissingError, Upload, Uploads, open_in_turn
+from backend.store.builds import code_version
 from backend.traces import Trace
 
 if TYPE_CHECKING:
     from backend.attribution.decision import EnrolmentCapabilities
-    from backend.attribution.run import Selection
-    from backend.attribution.scoring import Loaded
+    from backend.attribution.run import AuditResult
+    from backend.attribution.scoring import Attributor, Loaded, Models, Progress, Selection
+    from backend.attribution.verify import Check
     from backend.enrolment.enrolment import Enrolment
 
 SESSION_JOBS = 4  # jobs of one session that wait or run at a time
@@ -47,27 +49,22 @@ KNOWN_JOBS = 1_000  # those that ended longest ago are deleted beyond it
 STOP_SECONDS = 60.0  # for which a server that is stopped waits for the batch that is read
 TOKEN_SECONDS = 120  # for which token evidence is waited for
 SWEEP = 600  # seconds between two looks for what would be too old before the next one
+# Torch builds a product in bfloat16 for every shape of a batch, and by default keeps 1,024 of them twice over: 850 MB
+# after a thousand batches of other lengths; one batch needs five. Read when it multiplies for the first time.
+CACHES = {"LRU_CACHE_CAPACITY": "32", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
+REMEDY = "Tell whoever runs the server; its log says more"
 FAILED = ("The server could not score these traces", REMEDY)
 _NAME = re.compile(r"[0-9a-f]{24}")
 
 
 @dataclass(frozen=True)
-class Check:
-    """Result of checking a report."""
+class Readiness:
+    """Whether the proxy of the default ecosystem is in memory."""
 
-    found: tuple[str, ...]  # differences, in sentences without a full stop
-    notes: tuple[str, ...]  # what somebody should know and what makes nothing unequal
-    traces: int  # that were scored again; 0 where the report alone was looked at
-    verdict: str | None  # of the second run
-    largest: float | None  # largest difference of a trace's log-posterior, in nats
-    sha256: str  # of the report, as it says, and so case and created
-    case: str
-    created: str
-
-    @property
-    def equal(self) -> bool:
-        """Whether nothing was found."""
-        return not self.found
+    status: str  # absent (no ecosystem is enrolled here), loading, ready, failed
+    proxy: str | None = None
+    problem: str | None = None  # a sentence without a full stop
+    remedy: str | None = None
 
 
 class Service:
@@ -86,10 +83,15 @@ class Service:
         load: Callable[[str], Loaded] | None = None,
         limits: Limits | None = None,
     ) -> None:
+        for name, capacity in CACHES.items():
+            os.environ.setdefault(name, capacity)
         self.limits = limits or Limits()
         self.uploads = Uploads((cache or cache_folder()) / "uploads", self.limits)
         self._ecosystems = Ecosystems(data)
-        self._host = Host(self._ecosystems, load, self.limits)
+        self._load = load
+        self._worker = Worker("attribution")
+        absent = "No ecosystem is enrolled here", "Run: python -m jobs enroll --sample"
+        self._readiness = Readiness("absent", None, *absent)
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, str], Job] = {}
         self._stopped = False
@@ -100,12 +102,51 @@ class Service:
         threading.Thread(target=_keep_sweeping, args=(weakref.ref(self), ended), name="sweeping", daemon=True).start()
 
     def state(self) -> Readiness:
-        """Whether the default ecosystem's proxy is in memory; asks for it where an ecosystem appeared since."""
-        return self._host.state()
+        """Whether the default ecosystem's proxy is in memory; begins to load it where an ecosystem appeared since."""
+        if self._readiness.status == "absent" and not self._ecosystems.empty():
+            self.warm()
+        return self._readiness
 
     def warm(self) -> None:
         """Load the default ecosystem's proxy in the background; without an ecosystem nothing happens."""
-        self._host.warm()
+        with self._lock:
+            if self._ecosystems.empty() or self._readiness.status in ("loading", "ready"):
+                return
+            self._readiness = Readiness("loading")
+        self._worker.submit(self._warm, short=True)
+
+    def _warm(self) -> None:
+        """Load the proxy and read a few lines with it, so that the first trace of a person does not pay for it.
+
+        A compiled pass is built for each of its forms: one trace, several, and several that share a long prompt.
+        """
+        proxy = None
+        try:
+            enrolment = self._ecosystems.enrolment(None)
+            proxy = enrolment.proxy
+            self._readiness = Readiness("loading", proxy)
+            attributor = self._models.attributor(enrolment)
+            attributor.score([Trace("Are you there?", "Yes, I am here.")])
+            attributor.score([Trace(f"Question {i}?", "An answer. " * (i + 1)) for i in range(4)])
+            attributor.score([Trace("A long question, word by word. " * 16, f"Answer {i}.") for i in range(8)])
+            self._readiness = Readiness("ready", proxy)
+        except AtlasError as error:
+            self._readiness = Readiness("failed", proxy, error.problem, error.remedy)
+        except Exception as error:
+            logging.getLogger(__name__).exception("The proxy could not be loaded")
+            problem = f"The proxy could not be loaded ({type(error).__name__})"
+            self._readiness = Readiness("failed", proxy, problem, REMEDY)
+
+    @functools.cached_property
+    def _models(self) -> Models:
+        """Loaded proxies, by default out of the registry; for the worker's thread only."""
+        from backend.attribution.scoring import Models, from_registry
+
+        return Models(self._load or from_registry)
+
+    @functools.cached_property
+    def _version(self) -> str:
+        return code_version()
 
     def ecosystems(self) -> list[Ecosystem]:
         """Ecosystems that are enrolled here, by name; new files are seen without a restart."""
@@ -146,13 +187,14 @@ class Service:
         upload, path = self.uploads.get(session, key)
         enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
         from backend.attribution import run  # torch is here already, with the enrolment
+        from backend.attribution.scoring import Selection
 
         run.checked(enrolment, settings)
         others = run.others_of(enrolment, settings, self._ecosystems.enrolment)
         with open_in_turn(path) as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
-            selection = run.selection_of(settings, self.limits) if select is None else select()
-            total = run.counted(stream, layout, selection, self.limits)
+            selection = Selection.of(settings, self.limits) if select is None else select()
+            total = selection.count(stream, layout, self.limits)
         name = secrets.token_hex(12)
         now = Snapshot(name, enrolment.name, total, settings.claimed, further_total=total * len(others))
         job = Job(now, key, settings, enrolment.sha256, others, discard, fingerprints, select, client)
@@ -171,15 +213,16 @@ class Service:
             except OSError as error:
                 raise ServerError(f"The audit cannot be noted ({error.strerror})", REMEDY) from error
             self._jobs[session, name] = job
-        self._host.retry()
-        job.number = self._host.worker.submit(lambda: self._run(session, job, enrolment), short=total <= SHORT)
+        if self._readiness.status == "failed":
+            self.warm()  # weights may have come since
+        job.number = self._worker.submit(lambda: self._run(session, job, enrolment), short=total <= SHORT)
         return name
 
     def progress(self, session: str, job: str) -> Snapshot:
         """How far a job is, and what the traces so far say."""
         found = self._job(session, job)
         now = found.now
-        return replace(now, waiting=self._host.worker.before(found.number)) if now.state == "queued" else now
+        return replace(now, waiting=self._worker.before(found.number)) if now.state == "queued" else now
 
     def wait(self, session: str, job: str, seconds: float, after: int | None = None) -> Snapshot:
         """Wait until a job has ended, or has scored more traces than ``after``, or the time is over."""
@@ -277,15 +320,15 @@ class Service:
 
     def agrees(self, session: str, key: str) -> Check:
         """Whether an uploaded report agrees with itself; nothing is scored."""
-        from backend.attribution.verify import alterations
+        from backend.attribution.verify import Check, alterations
 
         report = self.read_report(session, key)
-        return _check(report, tuple(alterations(report)), (), 0, None, None)
+        return Check.of(report, alterations(report))
 
     def recompute(self, session: str, key: str, traces: str, client: str | None = None) -> str:
         """Queue the traces of an uploaded report to be scored once more.
 
-        Returns the job; :meth:`checked` compares when it is done.
+        Returns the job, for :meth:`checked`.
         Raises AtlasError if the file holds none of the report's traces, or the ecosystem is not here.
         """
         from backend.attribution.verify import fitting, selection_for
@@ -301,9 +344,8 @@ class Service:
         upload, path = self.uploads.get(session, traces)
         with open_in_turn(path) as stream:
             settings, own = settings_of(report, names[needed], names.get), report["input"].get("sha256")
-            settings = fitting(settings, own, stream, upload.name, self.limits)
-            sha256 = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding).sha256
-        select = functools.partial(selection_for, report, sha256, self.limits)
+            settings, layout = fitting(settings, own, stream, upload.name, self.limits)
+        select = functools.partial(selection_for, report, layout.sha256, self.limits)
         return self.start(session, traces, settings, select=select, client=client)
 
     def checked(self, session: str, key: str, job: str) -> Check:
@@ -312,13 +354,10 @@ class Service:
 
         report, again = self.read_report(session, key), self.report(session, job)
         enrolment = self._enrolment_of(self._job(session, job))
-        result = compared(report, again, enrolment, self._arrays(session, job)["mean"])
-        return _check(report, result.found, result.notes, result.traces, result.verdict, result.largest)
+        return compared(report, again, enrolment, self._arrays(session, job)["mean"])
 
     def samples(self) -> list[str]:
         """Models of the shipped sample traces, in the order of their numbers."""
-        from backend.enrolment.catalogue import sample_labels
-
         return sample_labels()
 
     def sample(self, session: str, number: int = 0) -> Upload:
@@ -326,8 +365,6 @@ class Service:
 
         The upload's ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
         """
-        from backend.enrolment.catalogue import sample_enrolment_of, sample_file
-
         enrolment = sample_enrolment_of([self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()])
         label, content = sample_file(number, enrolment)
         name = None if enrolment is None else enrolment.name
@@ -354,22 +391,35 @@ class Service:
     ) -> dict[str, Any]:
         """Which response tokens of a trace speak for one source against another.
 
-        row : number of the trace in the report, from 1.
-        source, rival : by default the report's subject and its strongest rival.
-        Returns number, prompt, source, rival, log_odds, stored, pieces (text, start, stop, value), rest, cut. The
-            values of the pieces sum to log_odds.
+        row : number of the trace in the report, from 1; source, rival : by default the report's own.
+        Returns number, prompt, source, rival, log_odds, stored, pieces (text, start, stop, value), rest, cut.
         Raises MissingError where the file was deleted, BusyError where the proxy does not get to it.
         """
         scored, report = self._job(session, job), self.report(session, job)
+        from backend.attribution.decision import source_number
+        from backend.attribution.scoring import listed_traces
+        from backend.attribution.token_evidence import heat_map, token_evidence
+
         if not 1 <= row <= len(report["traces"]):
             raise AtlasError(f"There is no trace {row}", f"Choose 1 to {len(report['traces'])}")
         with self._open(session, scored) as (stream, layout):
-            trace = _trace_at(stream, layout, self.limits, report["traces"][row - 1])
+            trace = next(listed_traces(stream, layout, self.limits, report["traces"][row - 1 : row]), None)
+        if trace is None:
+            raise MissingError("The file holds no such trace", "Upload it again")
         enrolment = self._enrolment_of(scored)
+
         first, second = source or report["results"]["subject"], rival or report["results"]["rival"]
-        tokens = functools.partial(self._host.tokens, enrolment, trace, row, first, second)
+        pair = source_number(enrolment, first), source_number(enrolment, second)
+        if first == second:
+            raise AtlasError("The source and its rival are the same", "Choose two sources")
+
+        def tokens() -> dict[str, Any]:
+            attributor = self._models.attributor(enrolment)
+            evidence = token_evidence(attributor.reader, enrolment, trace, *pair, attributor.others)
+            return heat_map(row, trace.prompt, evidence) | {"cut": evidence.cut}
+
         try:
-            return self._host.worker.ask(tokens, TOKEN_SECONDS)
+            return self._worker.ask(tokens, TOKEN_SECONDS)
         except TimeoutError as error:
             raise BusyError("The proxy is busy with other traces", "Try again in a minute") from error
 
@@ -379,8 +429,7 @@ class Service:
         """Queue the windows of a test of drift; where something is wrong with one of them, none runs.
 
         keys : files of the two windows, the earlier one first, or of one whose halves are compared.
-        settings : from :func:`backend.attribution.settings.of_windows`.
-        Returns the jobs; :meth:`drift` compares when they are done.
+        settings : from :func:`backend.attribution.settings.of_windows`. Returns the jobs, for :meth:`drift`.
         """
         jobs: list[str] = []
         try:
@@ -398,11 +447,11 @@ class Service:
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
         """Test whether two windows of traces differ, from the fingerprints of their jobs.
 
-        Of jobs that somebody cancelled, what they have read is compared. Without ``after`` the halves of ``before``
-        are compared. The answer is that of :func:`backend.attribution.drift_report.drift_answer`; a StoppedError
-        says that too little was read before a cancel.
+        Of cancelled jobs, what they have read is compared; without ``after``, the halves of ``before``.
+        Returns a :func:`backend.attribution.drift_report.drift_answer`; a StoppedError says that too little was read.
         """
-        from backend.attribution.drift_report import Window, drift_answer, enough_read, prompts_of
+        from backend.attribution.drift_report import Window, drift_answer, enough_read
+        from backend.attribution.scoring import listed_traces
 
         names = (before, after) if after else (before,)
         jobs = [self._job(session, name) for name in names]
@@ -416,7 +465,8 @@ class Service:
                 fingerprints = self._arrays(session, job.now.job).get("fingerprints")
                 if fingerprints is None:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
-                prompts = prompts_of(stream, layout, self.limits, report["traces"])
+                found = listed_traces(stream, layout, self.limits, report["traces"])
+                prompts = [trace.prompt for trace in found]
             read.append(Window(report, fingerprints, prompts, job.now.total))
         return drift_answer(read, self._enrolment_of(jobs[0]), jobs[0].settings)
 
@@ -449,23 +499,22 @@ class Service:
             upload, path = self.uploads.get(session, job.key)
             job.set_state("running")
             at_fault = "server"
-            self._host.attributor(enrolment)
+            attributor = self._models.attributor(enrolment)
             at_fault = None
             with self._lock:
-                others = [other.last_step for (owner, _), other in self._jobs.items() if owner == session]
-            job.earlier = tuple(step for step in others if step)
-            inquiry = self._host.score(job, enrolment, path, upload.name)
-            scored = inquiry.scored
+                steps = [other.last_step for (owner, _), other in self._jobs.items() if owner == session]
+            result = self._score(job, attributor, path, upload.name, [step for step in steps if step])
+            scored = result.scored
             arrays: dict[str, Any] = {"mean": scored.mean}
             if scored.fingerprints is not None:
                 arrays["fingerprints"] = scored.fingerprints
             with self._lock:
                 if (session, name) not in self._jobs:
                     return  # the session ended meanwhile
-                self._place(session, name, "report.json").write_text(json.dumps(inquiry.report), "utf-8")
+                self._place(session, name, "report.json").write_text(json.dumps(result.report), "utf-8")
                 np.savez(self._place(session, name, "npz"), **arrays)
             if not job.fingerprints and job.select is None:  # windows and second runs pose no new question
-                job.last_step = inquiry.report["steps"][-1]["sha256"]
+                job.last_step = result.report["steps"][-1]["sha256"]
             job.set_state("done" if scored.complete else "cancelled", reported=True)
         except AtlasError as error:
             if job.stop.is_set() and not job.now.done:
@@ -481,6 +530,44 @@ class Service:
             if job.discard:
                 self.uploads.discard(session, job.key)
 
+    def _score(self, job: Job, attributor: Attributor, path: Path, name: str, earlier: Sequence[str]) -> AuditResult:
+        """Score the file of a job, whose progress grows with every batch; short tasks go between those of a long one.
+
+        path, name : where the file lies, and its name; earlier : last steps of the session's reports so far.
+        """
+        from backend.attribution.decision import source_number
+        from backend.attribution.run import audit, checked
+
+        enrolment, settings = attributor.enrolment, job.settings
+        prior, _ = checked(enrolment, settings)
+        claimed = None if settings.claimed is None else source_number(enrolment, settings.claimed)
+        running = Running(enrolment.sources, enrolment.log_prior, prior, claimed)
+
+        def progress(step: Progress) -> None:
+            job.add_batch(step.done, step.seconds, running.add(step.log_posteriors), running.nearest())
+
+        def cancelled() -> bool:
+            if job.now.total > SHORT:
+                self._worker.between()
+            return job.stop.is_set()
+
+        with path.open("rb") as stream:
+            return audit(
+                stream,
+                inspect(stream, name, settings.columns, self.limits, settings.encoding),
+                attributor,
+                settings,
+                None if job.select is None else job.select(),
+                progress=progress,
+                cancelled=cancelled,
+                limits=self.limits,
+                version=self._version,
+                keep_fingerprints=job.fingerprints,
+                others=[self._models.attributor(other) for other in job.others],
+                further_progress=lambda step: job.add_further(len(step.log_posteriors)),
+                earlier=earlier,
+            )
+
     def _job(self, session: str, job: str) -> Job:
         with self._lock:
             found = self._jobs.get((session, job))
@@ -494,20 +581,6 @@ class Service:
 
     def _place(self, session: str, job: str, ending: str) -> Path:
         return self.uploads.place(session) / f"{job}.{ending}"
-
-
-def _check(report: Mapping[str, Any], *found: Any) -> Check:
-    return Check(*found, *(str(report.get(name, ""))[:400] for name in ("sha256", "case", "created")))
-
-
-def _trace_at(stream: BinaryIO, layout: Layout, limits: Limits, entry: Mapping[str, Any]) -> Trace:
-    """The trace of a file that a report lists; a MissingError where the file does not hold it."""
-    for found in walk(stream, layout, limits):
-        if isinstance(found, Problem):
-            continue
-        if (found.place, found.turn, found.sha256) == (entry["place"], entry["turn"], entry["sha256"]):
-            return found.trace
-    raise MissingError("The file holds no such trace", "Upload it again")
 
 
 def _is_over(job: Job, when: float | None = None) -> bool:

@@ -158,7 +158,8 @@ class Uploads:
                 "Run it by command line: python -m jobs attribute FILE; it has no such limit",
             )
         place = self.place(session)
-        upload = Upload(hashlib.sha256(content).hexdigest(), _plain_name(name), len(content), enrolment, label)
+        plain = short(re.split(r"[/\\]", name)[-1].strip().replace("\0", ""), 120) or "pasted.txt"
+        upload = Upload(hashlib.sha256(content).hexdigest(), plain, len(content), enrolment, label)
         try:
             with self._lock:
                 self._make(place, passing)
@@ -269,8 +270,3 @@ def _bytes_in(place: Path | os.DirEntry[str]) -> int:
                 with contextlib.suppress(OSError):
                     total += entry.stat().st_size
     return total
-
-
-def _plain_name(name: str) -> str:
-    last = re.split(r"[/\\]", name)[-1].strip().replace("\0", "")
-    return short(last, 120) or "pasted.txt"

@@ -14,8 +14,7 @@ from atlas.data import QueryCache
 from atlas.figures.plots import rate_text
 from atlas.pages.attribute import result
 from atlas.state import View
-from backend.attribution.report import landing_sentence
-from backend.attribution.scoring import cosines_to
+from backend.attribution.report import cosines_to, landing_sentence
 
 HOSTILE = "<b>one</b>"
 SOURCES = (HOSTILE, "two", "three", "four", "five")

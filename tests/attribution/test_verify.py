@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 import backend.attribution.run
 from backend.attribution import verify as differences
-from backend.attribution.report import Chain, digest, encoded, log_posteriors_of, write_csv, write_json
-from backend.attribution.run import Inquiry, Selection, audit
-from backend.attribution.scoring import Scored
+from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
+from backend.attribution.run import AuditResult, audit
+from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
 from backend.attribution.token_evidence import Split, TokenEvidence
-from backend.attribution.verify import Comparison, alterations, compared, fitting, read_report, selection_for, steps_of
+from backend.attribution.verify import Check, alterations, compared, fitting, read_report, selection_for, steps_of
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.fit import attached
 from backend.errors import AtlasError
@@ -118,7 +118,7 @@ def _token_evidence() -> Any:
 
     def evidence(_: Any, enrolment: Enrolment, trace: Trace, source: int, rival: int, __: Any) -> TokenEvidence:
         half, end = 4, len(trace.response)
-        split = Split(np.array([0.5, 0.25]), np.zeros(2), 0.0)
+        split = Split(np.array([0.5, 0.25]), 0.0)
         names = enrolment.sources[source], enrolment.sources[rival]
         return TokenEvidence(*names, trace.response, (0, half), (half, end), split, 0.75, 0.75, 0)
 
@@ -133,7 +133,7 @@ ENROLMENT, FURTHER = invented("invented"), invented("further")
 def run(
     asked: Settings, content: bytes = FILE, selection: Selection | None = None, limits: Limits = COMMAND_LINE,
     **how: Any,
-) -> Inquiry:  # fmt: skip
+) -> AuditResult:  # fmt: skip
     others = [Invented(FURTHER)] if asked.also else []
     stream = io.BytesIO(content)
     layout = inspect(stream, "t.jsonl", asked.columns, limits, asked.encoding)
@@ -153,22 +153,21 @@ def report() -> Report:
 
 def verified(
     report: Report, content: bytes = FILE, limits: Limits = COMMAND_LINE, encoding: str | None = None
-) -> Comparison:
+) -> Check:
     """As the page and the verb verify."""
     known = {FURTHER.sha256: FURTHER.name}
     own = settings_of(report, ENROLMENT.name, known.get)
-    asked = fitting(own, report["input"].get("sha256"), io.BytesIO(content), "t.jsonl", limits, encoding)
-    sha256 = inspect(io.BytesIO(content), "t.jsonl", asked.columns, limits, asked.encoding).sha256
-    again = run(asked, content, selection_for(report, sha256, limits), limits)
+    asked, layout = fitting(own, report["input"].get("sha256"), io.BytesIO(content), "t.jsonl", limits, encoding)
+    again = run(asked, content, selection_for(report, layout.sha256, limits), limits)
     return compared(report, again.report, ENROLMENT, again.scored.mean)
 
 
 def chained(report: Report, steps: list[tuple[str, Any]]) -> Report:
     """With these steps, and hashes that fit."""
-    chain = Chain()
+    chain: list[dict[str, Any]] = []
     for name, details in steps:
-        chain = chain.append(name, details, datetime.fromisoformat(report["created"]))
-    body = {**report, "steps": [dict(step) for step in chain.steps]}
+        chain.append(next_step(chain, name, details, datetime.fromisoformat(report["created"])))
+    body = {**report, "steps": chain}
     return {**body, "sha256": digest({key: value for key, value in body.items() if key != "sha256"})}
 
 
@@ -544,7 +543,7 @@ def test_scores_of_another_engine_bear_their_own_answer(report: Report) -> None:
 
 def picked(content: bytes = FILE) -> Report:
     """A report about the favourable traces alone."""
-    return run(ASKED, content, Selection(wanted=lambda trace: "for" in trace.response, text=10_000)).report
+    return run(ASKED, content, Selection(includes=lambda trace: "for" in trace.response, text=10_000)).report
 
 
 def reasons(report: Report) -> None:

@@ -270,6 +270,6 @@ def adds_up(reader: Reader, enrolment: Enrolment) -> None:
     traces, _ = labelled()
     for trace in (traces[0], traces[30], *(Trace("new", text) for text in HOSTILE[:4])):
         evidence = token_evidence(reader, enrolment, trace, 2, 0)
-        assert evidence.split.total == pytest.approx(evidence.log_odds, rel=1e-6, abs=1e-4)
+        assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, rel=1e-6, abs=1e-4)
         scored = Attributor(reader, enrolment).score([trace]).log_posteriors[0]
         assert evidence.stored == pytest.approx(float(scored[2] - scored[0]), rel=1e-3, abs=2e-2)

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
-from backend.attribution.report import Chain, Question, Seen, build_report, results_of, session_of, write_html
-from backend.attribution.scoring import Scored
+from backend.attribution.report import build_report, next_step, results_of, write_html
+from backend.attribution.scoring import Scored, Seen, Selection
+from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.calibration import Calibration
 from backend.inference.domain_shift import UNCHECKED, Kind, Traffic
@@ -281,10 +282,9 @@ def page_of(scored: Scored, findings: Findings, readers: list[dict[str, Any]]) -
     seen = [Seen(i + 1, 0, trace_hash("p", str(i)), 1, 1, None, None, None) for i in range(n)]
     layout = Layout("t.jsonl", "jsonl", "line", "UTF-8", "utf-8", 10, "0" * 64, columns=Columns(response="response"))
     report = build_report(
-        Question("case", "Who?"), layout, [], [], seen, [], ENROLMENT, scored, findings,
-        [float(share) for share in stated_prior(ENROLMENT)], Chain().append("file", {}), code_version="test",
-        command="attribute", selection={"keep_duplicates": False, "characters": 1_000_000}, session=session_of(()),
-        readers=readers,
+        Settings(case="case", question="Who?"), layout, Selection(characters=1_000_000, seen=seen), ENROLMENT, scored,
+        findings, stated_prior(ENROLMENT), [next_step([], "file", {})], code_version="test", command="attribute",
+        session={"earlier": 0, "last_step": None}, readers=readers,
     )  # fmt: skip
     return write_html(report)
 

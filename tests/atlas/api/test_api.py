@@ -184,7 +184,7 @@ def test_a_stream_that_waits_says_so_and_lets_go(
         entered.set()
         gate.wait(300)
 
-    service._host.worker.submit(hold, short=True)
+    service._worker.submit(hold, short=True)
     assert entered.wait(300)
     try:
         answers = [
@@ -303,7 +303,7 @@ def test_drift_later_and_cancelled(client: FlaskClient) -> None:
         entered.set()
         gate.wait(300)
 
-    service._host.worker.submit(hold, short=True)
+    service._worker.submit(hold, short=True)
     assert entered.wait(300)
     try:
         where = client.post("/api/drift", json=body, headers={"Prefer": "respond-async"}).headers["Location"]

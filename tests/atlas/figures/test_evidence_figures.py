@@ -20,8 +20,9 @@ from atlas.state import View
 from atlas.theme import TOKENS, family_marks
 from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
-from backend.attribution.report import Chain, Question, Seen, build_report, session_of
-from backend.attribution.scoring import Scored
+from backend.attribution.report import build_report, next_step
+from backend.attribution.scoring import Scored, Seen, Selection
+from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.validation_lookup import sentence
@@ -81,11 +82,13 @@ def written(
     findings = find(scored, enrolment, claimed, prior=prior, companions=companions, orders=20)
     seen = [Seen(i + 1, 0, trace_hash("p", str(i)), 1, 1, None, None, None) for i in range(n)]
     layout = Layout("=x.jsonl", "jsonl", "line", "UTF-8", "utf-8", 10, "0" * 64, columns=Columns(response="response"))
+    exclusions = [{"place": 98, "turn": 0, "sha256": "x", "reason": "the same as line 1"}]
+    problems = [Problem(99, "response", "there is no response")]
+    selection = Selection(characters=1_000_000, seen=seen, problems=problems, exclusions=exclusions)
     return build_report(
-        Question("A <case>", "Who?"), layout, [Problem(99, "response", "there is no response")], ["A note."], seen,
-        [{"place": 98, "turn": 0, "sha256": "x", "reason": "the same as line 1"}], enrolment, scored, findings,
-        [float(p) for p in prior], Chain().append("file", {}), code_version="test", command="attribute X",
-        selection={"keep_duplicates": False, "characters": 1_000_000}, session=session_of(()),
+        Settings(case="A <case>", question="Who?"), layout, selection, enrolment, scored, findings, prior,
+        [next_step([], "file", {})], code_version="test", command="attribute X",
+        session={"earlier": 0, "last_step": None},
     )  # fmt: skip
 
 
