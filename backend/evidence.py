@@ -14,13 +14,10 @@ from scipy.special import logsumexp
 
 Scaling = Literal["sum", "mean"]
 Doubles = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.floating]
 
 
-def accumulate(
-    log_posteriors: npt.NDArray[np.floating],
-    groups: npt.NDArray[np.intp],
-    log_prior: npt.NDArray[np.floating] | None = None,
-) -> Doubles:
+def accumulate(log_posteriors: Rows, groups: npt.NDArray[np.intp], log_prior: Rows | None = None) -> Doubles:
     """Score groups of traces: unnormalised log-scores (G, C); the largest is the attributed source.
 
     groups : (G, K) row numbers of log_posteriors (n, C).
@@ -29,7 +26,7 @@ def accumulate(
     classes = log_posteriors.shape[1]
     prior = np.full(classes, -np.log(classes)) if log_prior is None else np.asarray(log_prior, dtype=np.float64)
     out = np.zeros((len(groups), classes))
-    for k in range(groups.shape[1]):  # a column at a time: no (G, K, C) array is ever made
+    for k in range(groups.shape[1]):  # a column at a time: no (G, K, C) array
         out += log_posteriors[groups[:, k]]
     out -= (groups.shape[1] - 1) * prior
     return out

@@ -37,8 +37,7 @@ class Shard:
 def grid_shards(segments: Sequence[int], sources: int, prompts: int, n_prompts: int | None = None) -> list[Shard]:
     """Shards of a benchmark in which every source answers every prompt, the shortest roster first.
 
-    segments : ascending roster lengths, the last at least ``sources`` (rosters are prefixes of one another).
-    prompts : of the benchmark; row = source * prompts + prompt. ``n_prompts`` leading ones are needed, by default all.
+    segments : ascending roster lengths, the last at least ``sources``. ``n_prompts`` : leading prompts, by default all.
     """
     needed, low, shards = min(n_prompts or prompts, prompts), 0, []
     for high in segments:
@@ -101,8 +100,7 @@ def extract(
     traces : all records of the benchmark, in row order; ``records`` and ``proxy_hash`` identify texts and weights.
     work : of every shard, in any unit that time goes by (see :func:`characters_of`); by default its records.
     progress : gets the records and the work of every batch that is done.
-    Raises AtlasError if another process writes the store, it belongs to something else, the disk is full, or the proxy
-    gives states that are not numbers.
+    Raises AtlasError if the store is locked or of something else, the disk is full, or states are not numbers.
     """
     identity = StoreIdentity(
         rows=len(traces),
@@ -135,10 +133,7 @@ def extract(
 def characters_of(
     traces: Sequence[Trace], shards: Iterable[Shard], view: View, max_tokens: int = MAX_TOKENS
 ) -> dict[str, float]:
-    """Work of reading shards before their tokens are known: characters by shard.
-
-    A prompt that traces of a shard share counts once, and of a long text what a proxy reads of it.
-    """
+    """Work of shards before their tokens are known: characters that a proxy reads, shared prompts once."""
     most, shares_from = max_tokens * CHARACTERS_A_TOKEN, SHARE_FROM * CHARACTERS_A_TOKEN
     work = {}
     for shard in shards:
@@ -154,15 +149,15 @@ class _Shares:
     """Hands out the work of a shard by its tokens, and the rest at its end."""
 
     def __init__(self, progress: Callable[[int, float], None], work: float, tokens: int) -> None:
-        self._progress, self._left, self._each = progress, work, work / max(tokens, 1)
+        self._progress, self._remaining, self._each = progress, work, work / max(tokens, 1)
 
     def batch(self, records: int, tokens: int) -> None:
-        work = min(self._each * tokens, self._left)
-        self._left -= work
+        work = min(self._each * tokens, self._remaining)
+        self._remaining -= work
         self._progress(records, work)
 
     def end(self) -> None:
-        self._progress(0, self._left)
+        self._progress(0, self._remaining)
 
 
 def missing_shards(

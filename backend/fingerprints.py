@@ -1,14 +1,13 @@
 """Fingerprints on disk, written in shards, resumable, read without copying.
 
-One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard is a set of
-rows; it counts as done when its line stands in the journal, which is written after its bytes.
+One float16 array a (benchmark, proxy, view, layer, variant), in the row order of the benchmark. A shard of rows is done
+when its line stands in the journal, which is written after its bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -21,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.errors import AtlasError
+from backend.output_files import lock
 from backend.traces import View
 
 Half = npt.NDArray[np.float16]
+Ints = npt.NDArray[np.intp]
 _IDENTITY = ("rows", "hidden_size", "records", "proxy_hash", "engine", "max_tokens", "span")  # names in a manifest
 
 
@@ -103,31 +104,21 @@ class FingerprintStore:
 
     @contextlib.contextmanager
     def writing(self, identity: StoreIdentity) -> Iterator[None]:
-        """Hold the store for writing.
-
-        Raises AtlasError if another process writes to it, it cannot be written, or it holds fingerprints of something
-        else.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        try:
+        """Lock the store; AtlasError if it is locked, cannot be written, or holds fingerprints of something else."""
+        problem = f"Another process is writing fingerprints to {self.path}"
+        busy = AtlasError(problem, "Wait until it has finished, or set ATLAS_CACHE to another folder")
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                problem = f"Another process is writing fingerprints to {self.path}"
-                raise AtlasError(problem, "Wait until it has finished, or set ATLAS_CACHE to another folder") from error
-            self.agree(identity.as_dict())
-            if self.identity() is None:
-                try:
-                    _write_whole(self._manifest, json.dumps(identity.as_dict(), indent=1))
-                except OSError as error:
-                    raise self._unwritable(error) from error
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock(self.path / "lock", busy))
+                self.agree(identity.as_dict())
+                if self.identity() is None:
+                    scratch = self._manifest.with_name(f"{self._manifest.name}.{os.getpid()}")
+                    scratch.write_text(json.dumps(identity.as_dict(), indent=1), "utf-8")
+                    scratch.replace(self._manifest)
+            except OSError as error:
+                raise self._unwritable(error) from error
             yield
-        finally:
-            os.close(lock)
 
     def agree(self, needed: Mapping[str, object]) -> None:
         """Refuse a store whose identity differs in one of these names; an empty one agrees with everything."""
@@ -143,11 +134,9 @@ class FingerprintStore:
         present = self.identity()
         if present and present.records != records:
             command = self._command().removeprefix("Run")
-            raise AtlasError(
-                f"The fingerprints in {self.path} were read from other records than those of {self.key.benchmark} in "
-                f"{where}",
-                f"Remove that folder and run{command}, or name the release that they were read from with --release",
-            )
+            problem = f"The fingerprints in {self.path} were read from other records than those of {self.key.benchmark}"
+            remedy = f"Remove that folder and run{command}, or name the release that they were read from with --release"
+            raise AtlasError(f"{problem} in {where}", remedy)
 
     def done(self) -> dict[str, dict[str, list[str]]]:
         """Finished shards: name to {layer: variants}; a torn last line of the journal is ignored."""
@@ -172,11 +161,7 @@ class FingerprintStore:
         return sum(e["rows"] for e in lines), sum(e["seconds"] for e in lines)
 
     def write_shard(
-        self,
-        name: str,
-        rows: npt.NDArray[np.intp],
-        arrays: Mapping[tuple[int, str], Half],
-        seconds: float | None = None,
+        self, name: str, rows: Ints, arrays: Mapping[tuple[int, str], Half], seconds: float | None = None
     ) -> None:
         """Write the arrays (m, width) of one shard with ascending rows (m,), then its journal line."""
         identity = self.identity()
@@ -188,13 +173,11 @@ class FingerprintStore:
                 block = np.ascontiguousarray(array, dtype=np.float16)
                 stride = block.shape[1] * block.itemsize
                 handle = os.open(self.array_path(layer, variant), os.O_WRONLY | os.O_CREAT, 0o644)
-                try:
+                with os.fdopen(handle, "wb") as file:
                     if os.fstat(handle).st_size != identity.rows * stride:
-                        os.ftruncate(handle, identity.rows * stride)
+                        file.truncate(identity.rows * stride)
                     for run in runs:
                         _pwrite(handle, block[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
-                finally:
-                    os.close(handle)
                 variants.setdefault(str(layer), []).append(variant)
             entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": variants}
             if seconds is not None:
@@ -244,10 +227,9 @@ def check_room(folder: Path, needed: int) -> None:
         probe = probe.parent
     free = shutil.disk_usage(probe).free
     if needed + 1_000_000_000 > free:
-        raise AtlasError(
-            f"This needs {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free (1 GB stays in reserve)",
-            "Ask for fewer layers (--layers) or lengths (--lengths), or set ATLAS_CACHE to a larger disk",
-        )
+        problem = f"This needs {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free"
+        remedy = "Ask for fewer layers (--layers) or lengths (--lengths), or set ATLAS_CACHE to a larger disk"
+        raise AtlasError(f"{problem} (1 GB stays in reserve)", remedy)
 
 
 def _pwrite(handle: int, data: bytes, offset: int) -> None:
@@ -257,23 +239,12 @@ def _pwrite(handle: int, data: bytes, offset: int) -> None:
 
 
 def _append_line(path: Path, line: str) -> None:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(handle).st_size
-        torn = size and os.pread(handle, 1, size - 1) != b"\n"  # a line of a killed process ends here
-        data = ("\n" if torn else "").encode() + f"{line}\n".encode()
-        while data:
-            data = data[os.write(handle, data) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Replace a small file in one step."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    scratch.write_text(text, "utf-8")
-    scratch.replace(path)
+    with path.open("a+b") as file:
+        size = file.tell()
+        torn = size and os.pread(file.fileno(), 1, size - 1) != b"\n"  # a line of a killed process ends here
+        file.write((b"\n" if torn else b"") + f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def describe(value: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +21,7 @@ def spare(targets: Sequence[Path], sources: Iterable[Path]) -> None:
 
 
 def writable(targets: Sequence[Path]) -> None:
-    """Refuse targets that cannot be written, before hours of work; their folders are made."""
+    """Refuse targets that cannot be written, before hours of work; their folders are created."""
     for target in targets:
         with _writing(target):
             if target.is_dir():
@@ -33,6 +35,19 @@ def write(path: Path, text: str) -> None:
     with _writing(path):
         _scratch(path).write_text(text, "utf-8")
         _scratch(path).replace(path)
+
+
+def lock(path: Path, busy: AtlasError | None = None) -> contextlib.ExitStack:
+    """Lock a file, or a folder, until the result is closed; raise ``busy`` where another process has it, or wait."""
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
+    locked = contextlib.ExitStack()
+    locked.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if busy else fcntl.LOCK_EX)
+    except BlockingIOError as error:
+        locked.close()
+        raise (busy or error) from error
+    return locked
 
 
 def _scratch(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Progress bars of the verbs; their time left follows the work where records take different times."""
+"""Progress bars of the verbs; their remaining time follows the work where records take different times."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class TimeLeft:
 
 
 class ReadingBar(Bar):
-    """Records done, records a second, and a time left that follows the work (:func:`backend.extraction.extract`)."""
+    """Records done, records a second, and a remaining time by the work (:func:`backend.extraction.extract`)."""
 
     def __init__(self, records: int, work: float, unit: str = "records") -> None:
-        self._left = TimeLeft(work)
-        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}]"
+        self._remaining = TimeLeft(work)
+        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remains}, {rate_fmt}]"
         every: dict[str, Any] = {"smoothing": 0.05, "mininterval": seldom(), "bar_format": form}
         super().__init__(total=records, unit=f" {unit}", disable=not records, **every)
 
     def step(self, records: int, work: float) -> None:
-        self._left.add(work)
+        self._remaining.add(work)
         self.update(records)
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        seconds = self._left.seconds()
-        return {**super().format_dict, "left": "?" if seconds is None else tqdm.format_interval(seconds)}
+        seconds = self._remaining.seconds()
+        return {**super().format_dict, "remains": "?" if seconds is None else tqdm.format_interval(seconds)}
 
 
 def seldom() -> float:

@@ -25,10 +25,7 @@ Ints = npt.NDArray[np.intp]
 
 
 def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = SPLIT_SEED) -> Ints:
-    """Fold (P,) of every prompt; ids ascend and are unique.
-
-    Raises ValueError if they do not or are not, or are fewer than the folds.
-    """
+    """Fold (P,) of every prompt; ValueError unless ids ascend, are unique, and are as many as the folds."""
     ids = list(prompt_ids)
     if ids != sorted(set(ids)):
         raise ValueError("prompt_ids must be ascending and unique")
@@ -44,11 +41,7 @@ def fold_of_prompts(prompt_ids: Sequence[str], folds: int = FOLDS, seed: int = S
 
 
 def held_out_pairs(folds: int = FOLDS) -> list[tuple[int, int]]:
-    """Pairs of folds that a probe of the nested selection has not seen.
-
-    Training on all folds but {i, j} serves outer fold i with inner fold j and the other way round, so ``folds`` choose
-    2 fits stand for ``folds * (folds - 1)``.
-    """
+    """Pairs of folds that a probe of the nested selection has not seen; a fit serves both orders of outer and inner."""
     return list(combinations(range(folds), 2))
 
 
@@ -70,15 +63,12 @@ def budget_groups(rows_by_source: Ints, budget: int, seed: int, fold: int | None
 
 
 def grid_rows(sources: int, prompts: int, needed: npt.NDArray[np.bool_]) -> Ints:
-    """Rows (S, wanted.sum()) of the prompts ``wanted`` (P,) for every source; row = source * prompts + prompt."""
+    """Rows (S, needed.sum()) of the prompts ``needed`` (P,) for every source; row = source * prompts + prompt."""
     rows: Ints = np.arange(sources)[:, None] * prompts + np.flatnonzero(needed)
     return rows
 
 
 def balance_rows(labels: Ints) -> Ints:
-    """Rows with as many of every source, ascending; those of the smaller ones are repeated in turn.
-
-    A fit of few steps does not learn the shares of the sources, so its bias cannot be corrected by them.
-    """
+    """Rows with as many of every source, ascending; those of the smaller ones are repeated in turn."""
     most = int(np.bincount(labels).max())
     return np.sort(np.concatenate([np.resize(np.flatnonzero(labels == c), most) for c in np.unique(labels)]))

@@ -13,16 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+Ends = Sequence[int]  # a column of the batch for every row
 FINGERPRINT_MODES = 2
-POSITIONS = 16  # relative positions of which the states themselves are kept
+POSITIONS = 16  # relative positions of which the states themselves are stored
 POSITION_POOLS = ("32", "64", "stride4", "stride4-32")  # means: uniform, every 4th token from the end, 32 of those
 
 
 def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.float64]:
-    """Weights (modes, length) that turn states into length-normalised DCT-II coefficients.
-
-    Row ``r`` holds ``g_r / T * cos(pi r (t + 1/2) / T)``; rows ``r >= length`` are zero.
-    """
+    """Weights (modes, length) that turn states into length-normalised DCT-II coefficients; zero from row T on."""
     if length < 1 or modes < 1:
         raise ValueError(f"length and modes must be at least 1, got {length} and {modes}")
     r = np.arange(modes)[:, None]
@@ -34,16 +32,10 @@ def dct_weights(length: int, modes: int = FINGERPRINT_MODES) -> npt.NDArray[np.f
 
 
 def span_weights(
-    starts: Sequence[int],
-    stops: Sequence[int],
-    width: int,
-    limits: Sequence[int | None],
-    modes: int = FINGERPRINT_MODES,
+    starts: Ends, stops: Ends, width: int, limits: Sequence[int | None], modes: int = FINGERPRINT_MODES
 ) -> torch.Tensor:
     """DCT weights (B, V * modes, width) of a padded batch for several response lengths; ordered by limit, then mode.
 
-    A causal proxy's states of the first ``n`` response tokens do not depend on what follows, so the fingerprint of a
-    response cut at ``n`` tokens comes out of the pass over the whole response.
     starts, stops : length B, response span of every row, in columns of the batch.
     limits : length V, response lengths in proxy tokens; None keeps the whole response.
     """
@@ -59,10 +51,7 @@ def span_weights(
 
 
 def uniform_positions(length: int, count: int) -> npt.NDArray[np.intp]:
-    """Evenly spaced tokens (count,) of a response, first and last included; shorter responses repeat tokens.
-
-    ``m (T - 1) / (M - 1)`` rounded half up, ascending.
-    """
+    """Evenly spaced tokens (count,) of a response: ``m (T - 1) / (M - 1)`` rounded half up, repeated where few."""
     steps = count - 1
     return (2 * np.arange(count) * (length - 1) + steps) // (2 * steps)
 
@@ -72,11 +61,10 @@ def stride_positions(length: int, step: int, count: int | None = None) -> npt.ND
     return np.arange(length - 1, -1, -step)[:count]
 
 
-def position_weights(starts: Sequence[int], stops: Sequence[int], width: int) -> torch.Tensor:
+def position_weights(starts: Ends, stops: Ends, width: int) -> torch.Tensor:
     """Weights (B, 20, width) that sample a padded batch: 16 relative positions, and means of ``POSITION_POOLS``.
 
-    A mean over sampled states is all that uniform pooling needs of more than 16 positions, so 20 vectors stand for the
-    64 states and the strided ones. Every row of weights sums to one; arguments as in :func:`span_weights`.
+    Every row of weights sums to one; arguments as in :func:`span_weights`.
     """
     out = np.zeros((len(starts), POSITIONS + len(POSITION_POOLS), width), dtype=np.float32)
     for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):

@@ -35,8 +35,7 @@ def cluster_bootstrap(
 ) -> tuple[Doubles, Doubles]:
     """Percentile intervals (m,) of ``sum(sums) / sum(sizes)`` when whole clusters are drawn with replacement.
 
-    sums : (n, m) sum over every cluster, e.g. of right answers, or of the difference in right answers of two readers; a
-        column a comparison.
+    sums : (n, m) sum over every cluster, e.g. of right answers, or of their difference; a column a comparison.
     sizes : (n, m) predictions of every cluster.
     """
     top, bottom = _columns(sums), _columns(sizes)

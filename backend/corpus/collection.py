@@ -1,7 +1,7 @@
 """Collect responses of sources to prompts: our own small ecosystems (paper, Dynamic Provenance Setting).
 
-One JSONL line a response, with its origin. The file only grows: what is in it is not collected again, a line that a
-killed process wrote half is removed, and a source with other settings is refused instead of mixed.
+One JSONL line a response, with its origin. The file only grows: what is in it is not collected again, half a line of a
+killed process is removed, and a source with other settings is refused.
 """
 
 from __future__ import annotations
@@ -94,10 +94,7 @@ def _read(path: Path) -> bytes:
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read prompts: ``.jsonl`` with ``prompt`` and, optionally, ``sample_id``, or one prompt a line.
-
-    A prompt without id gets one from its line. Raises AtlasError naming the wrong line.
-    """
+    """Read prompts: ``.jsonl`` with ``prompt`` and ``sample_id``, by default of its line, or one prompt a line."""
     out: list[Prompt] = []
     lines: dict[str, int] = {}
     try:
@@ -136,8 +133,7 @@ def read_collected(path: Path) -> list[Collected]:
 def collected_records(path: Path, name: str) -> Records:
     """A collection in which every source answered every prompt, as records of the benchmark ``name``.
 
-    Sources in the order of their first line, prompts ascending. Raises AtlasError if a response is missing or stands
-    there twice, or two sources had different prompts under one id.
+    Raises AtlasError if a response is missing or stands there twice, or two sources had different prompts under one id.
     """
     found: dict[tuple[str, str], Trace] = {}
     prompts: dict[str, str] = {}
@@ -173,9 +169,8 @@ def collect(
 ) -> Summary:
     """Collect the responses of every source to every prompt that it has not answered yet.
 
-    Sources come one after another; a local model that several share is loaded once. What was collected before an error
-    stays. Raises AtlasError if the file cannot be written, is in use, or holds a source with other settings or prompts,
-    if a model is missing, or if an endpoint refuses altogether.
+    A local model that several share is loaded once; what was collected before an error stays. Raises AtlasError if the
+    file cannot be written, is in use or of other settings or prompts, a model is missing, or an endpoint refuses.
     """
     hearer, manners = hearer or ProgressReporter(), manners or RateLimits()
     if batch_size < 1:
@@ -363,13 +358,10 @@ def _parsed(path: Path, raw: bytes) -> list[Collected]:
 
 def _is_torn(last: bytes) -> bool:
     """Whether this is the beginning of a line that was written here, and not the whole of one."""
-    if not (last.startswith(_BEGINNING) or _BEGINNING.startswith(last)):
-        return False
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         json.loads(last)
-    except (ValueError, RecursionError):
-        return True
-    return False
+        return False
+    return last.startswith(_BEGINNING) or _BEGINNING.startswith(last)
 
 
 def _collected(path: Path, number: int, line: str) -> Collected:

@@ -1,15 +1,13 @@
 """Bring a release from a folder, an archive or the network into a folder, and prove that it arrived whole.
 
-Only the manifest, files that it lists and the authors' result files are ever written, wherever an archive says they go.
-Each is checked before it takes its place, the manifest last: an interrupted copy never looks like a release.
+Only the manifest, files that it lists and the authors' result files are ever written. Each is checked before it takes
+its place, the manifest last: an interrupted copy never looks like a release.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import functools
 import hashlib
 import io
 import json
@@ -34,6 +32,7 @@ from backend.corpus import ProgressReporter
 from backend.corpus.release import Inventory, ListedFile, Release, Stamps, check_file, listed_files, parse_manifest
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
+from backend.output_files import lock
 
 PUBLIC_RELEASE = "https://github.com/LeoJeshua/READER"
 MANIFEST = "data/manifests/release.json"
@@ -63,8 +62,7 @@ def fetch(
 ) -> Fetched:
     """Bring a release into a folder; files that are there and right are not copied again.
 
-    source : a folder, a ``.tar.gz`` or ``.zip`` archive, the address of one, or of a GitHub repository, by default
-        :data:`PUBLIC_RELEASE`; the release may lie in a subfolder.
+    source : a folder, a .tar.gz or .zip archive, the address of one or of a GitHub repository; None is PUBLIC_RELEASE.
     remember : False reads every file that is already there, even if an earlier check found it right.
     Raises AtlasError if the source cannot be reached, is damaged or no release, or the target cannot be written.
     """
@@ -174,11 +172,9 @@ def _download_once(client: httpx.Client, address: str, part: Path, about: Path, 
 
 def _validator(about: Path) -> str:
     """What tells that the server still has the same file: a strong ETag or a date, or nothing."""
-    try:
-        content = json.loads(about.read_text("utf-8"))
-    except (OSError, ValueError):
-        return ""
-    return str(content.get("validator", "")) if isinstance(content, dict) else ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return str(json.loads(about.read_text("utf-8")).get("validator", ""))
+    return ""
 
 
 def _address(source: str | None) -> str | None:
@@ -376,7 +372,7 @@ def _copy(
                 size = f"{member.size:,} bytes, and the manifest says {entry.size:,}"
                 raise _BadSourceError(f"{name} has {size}", _OTHER_SOURCE)
             with _reading(source.name):
-                _write(member.stream, path, member.size, functools.partial(_check_copy, entry, name))
+                _write(member.stream, path, member.size, entry, name)
             stamps.add(path, entry)
             reporter.progress("files", len(todo) - len(remaining), len(todo))
         elif member.path not in todo:
@@ -393,18 +389,11 @@ def _copy(
     return results
 
 
-def _check_copy(entry: ListedFile, name: str, scratch: Path) -> None:
-    try:
-        check_file(scratch, entry, name)
-    except AtlasError as error:
-        raise _BadSourceError(error.problem, _OTHER_SOURCE) from error
-
-
 def _is_result(name: str) -> bool:
     return _RESULT.fullmatch(name) is not None and ".." not in PurePosixPath(name).parts
 
 
-def _write(stream: IO[bytes], path: Path, limit: int, check: Callable[[Path], None] | None = None) -> None:
+def _write(stream: IO[bytes], path: Path, limit: int, entry: ListedFile | None = None, name: str = "") -> None:
     """Write at most ``limit`` bytes next to the place of a file, check them, then put them there in one step."""
     scratch = path.with_name(f".{path.name}.part")
     with _writing(path):
@@ -419,8 +408,11 @@ def _write(stream: IO[bytes], path: Path, limit: int, check: Callable[[Path], No
                     out.write(block)
             with _writing(path):
                 out.flush()
-        if check:
-            check(scratch)
+        if entry:
+            try:
+                check_file(scratch, entry, name)
+            except AtlasError as error:
+                raise _BadSourceError(error.problem, _OTHER_SOURCE) from error
         with _writing(path):
             scratch.replace(path)
     except BaseException:
@@ -453,19 +445,10 @@ def _check_room(path: Path, needed: int) -> None:
         raise AtlasError(problem, "Free some space, or choose another folder (--to, ATLAS_CACHE)")
 
 
-@contextlib.contextmanager
-def _lock(what: str) -> Iterator[None]:
-    """Hold a lock in the cache, so that two fetches never write one thing at the same time."""
+def _lock(what: str) -> contextlib.ExitStack:
+    """A lock in the cache, so that two fetches never write one thing at the same time."""
     name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     path = cache_folder() / "locks" / f"fetch-{name}"
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise AtlasError(f"Another fetch is writing {what}", "Wait until it has finished") from error
-        yield
-    finally:
-        os.close(handle)
+        return lock(path, AtlasError(f"Another fetch is writing {what}", "Wait until it has finished"))

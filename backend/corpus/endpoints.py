@@ -1,7 +1,6 @@
 """Sources that answer prompts: local models, and endpoints that speak the OpenAI chat protocol.
 
-A source is a model together with the way it is served, so the same weights with another temperature or system prompt
-are another source (paper, Dynamic Provenance Setting).
+The same weights with another temperature or system prompt are another source (paper, Dynamic Provenance Setting).
 """
 
 from __future__ import annotations
@@ -107,10 +106,7 @@ class Source:
 
 
 def parse_source(text: str, defaults: Mapping[str, Any] | None = None) -> Source:
-    """Read ``NAME=local:MODEL[,KEY=VALUE...]`` or ``NAME=api:MODEL[,KEY=VALUE...]``.
-
-    A value goes on until the next ``,KEY=``, so texts may hold commas; ``defaults`` are for keys that are not given.
-    """
+    """Read ``NAME=local:MODEL[,KEY=VALUE...]`` or ``NAME=api:MODEL[,KEY=VALUE...]``; texts may hold commas."""
     name, equals, rest = text.partition("=")
     kind_name, colon, rest = rest.partition(":")
     kind = next((kind for kind in _KINDS if kind == kind_name), None)
@@ -177,10 +173,7 @@ class Answer:
 
 
 class LocalModel:
-    """A causal language model on this machine; its weights are loaded when it is first needed.
-
-    Raises AtlasError if the model is unknown, cannot write, or its weights are not here.
-    """
+    """A causal language model on this machine, loaded when needed; AtlasError if it is unknown or cannot write."""
 
     def __init__(self, name: str, device: str = "auto") -> None:
         from backend.proxies.registry import describe, proxy_hash
@@ -212,9 +205,8 @@ class LocalModel:
         model, tokenizer = self._loaded
         texts = [self._serialise(prompt, source) for prompt in prompts]
         chat = source.template is None and tokenizer.chat_template is not None
-        encoded = tokenizer(
-            texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat
-        ).to(model.device)
+        padding: dict[str, Any] = {"return_tensors": "pt", "padding": True, "padding_side": "left"}
+        encoded = tokenizer(texts, add_special_tokens=not chat, **padding).to(model.device)
         settings = source.settings()
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         longest = int(encoded["attention_mask"].sum(1).max())
@@ -236,9 +228,8 @@ class LocalModel:
         cuda = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(cuda), torch.inference_mode():
             torch.manual_seed((source.seed or 0) * 1_000_003 + batch)
-            written = model.generate(
-                input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], generation_config=config
-            )
+            inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+            written = model.generate(**inputs, generation_config=config)
         answers = []
         engine = {"dtype": str(model.dtype).removeprefix("torch."), "device": model.device.type}
         new = written[:, encoded["input_ids"].shape[1] :].tolist()
@@ -255,10 +246,8 @@ class LocalModel:
             return source.template.replace("{prompt}", prompt)
         if tokenizer.chat_template is None:
             if source.system is not None:
-                raise AtlasError(
-                    f"'{self.name}' has no chat template, so the source '{source.name}' cannot have a system prompt",
-                    "Use template= with {prompt} in it",
-                )
+                what = f"'{self.name}' has no chat template, so the source '{source.name}' cannot have a system prompt"
+                raise AtlasError(what, "Use template= with {prompt} in it")
             return prompt
         messages = _messages(prompt, source)
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))

@@ -1,7 +1,7 @@
 """Labelled traces of anybody's sources, from a file or a registered corpus, ready to be enrolled as an ecosystem.
 
-All answers to a prompt are in one fold, so that nothing is tested by a probe that saw its prompt. Where every source
-answers every prompt, folds are those of the protocol; else each prompt goes where its sources have the fewest traces.
+All answers to a prompt are in one fold: where every source answers every prompt, that of the protocol, else where its
+sources have the fewest traces.
 """
 
 from __future__ import annotations
@@ -120,9 +120,8 @@ def labelled(
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    notes : what is known to be excluded already.
-    Raises AtlasError with fewer than two sources, 10 traces of a source or five prompts of it; or for a family of a
-    source that is not there.
+    notes : what is known to be excluded already. Raises AtlasError with too few sources, traces or prompts of a source,
+    or for a family of a source that is not there.
     """
     sentences = list(notes)
     named = [trace for trace in traces if trace.label]

@@ -1,7 +1,7 @@
 """The public release on disk: prompts, rosters, responses, Bench-A, and their hashes (paper, Data).
 
-The key of a record is (benchmark, source, sample_id), because sample ids of Agent500 and Math100 collide. Rows are in
-roster order, prompts ascending, and every roster is a prefix of the longest one.
+The key of a record is (benchmark, source, sample_id). Rows are in roster order, prompts ascending; every roster is a
+prefix of the longest one.
 """
 
 from __future__ import annotations
@@ -191,9 +191,8 @@ class Release:
     def verify(self, progress: Callable[[int, int], None] | None = None, *, remember: bool = True) -> Inventory:
         """Check every file of the manifest; AtlasError names the first one that is missing or wrong.
 
-        A file that was right at an earlier check is not read again while its size, its time of change and the expected
-        hash are the same, unless ``remember`` is False; that memory lies in the cache folder.
-        ``progress`` gets (files done, files).
+        A file that was right at an earlier check and has not changed is not read again, unless ``remember`` is False;
+        that memory lies in the cache folder. ``progress`` gets (files done, files).
         """
         stamps = Stamps(self.root)
         hashed = size = 0
@@ -261,8 +260,8 @@ def parse_manifest(raw: bytes, path: Path | str) -> dict[str, Any]:
 def listed_files(manifest: Mapping[str, Any], path: Path | str = "release.json") -> list[ListedFile]:
     """Every file that a manifest lists, wherever it stands in it.
 
-    An entry is an object with ``path`` and ``sha256`` or ``gzip_sha256`` and ``jsonl_sha256``, or with ``roster`` and
-    ``roster_sha256``. Raises AtlasError without a hash, for a path outside the data folder or two hashes of one file.
+    An entry has ``path`` and ``sha256`` (or ``gzip_sha256`` and ``jsonl_sha256``), or ``roster`` and ``roster_sha256``.
+    Raises AtlasError without a hash, for a path outside the data folder or two hashes of one file.
     """
     found: dict[str, ListedFile] = {}
     for entry in _entries(manifest, path):

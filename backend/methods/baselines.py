@@ -1,8 +1,7 @@
 """Baselines that fit nothing (paper, Dynamic and Static Baselines).
 
-Random guessing is chance. MPT compares the first word of responses to the same prompt, PhyloLM the first four
-characters. Static LLM-DNA projects the embeddings of a model's responses to the common prompts by one Gaussian
-matrix; models are compared by Euclidean distance.
+MPT compares the first word of responses to the same prompt, PhyloLM the first four characters. Static LLM-DNA projects
+the embeddings of a model's responses by one Gaussian matrix; models are compared by Euclidean distance.
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ def dna_vectors(
 ) -> Doubles:
     """Vectors (M, components): ``flatten(embeddings) @ G / sqrt(components)`` with standard normal ``G``.
 
-    ``G`` (P * d, components) is drawn a few rows at a time, ``block_values`` numbers at most, and ``embeddings``
-    (M, P, d), prompts ascending, may be memory-mapped. The random stream does not depend on the blocks. ValueError if
-    the embeddings are not of that shape.
+    ``G`` (P * d, components) is drawn in blocks of at most ``block_values`` numbers, which do not change it.
+    ``embeddings`` (M, P, d), prompts ascending, may be memory-mapped; ValueError if they are not of that shape.
     """
     if embeddings.ndim != 3 or not embeddings.size:
         raise ValueError(f"embeddings must have the shape (models, prompts, d), got {embeddings.shape}")

@@ -1,9 +1,8 @@
 """Shrinkage linear discriminants over any number of blocks, and banks of them (next to the paper's linear probe).
 
-Sources differ by their mean fingerprints in the covariance within a source, shrunk towards its diagonal. One pass gives
-the moments of every fold, centred at its own mean; those of any union follow by addition. A bank has one
-discriminant for whole and one for short responses, weighed by the cell of a text (:mod:`backend.methods.stack`); its
-scores of C sources lie in C - 1 dimensions, whose basis is stored in steps of a quarter of its spread.
+Sources differ by their mean fingerprints in the covariance within a source, shrunk towards its diagonal. Moments of a
+union of folds are sums. A bank has one discriminant for whole and one for short responses, weighed by the cell of a
+text (:mod:`backend.methods.stack`); its scores lie in C - 1 dimensions, whose basis is stored in few bits.
 """
 
 from __future__ import annotations
@@ -105,8 +104,8 @@ VARIANCE_FLOOR = 1e-12
 def fit_discriminant(moments: Moments, shrinkage: float) -> LinearReadout:
     """Linear discriminants from moments, under a uniform prior.
 
-    ``shrinkage`` is the share of the diagonal in the covariance, in (0, 1]. A class without rows gets no score above
-    the others. ValueError if the shrinkage is out of range, or there are not more rows than classes.
+    ``shrinkage`` is the share of the diagonal in the covariance, in (0, 1]. A class without rows scores lowest.
+    ValueError if the shrinkage is out of range, or there are not more rows than classes.
     """
     if not 0 < shrinkage <= 1:
         raise ValueError(f"shrinkage must lie in (0, 1], got {shrinkage}")
@@ -182,10 +181,7 @@ class DiscriminantBank(Arrays):
 
 
 def make_bank(members: Sequence[LinearReadout], moments: Sequence[Moments], stack: Stack) -> DiscriminantBank:
-    """Bring members of the same coordinates and classes to their bases; the first moments give the standardiser.
-
-    Its vectors vary independently over the rows of the fit, so that the noise of the codes disturbs each alike.
-    """
+    """Bring members of the same coordinates and classes to their bases; the first moments give the standardiser."""
     variance = np.diag(moments[0].scatter) / moments[0].counts.sum()
     scale = np.sqrt(np.maximum(variance, VARIANCE_FLOOR)).astype(np.float32)
     mean = moments[0].centre.astype(np.float32)

@@ -1,8 +1,7 @@
 """Another domain, put right by unlabelled responses of it (paper, Cross-Domain Transfer).
 
-Other prompts move all fingerprints alike, which favours some sources whoever answers. Over a pool of responses of many
-unknown sources the mean posterior should be uniform; one number a source makes it so. An affine map gives the pool the
-mean and covariance of the training rows, block by block (correlation alignment; Sun, Feng and Saenko, 2016).
+Over a pool of responses of many unknown sources the mean posterior should be uniform; one number a source makes it so.
+An affine map gives the pool the mean and covariance of the training rows (Sun, Feng and Saenko, 2016).
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def fit_alignments(
 ) -> list[Alignment]:
     """The map from each of several pools, moments of every block, to the rows that were trained on.
 
-    With shrunk correlations ``R`` and scales ``S`` of both, a row is multiplied by ``S_pool^-1 R_pool^-1/2
-    R_trained^1/2 S_trained``; a shrinkage of 1 only moves and scales coordinates.
+    A row is multiplied by ``S_pool^-1 R_pool^-1/2 R_trained^1/2 S_trained``, of scales ``S`` and shrunk correlations.
     """
     targets = tuple(block.centre.astype(np.float32) for block in trained)
     maps: list[list[Floats]] = [[] for _ in pools]

@@ -1,7 +1,7 @@
 """Heads: a fitted readout and where it reads; and ensembles, heads of members that read different things.
 
-What a member counts depends on the cell of a text (:mod:`backend.methods.stack`). The log-odds of two candidates are a
-sum over members; they split over what a member with a plane reads, exactly where it is linear, but not over embeddings.
+What a member counts depends on the cell of a text (:mod:`backend.methods.stack`). Log-odds of two candidates are a sum
+over members, and split over what a member with a plane reads, but not over embeddings.
 """
 
 from __future__ import annotations

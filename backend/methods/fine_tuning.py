@@ -1,8 +1,7 @@
 """Fine-tuned text encoders as source classifiers (paper, Fine-tuned DeBERTa, and the fine-tuned rows of its table).
 
 An encoder is trained end to end, as the sequence classifier of its architecture or with a linear layer on its pooled
-states; a checkpoint holds all that the next step depends on. As a member of a stack a small encoder is its weights in
-half precision, read with the registered encoder that it started from, in single precision on every machine.
+states. As a member of a stack it is its weights in half precision, computed in single precision on every machine.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from backend.errors import AtlasError
-from backend.methods.readout import Floats, Half, Labels, check_shapes, inside, settings_text
+from backend.methods.readout import Floats, Half, Labels, Settings, check_shapes, inside
 from backend.methods.sentence_encoder import Recipe, SentenceEncoder, padded, pool, recipe_of
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model, locate, proxy_key, registered
@@ -32,13 +31,13 @@ DEBERTA = "microsoft/deberta-v3-large"
 
 
 @dataclass(frozen=True)
-class FinetuneSettings:
-    """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large.
+class FinetuneSettings(Settings):
+    """How an encoder is trained; the defaults are the paper's for DeBERTa-v3-large."""
 
-    Of ``bucket`` batches rows are sorted by length, so that less of a batch is padding. Without dropout of attention, a
-    step of 192 tokens takes two thirds of the time on a processor.
-    """
-
+    WORDS: ClassVar = (
+        "FinetuneSettings kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast "
+        "checkpoint bucket dropout"
+    )
     kind: Literal["classifier", "encoder"] = "classifier"  # the architecture's own, or pooled states and a linear layer
     max_tokens: int = 256
     epochs: int = 2
@@ -50,15 +49,8 @@ class FinetuneSettings:
     clip: float = 1.0  # largest norm of the gradient
     autocast: bool = False  # matrix products in bfloat16; the paper trains in float32
     checkpoint: int = 250  # steps between checkpoints
-    bucket: int = 1  # batches that are drawn together; 1 does not sort
+    bucket: int = 1  # batches that are drawn together and sorted by length, for less padding; 1 does not sort
     dropout: float | None = None  # in place of the model's published rates
-
-    def as_text(self) -> str:
-        """Words by which files on disk name these settings; they never change."""
-        names = (
-            "kind max_tokens epochs batch learning_rate head_rate weight_decay warmup clip autocast checkpoint bucket"
-        )
-        return settings_text(self, "FinetuneSettings", f"{names} dropout")
 
 
 CLASSIFIER = FinetuneSettings()
@@ -183,9 +175,8 @@ def fine_tune(
 ) -> TrainedClassifier:  # fmt: skip
     """Train an encoder on texts, from its checkpoint where there is one.
 
-    ``seed`` is that of the new layers, the order of texts and the dropout; a batch takes one of ``copies``, the same
-    texts cut short say, at random; ``checkpoint`` is written every ``settings.checkpoint`` steps; ``progress`` is
-    called with (steps done, steps). AtlasError if the model cannot be loaded, or the checkpoint is of another training.
+    A batch takes one of ``copies``, the same texts cut short say, at random; ``progress`` is called with (steps done,
+    steps). AtlasError if the model cannot be loaded, or the checkpoint is of another training.
     """
     where = torch.device(device)
     model, tokenizer = load_classifier(name_or_path, classes, settings, seed)

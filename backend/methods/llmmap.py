@@ -1,7 +1,6 @@
 """LLMmap's closed-set classifier, on one interaction at a time (paper, LLMmap and LLM-DNA).
 
-LLMmap reads the answers to a fixed panel of queries as a set; here the set has one member (Q = 1), the embeddings of a
-prompt and its response side by side, which a learnt class token attends to in three small Transformer blocks.
+LLMmap reads answers to a panel of queries as a set; here the set is one prompt and its response, side by side.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +16,23 @@ import torch
 from torch import nn
 
 from backend.methods.probe import standardiser
-from backend.methods.readout import Floats, Labels, check_shapes, inside, settings_text
+from backend.methods.readout import Floats, Labels, Settings, check_shapes, inside
 
 RESPONSE_CHARACTERS = 650  # how much of a response LLMmap reads
 _SHAPES = {"mean": "D", "scale": "D", "head.enter.weight": "WD", "head.leave.weight": "CW", "head.leave.bias": "C"}
 
 
 @dataclass(frozen=True)
-class LLMmapSettings:
+class LLMmapSettings(Settings):
     """Shape and training of the head."""
 
+    WORDS: ClassVar = "LLMmapSettings width blocks heads epochs batch learning_rate"
     width: int = 384  # this and the next two are LLMmap's own shape
     blocks: int = 3
     heads: int = 4
     epochs: int = 6  # which the paper's release selected
     batch: int = 64
     learning_rate: float = 1e-4  # of Adam, LLMmap's own
-
-    def as_text(self) -> str:
-        """Words by which files on disk name these settings; they never change."""
-        return settings_text(self, "LLMmapSettings", "width blocks heads epochs batch learning_rate")
 
 
 class _Block(nn.Module):
@@ -130,8 +126,7 @@ def fit_llmmap(
 ) -> LLMmapModel:  # fmt: skip
     """Train the head on prompt and response embeddings side by side, (n, features), in evaluation mode afterwards.
 
-    They are standardised here, because the embeddings of some encoders are of unit length and those of LLMmap are
-    not. ValueError if there are fewer than two rows, which a batch normalisation cannot work with.
+    They are standardised here. ValueError with fewer than two rows, which a batch normalisation cannot work with.
     """
     settings = settings or LLMmapSettings()
     if len(pairs) < 2:

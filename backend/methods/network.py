@@ -1,7 +1,7 @@
 """A network of one hidden layer on the same fingerprints (next to the paper's linear probe, READER Optimization).
 
-What a habit looks like depends on the question, which a linear map cannot follow. Every batch takes one of the lengths
-of its responses at random. It is as accurate as discriminants, but wrong in other places, which a stack uses.
+It is as accurate as discriminants, but wrong in other places, which a stack uses. Every batch takes one of the lengths
+of its responses at random.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from torch import nn
 
 from backend.methods.probe import standardiser
-from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, settings_text
+from backend.methods.readout import Arrays, Doubles, Floats, Half, Ints, Rows, Settings
 from backend.proxies.reader import best_dtype
 
 LIMIT = 6.0  # standardised coordinates are clipped to so many deviations
@@ -24,9 +24,10 @@ SAMPLED = 8  # every so manieth training row makes the standardiser
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
+class NetworkSettings(Settings):
     """Shape of the network and how it is trained."""
 
+    WORDS: ClassVar = "NetworkSettings hidden epochs batch rate decay dropout smoothing"
     hidden: int = 512
     epochs: int = 14
     batch: int = 512
@@ -34,10 +35,6 @@ class NetworkSettings:
     decay: float = 0.05
     dropout: float = 0.4  # of hidden units; of coordinates half as much
     smoothing: float = 0.05  # share of the label that is spread over all sources
-
-    def as_text(self) -> str:
-        """Words by which files on disk name these settings; they never change."""
-        return settings_text(self, "NetworkSettings", "hidden epochs batch rate decay dropout smoothing")
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,7 @@ class NetworkReadout(Arrays):
         return out
 
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
-        """Centre and direction, each (D,), and log-odds at the mean; the plane meets the log-odds at the row (D,) too.
-
-        Every hidden unit and clipped coordinate is replaced by the straight line between its values at the mean and at
-        the row: integrated gradients of one hidden layer.
-        """
+        """Centre and direction, each (D,), and log-odds at the mean: integrated gradients from there to a row (D,)."""
         parts = (self.mean, self.scale, self.hidden_weight, self.hidden_bias, self.weight, self.bias)
         mean, scale, first, inner, last, outer = (part.astype(np.float64) for part in parts)
         standard = (np.asarray(row, dtype=np.float64) - mean) / scale

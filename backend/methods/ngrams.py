@@ -1,11 +1,8 @@
 """Hashed n-grams of words and characters, and classifiers of them (next to the paper's Dynamic Baselines).
 
-Counting learns nothing, so that a text is counted once for all folds. The baselines count as scikit-learn does; members
-of stacks count by arithmetic on whole arrays: every unit (a word, a mark, a run of line ends; or a character) becomes a
-number, every n-gram a mixture of its numbers, and a bucket is the leading bits of that. Classifiers are multinomial
-logistic regressions on TF-IDF weights from the training rows, stored and served in few bits; the prompt, the same for
-all sources, is not read. Baselines are fitted until they have converged, in some two hundred passes; members of stacks
-by Adam with a decaying rate, which comes as far on other prompts within ten.
+Counting learns nothing, so that a text is counted once for all folds: for baselines as scikit-learn does, for members
+of stacks by arithmetic on whole arrays. Classifiers are multinomial logistic regressions on TF-IDF weights of
+responses, stored in few bits: baselines fitted to convergence, members by ten passes of Adam, as good on other prompts.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -28,7 +26,7 @@ from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from torch.nn.functional import embedding_bag
 
-from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels, settings_text
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels, Settings
 
 Words = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
@@ -68,9 +66,10 @@ def over_characters(length: int, starts: npt.NDArray[Any], stops: npt.NDArray[An
 
 
 @dataclass(frozen=True)
-class NgramSettings:
+class NgramSettings(Settings):
     """What a baseline counts, and how hard its fit is pulled to zero."""
 
+    WORDS: ClassVar = "NgramSettings analyzer shortest longest pattern buckets features c iterations tolerance"
     analyzer: Kind
     shortest: int  # length of the n-grams, in words or characters
     longest: int
@@ -80,11 +79,6 @@ class NgramSettings:
     c: float = 30.0  # inverse strength of the penalty ||W||^2 / (2 C N)
     iterations: int = 300  # at most
     tolerance: float = 3e-5  # converged when no component of the gradient is larger
-
-    def as_text(self) -> str:
-        """Words by which files on disk name these settings; they never change."""
-        names = "analyzer shortest longest pattern buckets features c iterations tolerance"
-        return settings_text(self, "NgramSettings", names)
 
 
 # Chosen on 60 training and 20 other prompts of outer fold 0's training side, 100 sources: accuracy at K = 1, 5, 20 is
@@ -132,18 +126,15 @@ def occurrences(text: str, settings: NgramSettings) -> tuple[Ints, Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class SoftmaxSettings:
+class SoftmaxSettings(Settings):
     """How much a member of a stack learns from n-grams, and how fast."""
 
+    WORDS: ClassVar = "SoftmaxSettings features epochs batch rate decay"
     features: int = 60_000  # buckets in use: those that occur in most training rows
     epochs: int = 4
     batch: int = 512
     rate: float = 0.05  # first learning rate; it falls to zero along a cosine
     decay: float = 3e-6  # pull of every weight towards zero, added to its gradient
-
-    def as_text(self) -> str:
-        """Words by which files on disk name these settings; they never change."""
-        return settings_text(self, "SoftmaxSettings", "features epochs batch rate decay")
 
 
 @dataclass(frozen=True)
@@ -201,16 +192,10 @@ def gram_spans(text: str, kind: Kind, lengths: Sequence[int], bits: int) -> tupl
 
 
 def _words(texts: Sequence[str]) -> tuple[Words, Offsets]:
-    known: dict[str, int] = {}
-    flat: list[int] = []
-    offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-    for i, text in enumerate(texts):
-        for unit in _UNIT.findall(text):
-            if unit not in known:
-                known[unit] = zlib.crc32(unit.encode("utf-8", "replace"))
-            flat.append(known[unit])
-        offsets[i + 1] = len(flat)
-    return np.array(flat, dtype=np.uint64), offsets
+    units = [_UNIT.findall(text) for text in texts]
+    number = {unit: zlib.crc32(unit.encode("utf-8", "replace")) for unit in set(chain(*units))}
+    flat = np.array([number[unit] for unit in chain(*units)], dtype=np.uint64)
+    return flat, np.cumsum([0, *map(len, units)], dtype=np.int64)
 
 
 def _characters(texts: Sequence[str]) -> tuple[Words, Offsets]:
@@ -310,11 +295,7 @@ class CodedGrams(NgramReadout):
 
 @dataclass(frozen=True)
 class CodedNgrams(NgramReadout):
-    """A baseline in few bits.
-
-    Five fold models of 30,000 n-grams and 100 sources are 60 MB in single precision; in whole numbers of steps of an
-    eighth of their spread, weights pack to 5 bits a number, for less than 0.001 nats a response.
-    """
+    """A baseline in few bits: weights in steps of an eighth of their spread, for less than 0.001 nats a response."""
 
     SHAPES: ClassVar = {"columns": "F", "idf": "F", "codes": "BFC", "step": "", "bias": "C", "method": ""}
     TYPES: ClassVar = {"columns": np.int32, "codes": np.uint8, "method": np.str_}
@@ -358,8 +339,7 @@ def spread(model: NgramReadout, text: str, grams: GramKind, source: int, rival: 
     """Log-odds of two candidates over the characters of a text without lone surrogates, by a member of a stack.
 
     Values (len(text),) in nats, where the characters of an n-gram share evenly, and a constant; together they are the
-    log-odds, because rows are linear in the weights once a text is given. An n-gram that occurs more than once counts
-    less each time, and its occurrences share alike.
+    log-odds. An n-gram that occurs more than once counts less each time, and its occurrences share alike.
     """
     starts, stops, buckets = gram_spans(text, grams.kind, grams.lengths, grams.bits)
     place = np.minimum(np.searchsorted(model.columns, buckets), len(model.columns) - 1)

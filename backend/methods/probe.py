@@ -14,24 +14,21 @@ import numpy as np
 import torch
 from scipy.special import log_softmax, logsumexp, softmax
 
-from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels, Rows, settings_text
+from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels, Rows, Settings
 
 STD_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
-class ProbeSettings:
+class ProbeSettings(Settings):
     """Settings of the optimisation; the defaults are the paper's."""
 
+    WORDS: ClassVar = "ProbeSettings steps horizon learning_rate final_share c"
     steps: int = 40
     horizon: int = 100
     learning_rate: float = 1e-3
     final_share: float = 0.01
     c: float = 1.0
-
-    def as_text(self) -> str:
-        """Words by which files on disk name these settings; they never change."""
-        return settings_text(self, "ProbeSettings", "steps horizon learning_rate final_share c")
 
     def rate(self, step: int) -> float:
         """Learning rate of a step (0-based)."""
@@ -146,9 +143,7 @@ def adam_step(
     values.addcdiv_(first, unbiased, value=-settings.rate(step) / (1 - beta1 ** (step + 1)))
 
 
-# ---- Carried to its minimum, for all sources or among the siblings of a family ---------------------------------------
-# Where the paper's probe stops after 40 steps, here a penalty on the weights says how far to go. Experts divide the
-# share of a family among its siblings, fitted on its rows alone; they do not weigh families.
+# ---- Carried to its minimum, under a penalty on the weights, for all sources or among the siblings of a family -------
 
 STEPS = 500
 FLAT = 1e-5  # largest entry of the gradient at which the search ends
@@ -167,8 +162,8 @@ def minimum(
 ) -> tuple[Floats, Floats]:
     """Weights (D, C) and bias (C,) where the penalised loss of a softmax is least, by L-BFGS from zero.
 
-    ``rows`` (n, D) are standardised, ``offset`` (n, C) is added to the scores. The weights of discriminants are a worse
-    start: they are large where the rows hardly vary. ValueError if the penalty is not above 0.
+    ``rows`` (n, D) are standardised, ``offset`` (n, C) is added to the scores. ValueError if the penalty is not above
+    0.
     """
     if penalty <= 0:
         raise ValueError(f"the penalty must be above 0, got {penalty}")
@@ -222,8 +217,7 @@ class FamilyReadout(Arrays):
     def plane(self, row: Rows, source: int, rival: int) -> tuple[Doubles, Doubles, float]:
         """Centre and direction, each (D,), and constant of a plane through the log-odds of two sources at a row (D,).
 
-        Of two siblings it is the experts' own. Of two families it has the mean slope along the line from the centre to
-        the row, which is what integrated gradients give.
+        Of two siblings it is the experts' own; of two families it has the mean slope from the centre to the row.
         """
         centre = self.centre.astype(np.float64)
         moved = np.asarray(row, dtype=np.float64) - centre

@@ -102,6 +102,11 @@ def inside(arrays: Mapping[str, T], start: str) -> dict[str, T]:
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
-def settings_text(settings: object, kind: str, names: str) -> str:
-    """Words by which files on disk name settings; names and their order never change, whatever fields are called."""
-    return f"{kind}({', '.join(f'{name}={getattr(settings, name)!r}' for name in names.split())})"
+class Settings:
+    """Settings of a dataclass; files on disk name them by words that never change, whatever fields are called."""
+
+    WORDS: ClassVar[str]  # kind, then fields in their order
+
+    def as_text(self) -> str:
+        kind, *names = self.WORDS.split()
+        return f"{kind}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

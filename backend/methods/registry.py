@@ -9,7 +9,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from backend.protocol import READER_PAPER
 
@@ -18,13 +18,10 @@ LINEAR, FUSED, FUSED_TUNED, TEXT_TUNED = "fused-linear", "fused", "fused-tuned",
 ENCODER, LLMMAP, DNA = "encoder-lengths", "llmmap", "dna"
 TEXT, SEVERAL, EMBEDDING = "text", "several", "embedding"
 """What heads read in place of a form of a block: the response, different things, embeddings of an encoder."""
-PROBE, BANK, NGRAM_BANK, NGRAMS, ENSEMBLE = (
-    f"backend.methods.{name}"
-    for name in (
-        *("probe:LinearProbe", "discriminant:DiscriminantBank", "discriminant:NgramBank"),
-        *("ngrams:CodedNgrams", "ensemble:Ensemble"),
-    )
+PROBE, NGRAMS, ENSEMBLE = (
+    f"backend.methods.{name}" for name in ("probe:LinearProbe", "ngrams:CodedNgrams", "ensemble:Ensemble")
 )
+BANK, NGRAM_BANK = (f"backend.methods.discriminant:{name}" for name in ("DiscriminantBank", "NgramBank"))
 _TUNED = "its encoder is fine-tuned fold by fold, and of that only scores are kept"
 _SAMPLES = "it compares samples of models, and no single traces"
 _NOT_MEASURED = "it was not measured here"
@@ -189,11 +186,7 @@ class Selection(Sequence[str]):
     def _ids(self) -> list[str]:
         return [method.id for method in sorted(filter(self._holds, METHODS.values()), key=self._order)]
 
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-    def __getitem__(self, at: int | slice) -> str | list[str]:
+    def __getitem__(self, at: Any) -> Any:
         return self._ids()[at]
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """Representations of a trajectory: what a head reads of a block, and the paper's matched controls of it.
 
 Paper: Spectral Trajectory Encoding, Matched Temporal-Representation Controls, Development-Stage Aggregation
-Alternatives. A representation is a choice of standardised columns. A mixture's head h weighs the eight mode blocks by
-``a_h / |a_h|``, one-hot at first and trained with the probe; it is a probe of weights ``V_m = sum_h w_hm W_h``.
+Alternatives. A mixture's head h weighs the eight mode blocks by ``a_h / |a_h|``; it is a probe of weights ``V_m = sum_h
+w_hm W_h``.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ def temporal_evidence(
     rows: Rows, labels: Labels, folds: Labels, classes: int, methods: Collection[str] = (*REPRESENTATIONS, *MIXTURES),
     *, settings: ProbeSettings | None = None, progress: Callable[[str], object] | None = None,
 ) -> TemporalEvidence:  # fmt: skip
-    """Fit every control in every outer fold; rows are standardised once a fold for all of them.
-
-    rows : (n, 10 * d) eight modes, maximum and final state of one block.
-    """
+    """Fit every control in every outer fold to rows (n, 10 * d): eight modes, maximum and final state of one block."""
     settings = settings or ProbeSettings()
     d = rows.shape[1] // VECTORS
     out = {method: np.empty((len(labels), classes), dtype=np.float32) for method in methods}

@@ -1,7 +1,7 @@
 """Sentence embeddings by a frozen encoder: the representation of LLM-DNA and LLMmap (paper, LLMmap and LLM-DNA).
 
-Pooling, normalisation and the longest input are those of the encoder's sentence-transformers files, of its card
-(:data:`CARDS`), or mean pooling. Embeddings are saved row by row, so that an interrupted or shorter run is continued.
+Pooling, normalisation and longest input are those of the encoder's files or card (:data:`CARDS`), or mean pooling.
+Embeddings are saved row by row, so that an interrupted run is continued.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
 from backend.errors import AtlasError
 from backend.methods.llmmap import RESPONSE_CHARACTERS
-from backend.methods.readout import Floats, Ints
+from backend.methods.readout import Floats, Ints, Settings
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import Proxy, describe, load_model, locate, proxy_hash
 from backend.traces import VIEWS, Trace, view_text, whole_text
@@ -28,16 +28,13 @@ DEFAULT_ENCODER = "minilm-l6"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Settings):
     """How states become one vector."""
 
+    WORDS: ClassVar = "Recipe pooling normalise max_tokens"
     pooling: Pooling = "mean"  # over all tokens, special ones too, the first or the last
     normalise: bool = True  # to unit length
     max_tokens: int = MAX_TOKENS  # where texts are cut, special tokens counted
-
-    def as_text(self) -> str:
-        """Words by which files on disk name this recipe; they never change."""
-        return f"Recipe(pooling={self.pooling!r}, normalise={self.normalise!r}, max_tokens={self.max_tokens!r})"
 
 
 CARDS = {"minilm-l6": Recipe("mean", True, 256)}  # encoders whose packaged files leave the recipe out
@@ -68,10 +65,8 @@ def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
     if isinstance(config.get("pooling_mode"), str):
         needed = [{"mean": "mean_tokens", "cls": "cls_token"}.get(config["pooling_mode"], config["pooling_mode"])]
     if len(needed) != 1 or needed[0] not in names:
-        raise AtlasError(
-            f"The encoder in {folder} pools by {', '.join(needed) or 'nothing'}, which is not supported",
-            f"Choose an encoder that pools by one of {', '.join(names)}",
-        )
+        problem = f"The encoder in {folder} pools by {', '.join(needed) or 'nothing'}, which is not supported"
+        raise AtlasError(problem, f"Choose an encoder that pools by one of {', '.join(names)}")
     return names[needed[0]]
 
 
@@ -158,9 +153,7 @@ class EmbeddingCache:
         identity = {
             **{name: getattr(key, name) for name in ("benchmark", "panel", "texts", "rows")},
             **{name: getattr(encoder.recipe, name) for name in ("pooling", "normalise", "max_tokens")},
-            "encoder": proxy_hash(encoder.name),
-            "dtype": str(encoder.dtype),
-            "width": encoder.width,
+            **{"encoder": proxy_hash(encoder.name), "dtype": str(encoder.dtype), "width": encoder.width},
         }
         manifest = self.path / "manifest.json"
         if not manifest.exists() or json.loads(manifest.read_text("utf-8")) != identity:

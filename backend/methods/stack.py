@@ -1,7 +1,7 @@
 """One posterior from several members: a weight a member, by how long the text is (paper, Limitations: one readout).
 
-The fused score is a weighted sum of log-posteriors, by the weights with the highest likelihood on held-out rows. Rows
-are sorted into cells by length and by whether they end like a finished sentence; a cell has weights of its own.
+The fused score is a weighted sum of log-posteriors, by the weights with the highest likelihood on held-out rows, for
+every cell of rows: their length, and whether they end like a finished sentence.
 """
 
 from __future__ import annotations
@@ -120,8 +120,7 @@ class Confidence:
 def fit_confidence(scores: Rows, truth: Ints) -> Confidence:
     """Factor and share with the highest likelihood on held-out groups, by L-BFGS.
 
-    A factor alone is not enough where a few sources are misread altogether: certain errors make it too small for the
-    others. ``scores`` (G, C) are sums of log-posteriors, up to a constant a row.
+    ``scores`` (G, C) are sums of log-posteriors, up to a constant a row; the share is for sources misread altogether.
     """
     classes = scores.shape[1]
     relative = np.asarray(scores, dtype=np.float64) - scores[np.arange(len(truth)), truth][:, None]

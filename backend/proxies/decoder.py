@@ -1,9 +1,8 @@
 """Fused forward passes of decoders, the fast path of the embedded proxies: Llama, Qwen2 and Gemma 3.
 
-The arithmetic of ``transformers``' block with four differences that only change speed: query, key and value (and gate
-and up) are one matrix product, the residual stream stays in float32 while products run in bfloat16, keys and values of
-a shared prefix are computed once, and ``torch.compile`` fuses what lies between the products. Right padding needs no
-mask, because a causal state never sees what follows it.
+The arithmetic of ``transformers``, but query, key and value (and gate and up) are one product, the residual stream is
+float32 while products run in bfloat16, a shared prefix is computed once, and ``torch.compile`` fuses what lies between
+products. Right padding needs no mask, because a causal state never sees what follows it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
 
-KeyValue = tuple[torch.Tensor, torch.Tensor]  # keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)
-Advance = Callable[[torch.Tensor, KeyValue | None], tuple[torch.Tensor, KeyValue]]
+KeyValue = tuple[Tensor, Tensor]  # keys and values of a prefix, each of shape (B, P, n_kv_heads, head_dim)
+Advance = Callable[[Tensor, KeyValue | None], tuple[Tensor, KeyValue]]
 """One block: (B, T, d) float32 states and the prefix's keys and values to states and the new keys and values."""
 
 
@@ -33,6 +33,7 @@ class FusedDecoder(abc.ABC):
     """
 
     batch_tokens: ClassVar[int] = 2_560  # padded tokens of a batch whose activations stay in a CPU's cache
+    final_norm: Tensor
 
     def __init__(
         self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
@@ -47,6 +48,11 @@ class FusedDecoder(abc.ABC):
         self.compiled = compile_blocks and can_compile(device)
         self.embedding = self.whole(model.embed_tokens)
         self.dtypes = [torch.float32] * precise + [dtype] * (self.depth - precise)
+        self.prepare(model)
+
+    @abc.abstractmethod
+    def prepare(self, model: Any) -> None:
+        """Copy the weights of the blocks and of the final norm."""
 
     @staticmethod
     @abc.abstractmethod
@@ -54,20 +60,16 @@ class FusedDecoder(abc.ABC):
         """Whether a model configuration is one that this pass computes exactly."""
 
     @abc.abstractmethod
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
         """States in front of the first block, (B, T, d) float32."""
 
     @abc.abstractmethod
     def advances(self, before: int, width: int) -> Iterator[Advance]:
         """The blocks, ready for ``width`` tokens behind ``before`` others."""
 
-    @abc.abstractmethod
-    def finish(self, states: torch.Tensor) -> torch.Tensor:
-        """The final norm."""
-
     def walk(
-        self, ids: torch.Tensor, last: int, prefix: list[KeyValue] | None = None, *, keep: list[KeyValue] | None = None
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+        self, ids: Tensor, last: int, prefix: list[KeyValue] | None = None, *, keep: list[KeyValue] | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
         """Yield number and states (B, T, d), float32, of every block up to ``last`` (the deepest normed).
 
         ids : (B, T), int64, right-padded tokens that follow the prefix.
@@ -79,21 +81,24 @@ class FusedDecoder(abc.ABC):
             states, new = advance(states, prefix[number - 1] if prefix else None)
             if keep is not None:
                 keep.append(new)
-            yield number, (self.finish(states) if number == self.depth else states)
+            yield number, (rms_norm(states, self.final_norm, self.eps) if number == self.depth else states)
             if number == last:
                 return
 
-    def rotation(self, theta: float, before: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def rotation(self, theta: float, before: int, width: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the rotary embedding, each of shape (T, 1, head_dim)."""
         exponent = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=self.device) / self.head_dim
         position = torch.arange(before, before + width, dtype=torch.float32, device=self.device)
         angle = torch.outer(position, 1.0 / theta**exponent).repeat(1, 2)
         return angle.cos()[:, None], angle.sin()[:, None]
 
-    def whole(self, module: Any) -> torch.Tensor:
+    def whole(self, module: Any) -> Tensor:
         return module.weight.detach().to(self.device, torch.float32)  # type: ignore[no-any-return]
 
-    def joined(self, dtype: torch.dtype, *modules: Any) -> torch.Tensor:
+    def fused(self, piece: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(piece, dynamic=True) if self.compiled else piece
+
+    def joined(self, dtype: torch.dtype, *modules: Any) -> Tensor:
         """The weights of modules that read the same input, as one matrix."""
         return torch.cat([m.weight.detach() for m in modules]).to(self.device, dtype).contiguous()
 
@@ -105,42 +110,36 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" or shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Divide by the root mean square of the last axis, times a weight."""
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
-def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Apply the rotary embedding to (B, T, heads, head_dim)."""
     half = x.shape[-1] // 2
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
-@dataclass(frozen=True)
-class _LlamaBlock:
-    norm1: torch.Tensor
-    qkv: torch.Tensor
-    out: torch.Tensor
-    norm2: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
-    bias: torch.Tensor | None  # of query, key and value (Qwen2)
+class _LlamaBlock(NamedTuple):
+    norm1: Tensor
+    qkv: Tensor
+    out: Tensor
+    norm2: Tensor
+    gate_up: Tensor
+    down: Tensor
+    bias: Tensor | None  # of query, key and value (Qwen2)
 
 
 class LlamaDecoder(FusedDecoder):
     """Llama-shaped blocks, and Qwen2's, which add a bias to query, key and value; see :class:`FusedDecoder`."""
 
-    def __init__(
-        self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
-    ) -> None:
-        super().__init__(model, dtype, device, compile_blocks, precise)
+    def prepare(self, model: Any) -> None:
         self.final_norm = self.whole(model.norm)
         self.theta = float(model.config.rope_parameters["rope_theta"])
         self.blocks = [self._pack(layer, kind) for layer, kind in zip(model.layers, self.dtypes, strict=True)]
         step = functools.partial(_step, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim, eps=self.eps)
-        self.step: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = (
-            torch.compile(step, dynamic=True) if self.compiled else step
-        )
+        self.step = self.fused(step)
 
     @staticmethod
     def supports(config: Any) -> bool:
@@ -167,23 +166,17 @@ class LlamaDecoder(FusedDecoder):
             down=self.joined(dtype, mlp.down_proj),
         )
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
         return self.embedding[ids]
-
-    def finish(self, states: torch.Tensor) -> torch.Tensor:
-        return rms_norm(states, self.final_norm, self.eps)
 
     def advances(self, before: int, width: int) -> Iterator[Advance]:
         cos, sin = self.rotation(self.theta, before, width)
         mask = torch.full((width, before + width), -torch.inf, device=self.device).triu(before + 1)
 
-        def advance(block: _LlamaBlock, states: torch.Tensor, past: KeyValue | None) -> tuple[torch.Tensor, KeyValue]:
+        def advance(block: _LlamaBlock, states: Tensor, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
             empty = torch.empty((1, 0, self.kv_heads, self.head_dim), dtype=block.qkv.dtype, device=self.device)
             past_k, past_v = past or (empty, empty)
-            states, k, v = self.step(
-                states, past_k, past_v, cos, sin, mask,
-                block.norm1, block.qkv, block.out, block.norm2, block.gate_up, block.down, block.bias,
-            )  # fmt: skip
+            states, k, v = self.step(states, past_k, past_v, cos, sin, mask, *block)
             return states, (k, v)
 
         for block in self.blocks:
@@ -191,26 +184,11 @@ class LlamaDecoder(FusedDecoder):
 
 
 def _step(
-    x: torch.Tensor,
-    past_k: torch.Tensor,
-    past_v: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    mask: torch.Tensor,
-    norm1: torch.Tensor,
-    w_qkv: torch.Tensor,
-    w_out: torch.Tensor,
-    norm2: torch.Tensor,
-    w_gate_up: torch.Tensor,
-    w_down: torch.Tensor,
-    bias: torch.Tensor | None,
-    *,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One block: (B, T, d) float32 in and out, with the new keys and values."""
+    x: Tensor, past_k: Tensor, past_v: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, norm1: Tensor, w_qkv: Tensor,
+    w_out: Tensor, norm2: Tensor, w_gate_up: Tensor, w_down: Tensor, bias: Tensor | None,
+    *, heads: int, kv_heads: int, head_dim: int, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """One block (the fields of :class:`_LlamaBlock`): (B, T, d) float32 in and out, with the new keys and values."""
     batch, width, _ = x.shape
     share, dtype = heads // kv_heads, w_qkv.dtype
     qkv = F.linear(rms_norm(x, norm1, eps).to(dtype), w_qkv)
@@ -241,12 +219,12 @@ _KINDS = ("sliding_attention", "full_attention")
 class _Product:
     """``x @ weight.T`` with a weight that never changes."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, weight: Tensor) -> None:
         self.dtype = weight.dtype
         self.packed = weight.device.type == "cpu" and _packs(weight.dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight) if self.packed else weight
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         if self.packed:
             return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")  # type: ignore[no-any-return]
         return F.linear(x, self.weight)
@@ -262,33 +240,29 @@ def _packs(dtype: torch.dtype) -> bool:
 @dataclass(frozen=True)
 class _GemmaBlock:
     kind: str
-    norm1: torch.Tensor
+    norm1: Tensor
     qkv: _Product
-    norm_q: torch.Tensor
-    norm_k: torch.Tensor
+    norm_q: Tensor
+    norm_k: Tensor
     out: _Product
-    norm2: torch.Tensor
-    norm3: torch.Tensor
+    norm2: Tensor
+    norm3: Tensor
     gate_up: _Product
     down: _Product
-    norm4: torch.Tensor
+    norm4: Tensor
 
 
 class GemmaDecoder(FusedDecoder):
     """Blocks of a Gemma 3 text model: queries and keys normed, four norms a block, sliding windows.
 
-    Products use weights that oneDNN has packed once: its float32 kernels run at twice the rate of PyTorch's on some
-    processors, so a block in float32 costs two in bfloat16 and not four.
+    Products use weights that oneDNN has packed once: some processors run its float32 twice as fast as PyTorch's.
     """
 
     batch_tokens: ClassVar[int] = 1_024
 
-    def __init__(
-        self, model: Any, dtype: torch.dtype, device: torch.device, compile_blocks: bool = True, precise: int = 0
-    ) -> None:
-        super().__init__(model, dtype, device, compile_blocks, precise)
+    def prepare(self, model: Any) -> None:
         config = model.config
-        self.scale = model.embed_tokens.embed_scale.to(device, torch.float32)
+        self.scale = model.embed_tokens.embed_scale.to(self.device, torch.float32)
         self.final_norm = self._norm(model.norm)
         self.window = int(config.sliding_window or 0)
         self.theta = {kind: float(config.rope_parameters[kind]["rope_theta"]) for kind in set(config.layer_types)}
@@ -297,14 +271,8 @@ class GemmaDecoder(FusedDecoder):
             self._pack(layer, kind, number)
             for layer, kind, number in zip(model.layers, config.layer_types, self.dtypes, strict=True)
         ]
-        self._enter = self._fused(_enter)
-        self._heads = self._fused(_heads)
-        self._weigh = self._fused(_weigh)
-        self._gate = self._fused(_gate)
-        self._join = self._fused(_join)
-
-    def _fused(self, piece: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(piece, dynamic=True) if self.compiled else piece
+        pieces: tuple[Callable[..., Any], ...] = (_enter, _heads, _weigh, _gate, _join)
+        self._enter, self._heads, self._weigh, self._gate, self._join = map(self.fused, pieces)
 
     @staticmethod
     def supports(config: Any) -> bool:
@@ -321,7 +289,7 @@ class GemmaDecoder(FusedDecoder):
             and all(ropes[kind]["rope_type"] == "default" for kind in kinds)
         )
 
-    def _norm(self, module: Any) -> torch.Tensor:
+    def _norm(self, module: Any) -> Tensor:
         return 1.0 + self.whole(module)
 
     def _pack(self, layer: Any, kind: str, dtype: torch.dtype) -> _GemmaBlock:
@@ -340,12 +308,9 @@ class GemmaDecoder(FusedDecoder):
             norm4=self._norm(layer.post_feedforward_layernorm),
         )
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.embedding[ids] * self.scale
+    def embed(self, ids: Tensor) -> Tensor:
+        rows: Tensor = self.embedding[ids] * self.scale
         return rows
-
-    def finish(self, states: torch.Tensor) -> torch.Tensor:
-        return rms_norm(states, self.final_norm, self.eps)
 
     def advances(self, before: int, width: int) -> Iterator[Advance]:
         rotations = {kind: self.rotation(theta, before, width) for kind, theta in self.theta.items()}
@@ -353,7 +318,7 @@ class GemmaDecoder(FusedDecoder):
         for block in self.blocks:
             yield functools.partial(self._advance, block, *rotations[block.kind], masks[block.kind])
 
-    def _mask(self, kind: str, before: int, width: int) -> torch.Tensor:
+    def _mask(self, kind: str, before: int, width: int) -> Tensor:
         """What is added to the scores, (T, before + T)."""
         position = torch.arange(before + width, device=self.device)
         distance = position[before:, None] - position
@@ -363,14 +328,8 @@ class GemmaDecoder(FusedDecoder):
         return torch.zeros(hidden.shape, device=self.device).masked_fill(hidden, -torch.inf)
 
     def _advance(
-        self,
-        block: _GemmaBlock,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        mask: torch.Tensor,
-        states: torch.Tensor,
-        past: KeyValue | None,
-    ) -> tuple[torch.Tensor, KeyValue]:
+        self, block: _GemmaBlock, cos: Tensor, sin: Tensor, mask: Tensor, states: Tensor, past: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
         batch, width, _ = states.shape
         groups, share, dtype = self.kv_heads, self.heads // self.kv_heads, block.qkv.dtype
         qkv = block.qkv(self._enter(states, block.norm1, self.eps, dtype)).view(batch, width, -1, self.head_dim)
@@ -389,23 +348,17 @@ class GemmaDecoder(FusedDecoder):
         return self._join(states, block.down(gated), block.norm4, self.eps), (k, v)
 
 
-def _behind(past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+def _behind(past: Tensor, new: Tensor) -> Tensor:
     return torch.cat([past.expand(new.shape[0], -1, -1, -1), new], 1)
 
 
-def _enter(x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype) -> torch.Tensor:
+def _enter(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
     return rms_norm(x, weight, eps).to(dtype)
 
 
 def _heads(
-    qkv: torch.Tensor,
-    norm_q: torch.Tensor,
-    norm_k: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    groups: int,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    qkv: Tensor, norm_q: Tensor, norm_k: Tensor, cos: Tensor, sin: Tensor, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries (B, heads, T, head_dim), scaled; keys and values (B, T, kv_heads, head_dim)."""
     heads = qkv.shape[2] - 2 * groups
     q = turned(rms_norm(qkv[:, :, :heads].float(), norm_q, eps), cos, sin).to(qkv.dtype)
@@ -413,16 +366,16 @@ def _heads(
     return q.transpose(1, 2).contiguous(), k.contiguous(), qkv[:, :, heads + groups :].contiguous()
 
 
-def _weigh(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _weigh(scores: Tensor, mask: Tensor) -> Tensor:
     """Attention weights out of (n, T, total) scores."""
     return torch.softmax(scores.float() + mask, -1).to(scores.dtype)
 
 
-def _gate(gate_up: torch.Tensor) -> torch.Tensor:
+def _gate(gate_up: Tensor) -> Tensor:
     gate, up = gate_up.float().chunk(2, -1)
     return (F.gelu(gate, approximate="tanh") * up).to(gate_up.dtype)
 
 
-def _join(x: torch.Tensor, found: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def _join(x: Tensor, found: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Add the normed output of a half block to the residual stream."""
     return x + rms_norm(found.float(), weight, eps)

@@ -1,9 +1,7 @@
 """Traces as proxy tokens, the span of the response, and responses cut after some tokens (paper, Stage 1).
 
-The response span starts at the first token whose text reaches past the prefix, so a token that straddles the boundary
-belongs to the response. Where the span is empty (a prompt that fills the whole window, an empty response) the last
-token stands in for it. Special tokens that an encoder adds at the end are no part of the response. Lone surrogates,
-which no tokenizer accepts, become U+FFFD.
+The response span starts at the first token whose text reaches past the prefix; where it is empty, the last token stands
+in for it. Special tokens at the end are no part of it. Lone surrogates, which no tokenizer accepts, become U+FFFD.
 """
 
 from __future__ import annotations
@@ -49,18 +47,12 @@ class Encoded:
 
 
 def encode(
-    tokenizer: Any,
-    traces: Sequence[Trace],
-    view: View,
-    *,
-    max_tokens: int = MAX_TOKENS,
-    span: Span = "offsets",
-    special_tokens: bool = False,
-) -> list[Encoded]:
+    tokenizer: Any, traces: Sequence[Trace], view: View, *,
+    max_tokens: int = MAX_TOKENS, span: Span = "offsets", special_tokens: bool = False,
+) -> list[Encoded]:  # fmt: skip
     """Tokenise traces, cut on the right at ``max_tokens``, and find their response spans.
 
-    span : 'prefix-count' counts the tokens of the separately tokenised prefix, as the paper's release does; it can be
-        off by one where a token straddles the boundary.
+    span : 'prefix-count' counts tokens of the prefix alone, as the paper's release does; it can be off by one.
     special_tokens : let the tokenizer add its own (a bidirectional sentence encoder expects them).
     """
     pairs = [view_text(Trace(whole_text(trace.prompt), whole_text(trace.response)), view) for trace in traces]
@@ -102,10 +94,7 @@ LIMITS = (128, 64, 32)
 def cut_responses(
     tokenizer: Any, traces: Sequence[Trace], limits: Sequence[int] = LIMITS, chunk: int = 1000
 ) -> dict[int, list[Trace]]:
-    """Traces cut after their first tokens in view ``ur``, for methods without that tokenizer; ``chunk`` at once.
-
-    A response of no more tokens than the limit stays as it is.
-    """
+    """Traces cut after their first tokens in view ``ur``, for methods without that tokenizer; ``chunk`` at once."""
     out: dict[int, list[Trace]] = {limit: [] for limit in limits}
     for trace, ends in _token_ends(tokenizer, traces, chunk):
         for limit in limits:

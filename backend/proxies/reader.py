@@ -26,15 +26,18 @@ SHARE_FROM = 256  # tokens that sharing a prefix must save before it pays for ba
 HALF_LIMIT = 65_504.0  # the largest float16; coefficients beyond it are stored as this
 _FUSED: tuple[type[FusedDecoder], ...] = (LlamaDecoder, GemmaDecoder)
 Visit = Callable[[int, torch.Tensor], None]  # receives a block's number and its states, (B, T, d)
+Arrays = dict[tuple[int, str], Half]  # by layer and variant
+Prefix = list[KeyValue] | None
+Texts = Sequence[Encoded]
+Progress = Callable[[int, int], None] | None  # gets traces and tokens of every batch
 
 
 @dataclass(frozen=True)
 class Readout:
     """What to keep of a trajectory.
 
-    temporal : blocks with the first eight DCT modes, the maximum and the final state (temporal controls of the paper).
-    positions : blocks with states at 16 relative positions and means over more (aggregation alternatives of the paper):
-        20 vectors a record, that is 1.9 GB a block for 82,500 records of a proxy with d = 576.
+    temporal : blocks with eight DCT modes, the maximum and the final state (temporal controls of the paper).
+    positions : blocks with 16 states and means over more (its aggregation alternatives): 20 vectors a record.
     """
 
     limits: tuple[int | None, ...] = (None,)  # response lengths in proxy tokens; None is the whole response
@@ -68,27 +71,17 @@ class Reader:
     """A proxy on a device, ready to read.
 
     model : base model (without language-model head); it must not be used for anything else afterwards.
-    causal : whether a state depends on earlier tokens only. A bidirectional encoder reads each response length in a
-        pass of its own, and gets the special tokens that it was trained with.
+    causal : whether a state depends on earlier tokens only; a bidirectional encoder reads each length in its own pass.
     batch_tokens : padded tokens a batch; small on a CPU, where activations should stay in the cache.
-    precise : leading blocks whose products stay in float32.
-    max_tokens : where texts are cut: 1,024, or less where the proxy has fewer positions.
+    precise : leading blocks whose products stay in float32. max_tokens : where texts are cut, at most 1,024.
     engine : 'fused', 'fused-compiled' or 'transformers', with the precise blocks behind it ('fused-compiled-precise7').
     """
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        device: str | torch.device = "cpu",
-        dtype: torch.dtype | None = None,
-        causal: bool = True,
-        fused: bool = True,
-        compile_blocks: bool = True,
-        batch_tokens: int | None = None,
+        self, model: Any, tokenizer: Any, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None,
+        causal: bool = True, fused: bool = True, compile_blocks: bool = True, batch_tokens: int | None = None,
         precise: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.device = torch.device(device)
         self.dtype = dtype or best_dtype(self.device)
         self.tokenizer = tokenizer
@@ -122,18 +115,12 @@ class Reader:
 
     @torch.inference_mode()
     def read(
-        self,
-        encoded: Sequence[Encoded],
-        layers: Sequence[int],
-        readout: Readout | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> dict[tuple[int, str], Half]:
+        self, encoded: Texts, layers: Sequence[int], readout: Readout | None = None, progress: Progress = None
+    ) -> Arrays:
         """Fingerprint traces at several blocks (1 .. depth) and response lengths, (n, m * d) by layer and variant.
 
-        DC and first AC (m = 2); eight modes, maximum and final state (m = 10) for 'temporal'; 16 states and four means
-        (m = 20, see :func:`backend.spectral.position_weights`) for 'positions'. Values beyond the range of float16 are
-        stored as its largest number. ``progress`` gets traces and tokens of every batch; no traces where more passes
-        over them follow.
+        m is 2 (DC and first AC), 10 for 'temporal', 20 for 'positions' (:func:`backend.spectral.position_weights`).
+        Values beyond float16 are stored as its largest number. ``progress`` gets no traces where more passes follow.
         """
         needed, readout = self._check_layers(layers), readout or Readout()
         n, d = len(encoded), self.hidden_size
@@ -151,7 +138,7 @@ class Reader:
             part = {(ly, "full"): out.get((ly, name), empty) for ly in needed}
             if limit is None:
                 part |= {key: array for key, array in out.items() if key[1] in ("temporal", "positions")}
-            step = progress if limit == readout.limits[-1] else _without_traces(progress)
+            step = progress if limit == readout.limits[-1] else progress and (lambda _, tokens: progress(0, tokens))
             self._read_pass([e.cut(limit) for e in encoded], needed, one, part, step)
         return out
 
@@ -174,9 +161,7 @@ class Reader:
             raise ValueError(f"layers must lie in 1..{self.depth}, got {list(layers)}")
         return needed
 
-    def _walk(
-        self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit, prefix: list[KeyValue] | None = None
-    ) -> None:
+    def _walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit, prefix: Prefix = None) -> None:
         """Run the pass and show every block's states; see :meth:`_Hooked.walk`."""
         if isinstance(self._engine, FusedDecoder):
             for layer, states in self._engine.walk(ids.to(self.device), last, prefix):
@@ -184,30 +169,22 @@ class Reader:
         else:
             self._engine.walk(ids.to(self.device), lengths.to(self.device), last, visit)
 
-    def tokens_run(self, encoded: Sequence[Encoded]) -> int:
+    def tokens_run(self, encoded: Texts) -> int:
         """Tokens that one pass over these traces computes: shared prefixes once, padding not counted."""
         lengths = np.array([len(e.ids) for e in encoded])
         return sum(shared + int((lengths[members] - shared).sum()) for shared, members in self._pools(encoded))
 
-    def _read_pass(
-        self,
-        encoded: Sequence[Encoded],
-        layers: list[int],
-        readout: Readout,
-        out: dict[tuple[int, str], Half],
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        last = layers[-1]
+    def _read_pass(self, encoded: Texts, layers: list[int], readout: Readout, out: Arrays, progress: Progress) -> None:
         for shared, members in self._pools(encoded):
-            prefix = self._prefix(encoded[members[0]].ids[:shared], last) if shared else None
+            prefix = self._prefix(encoded[members[0]].ids[:shared], layers[-1]) if shared else None
             if progress and shared:
                 progress(0, shared)
             for rows in _batches(encoded, members, shared, self.batch_tokens):
-                self._read_batch([encoded[i] for i in rows], np.array(rows), shared, prefix, layers, readout, out)
+                self._read_batch({i: encoded[i] for i in rows}, shared, prefix, layers, readout, out)
                 if progress:
                     progress(len(rows), sum(len(encoded[i].ids) - shared for i in rows))
 
-    def _pools(self, encoded: Sequence[Encoded]) -> Iterator[tuple[int, list[int]]]:
+    def _pools(self, encoded: Texts) -> Iterator[tuple[int, list[int]]]:
         """Traces that are batched together, with the number of leading tokens that they share as a prefix."""
         alone: list[int] = []
         groups: dict[int, list[int]] = {}
@@ -230,15 +207,9 @@ class Reader:
         return keep
 
     def _read_batch(
-        self,
-        batch: list[Encoded],
-        rows: npt.NDArray[np.intp],
-        shared: int,
-        prefix: list[KeyValue] | None,
-        layers: list[int],
-        readout: Readout,
-        out: dict[tuple[int, str], Half],
+        self, by_row: dict[int, Encoded], shared: int, prefix: Prefix, layers: list[int], readout: Readout, out: Arrays
     ) -> None:
+        rows, batch = list(by_row), list(by_row.values())
         width = max(len(e.ids) for e in batch) - shared
         ids = torch.full((len(batch), width), self._pad)
         for i, e in enumerate(batch):
@@ -268,8 +239,8 @@ class Reader:
 class _Hooked:
     """Any transformers model: hooks take the states as the blocks produce them and end the pass early.
 
-    Below float32 only the matrix products leave float32, as in :class:`FusedDecoder`: a residual stream in bfloat16
-    loses the small front-to-back changes that the AC mode is about, above all where a model's states are large.
+    Only matrix products leave float32, as in :class:`FusedDecoder`: a residual stream in bfloat16 loses the small
+    front-to-back changes that the AC mode is about.
     """
 
     def __init__(
@@ -287,10 +258,9 @@ class _Hooked:
             parameter.data = parameter.data.to(dtype if parameter in products else torch.float32)
 
     def walk(self, ids: torch.Tensor, lengths: torch.Tensor, last: int, visit: Visit) -> None:
-        """Run the pass and show every block's states up to ``last`` as soon as they are there.
+        """Run the pass and show every block's states up to ``last``; those of the model's last block after its norm.
 
         ids : (B, T), int64, right-padded tokens; ``lengths`` (B,) counts them.
-        visit : gets block number and states; those of the model's last block after its final norm.
         """
 
         def hook(number: int) -> Callable[[Any, Any, Any], None]:
@@ -347,11 +317,7 @@ def _common_prefix(members: Sequence[Encoded]) -> int:
     return next((i for i in range(stop) if any(e.ids[i] != first[i] for e in members)), stop)
 
 
-def _without_traces(progress: Callable[[int, int], None] | None) -> Callable[[int, int], None] | None:
-    return (lambda _, tokens: progress(0, tokens)) if progress else None
-
-
-def _batches(encoded: Sequence[Encoded], members: list[int], shared: int, budget: int) -> Iterator[list[int]]:
+def _batches(encoded: Texts, members: list[int], shared: int, budget: int) -> Iterator[list[int]]:
     """Cut members, longest first, into batches of at most ``budget`` padded tokens."""
     rest = sorted(members, key=lambda i: (-len(encoded[i].ids), i))
     while rest:
@@ -389,12 +355,8 @@ class StoredReader:
         return encode(self.tokenizer, traces, view, max_tokens=self.max_tokens)
 
     def read(
-        self,
-        encoded: Sequence[Encoded],
-        layers: Sequence[int],
-        readout: Readout | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> dict[tuple[int, str], Half]:
+        self, encoded: Texts, layers: Sequence[int], readout: Readout | None = None, progress: Progress = None
+    ) -> Arrays:
         """The next fingerprints, as many as there are traces; see :meth:`backend.proxies.reader.Reader.read`."""
         rows = slice(self._next, self._next + len(encoded))
         self._next = (rows.stop) % len(next(iter(self.arrays.values())))  # after the last comes the first again

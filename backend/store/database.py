@@ -1,14 +1,12 @@
 """Two kinds of DuckDB file: the work database that jobs write, and the published generations that the web reads.
 
-Every number of the paper that the atlas shows passes through here. A writer keeps other processes out of a DuckDB
-file, so nothing is ever written into a file that is being served: publishing copies the work database into an
-immutable ``atlas-<generation>.duckdb`` and then swaps a pointer, which running readers follow.
+A writer keeps other processes out of a DuckDB file, so nothing is ever written into one that is served: publishing
+copies the work database into an immutable ``atlas-<generation>.duckdb`` and swaps a pointer, which readers follow.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +21,7 @@ from pathlib import Path
 import duckdb
 
 from backend.errors import AtlasError
+from backend.output_files import lock
 from backend.shipped import shipped
 
 WORK_FILE = "atlas-work.duckdb"
@@ -85,10 +84,7 @@ def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
 
 @contextlib.contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Everything in the block happens, or nothing; transactions do not nest.
-
-    Raises AtlasError if the file cannot be written, as on a full disk.
-    """
+    """Everything in the block happens, or nothing, without nesting; AtlasError if the file cannot be written."""
     connection.execute("BEGIN TRANSACTION")
     try:
         yield
@@ -105,10 +101,7 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, steps: list[Migration] | None = None) -> int:
-    """Bring a database to the newest schema, one transaction a step, and count the steps.
-
-    Raises AtlasError if its schema is newer than this code, or another program's.
-    """
+    """Bring a database to the newest schema and count the steps; AtlasError if it is newer, or another program's."""
     steps = migrations() if steps is None else steps
     present = schema_version(connection)
     if present > len(steps):
@@ -134,15 +127,16 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
     As long as it is open no other process can read the file. Raises AtlasError if it cannot be written, is in use, is
     no DuckDB database, or its schema is newer than this code.
     """
+    remedy = "Point ATLAS_CACHE, or --work, to a folder that you may write to"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         problem = f"The folder {path.parent} of the work database cannot be made ({error.strerror})"
-        raise AtlasError(problem, "Point ATLAS_CACHE, or --work, to a folder that you may write to") from error
+        raise AtlasError(problem, remedy) from error
     for needed in (path.parent, path):
         if needed.exists() and not os.access(needed, os.W_OK, effective_ids=True):
             problem = f"The work database {path} cannot be written (no permission to write to {needed})"
-            raise AtlasError(problem, "Point ATLAS_CACHE, or --work, to a folder that you may write to")
+            raise AtlasError(problem, remedy)
     # Changes that still stand in the write-ahead log (a killed job, another connection) are not in the file yet.
     settled = not path.with_name(f"{path.name}.wal").exists()
     connection = _connect(path)
@@ -159,24 +153,15 @@ def open_work(path: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@contextlib.contextmanager
-def _only_publisher(folder: Path) -> Iterator[None]:
-    """Hold the data folder, so that one process at a time publishes into it."""
+def _only_publisher(folder: Path) -> contextlib.ExitStack:
+    """Lock the data folder, so that one process at a time publishes into it."""
+    busy = AtlasError(f"Another process is publishing into {folder}", "Wait until it has finished and run it again")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
+        return lock(folder, busy)
     except OSError as error:
         problem = f"The data folder {folder} cannot be opened ({error.strerror})"
         raise AtlasError(problem, "Point ATLAS_DATA, or --to, to a folder that you may write to") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            problem = f"Another process is publishing into {folder}"
-            raise AtlasError(problem, "Wait until it has finished and run it again") from error
-        yield
-    finally:
-        os.close(handle)
 
 
 def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
@@ -184,7 +169,6 @@ def publish(work_path: Path, data_folder: Path, *, prune: bool = False) -> Path:
 
     prune : remove the older generations; a process that still reads one keeps reading it.
     Raises AtlasError if there is no work database, a row names what is not recorded, or the folder cannot be written.
-    Readers then still see the old generation.
     """
     if not work_path.exists():
         raise AtlasError(f"There is no work database {work_path}", "Run: python -m jobs all")
@@ -225,7 +209,9 @@ def check(connection: duckdb.DuckDBPyConnection) -> None:
         "SELECT table_name, column_name FROM duckdb_columns() "
         "WHERE database_name = current_database() AND schema_name = 'main' ORDER BY table_name, column_index"
     ).fetchall()
-    unpack = has_lost_labels(connection)
+    # A label that is no source any more: rows in lists may name a source that is not recorded.
+    lost = connection.execute("SELECT 1 FROM labels WHERE label NOT IN (SELECT source FROM sources) LIMIT 1")
+    unpack = lost.fetchone() is not None
     for place, column in columns:
         table = view_of(place)
         target, key = _REFERENCES.get(column, (table, column))
@@ -245,11 +231,7 @@ def check(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 class Generation:
-    """A published database, open for reading and for nothing else.
-
-    Every thread takes a :meth:`cursor` of its own. A cursor keeps the file open, so a generation may be dropped while
-    questions are still running. Its name belongs into every cache key.
-    """
+    """A published database, open for reading; every thread takes a :meth:`cursor`, which keeps the file open."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -263,8 +245,7 @@ class Generation:
         if not name.endswith(f"-{content[:HASH_DIGITS]}"):
             raise AtlasError(f"The published file {path} is not what was published", _REPUBLISH)
         self._connection = _connect(path, serve=True)
-        present = schema_version(self._connection)
-        known = len(migrations())
+        present, known = schema_version(self._connection), len(migrations())
         if present > known:
             problem = f"{path} has schema version {present}, and this atlas knows versions up to {known}"
             raise AtlasError(problem, "Update the atlas, or point ATLAS_DATA to a generation that this version wrote")
@@ -463,10 +444,7 @@ def view_of(table: str) -> str:
 
 
 def insert_lists(connection: duckdb.DuckDBPyConnection, table: str, rows: str) -> None:
-    """Add the rows of a relation, with all columns of a view, to its table of lists.
-
-    Sources without a number get one in the order of the rows.
-    """
+    """Add the rows of a relation, with all columns of a view, to its table of lists; new sources get numbers."""
     for column in PACKED[table]:
         connection.execute(
             f"""
@@ -486,9 +464,3 @@ def stored_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:
     rows = "coalesce(sum(cells), 0)" if table in PACKED else "count(*)"
     ((count,),) = connection.execute(f'SELECT {rows} FROM "{storage(table)}"').fetchall()
     return int(count)
-
-
-def has_lost_labels(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether a label is no source any more, so that rows may name a source that is not recorded."""
-    found = connection.execute("SELECT 1 FROM labels WHERE label NOT IN (SELECT source FROM sources) LIMIT 1")
-    return found.fetchone() is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from backend.store import Cursor, frame_of
+from backend.store import Cursor, frame_of, select
 
 # ---- Attribute: what the evidence of an audit is worth --------------------------------------------------------------
 
@@ -47,10 +47,7 @@ def validated(cursor: Cursor) -> pd.DataFrame:
 
 
 def drift(cursor: Cursor, reader: str) -> pd.DataFrame:
-    """Alarms of the drift test at 5 % on real pairs of undamaged responses; the longest roster first.
-
-    k : traces a window; value : share of pairs called different; n : pairs.
-    """
+    """Alarms of the drift test on undamaged responses, the longest roster first: share of n pairs, k traces each."""
     sql = """
         SELECT roster, condition, k, scenario, statistic, space, level, value, std, v.n
         FROM audit_validation v WHERE part = 'drift' AND condition = 'clean' AND reader = ?
@@ -78,40 +75,31 @@ def projection_sweep(cursor: Cursor, reader: str, roster: str, domain: str) -> p
     """How far maps of other settings can be trusted, one row a map and metric."""
     sql = """
         SELECT method, dimensions, (settings->>'perplexity')::DOUBLE AS perplexity, metric, value, settings, build_id
-        FROM projection_quality
-        WHERE reader = ? AND roster = ? AND domain = ? AND method LIKE '%-sweep'
+        FROM projection_quality WHERE {where} AND method LIKE '%-sweep'
         ORDER BY method, dimensions, perplexity, settings->>'seed', metric"""
-    return frame_of(cursor, sql, [reader, roster, domain])
+    return select(cursor, sql, reader=reader, roster=roster, domain=domain)
 
 
 def density_regions(
     cursor: Cursor, reader: str, roster: str, domain: str, method: str, mass: float = 0.5
 ) -> pd.DataFrame:
     """Outlines within which a share of every large family lies on a 2-D map; x, y are lists."""
-    sql = """
-        SELECT family, ring, x, y FROM density_regions
-        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND mass = ? ORDER BY family, ring"""
-    return frame_of(cursor, sql, [reader, roster, domain, method, mass])
+    sql = "SELECT family, ring, x, y FROM density_regions WHERE {where} ORDER BY family, ring"
+    return select(cursor, sql, reader=reader, roster=roster, domain=domain, method=method, mass=mass)
 
 
 def clusters(
     cursor: Cursor, reader: str, roster: str, domain: str, method: str = "tsne", dimensions: int = 3
 ) -> pd.DataFrame:
     """Which sources lie close together on a map; those in no cluster are absent."""
-    sql = """
-        SELECT source, cluster FROM clusters
-        WHERE reader = ? AND roster = ? AND domain = ? AND method = ? AND dimensions = ? AND cluster IS NOT NULL
-        ORDER BY cluster, source"""
-    return frame_of(cursor, sql, [reader, roster, domain, method, dimensions])
+    sql = "SELECT source, cluster FROM clusters WHERE {where} AND cluster IS NOT NULL ORDER BY cluster, source"
+    return select(cursor, sql, reader=reader, roster=roster, domain=domain, method=method, dimensions=dimensions)
 
 
 def neighbor_votes(
     cursor: Cursor, roster: str, domain: str, source: str, within: int = 10, readers: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """How many readers, by default all that ranked the two, have each source among the nearest of one.
-
-    A proxy counts once, whatever it reads.
-    """
+    """How many readers, and proxies, by default all that ranked the two, have each source among the nearest of one."""
     sql = """
         SELECT neighbor, count(*)::INTEGER AS readers, (count(*) FILTER (rank <= $within))::INTEGER AS near,
             count(DISTINCT proxy)::INTEGER AS proxies,
@@ -128,10 +116,7 @@ def neighbor_votes(
 
 
 def variance_ratios(cursor: Cursor, roster: str) -> pd.DataFrame:
-    """Source-to-prompt variance of every reader's fingerprints, at the block that it reads.
-
-    Values are means over the n folds, std is that of the folds' ratios (population; NaN without folds).
-    """
+    """Source-to-prompt variance of readers at the block that they read: means over n folds, std of their ratios."""
     sql = """
         WITH chosen AS (
             SELECT reader, max(layer) AS layer FROM layer_selection WHERE outer_fold IS NULL AND roster = $roster
@@ -171,10 +156,8 @@ def capability(cursor: Cursor, readers: Sequence[str], roster: str, k: int) -> p
 
 def correlations(cursor: Cursor) -> pd.DataFrame:
     """Correlations over proxies."""
-    sql = """
-        SELECT subject, reference, statistic, value, p_value, n, build_id FROM correlations
-        ORDER BY subject, reference, statistic"""
-    return frame_of(cursor, sql)
+    columns = "subject, reference, statistic, value, p_value, n, build_id"
+    return frame_of(cursor, f"SELECT {columns} FROM correlations ORDER BY subject, reference, statistic")
 
 
 def costs(cursor: Cursor, roster: str) -> pd.DataFrame:
@@ -246,10 +229,7 @@ def relationship_pairs(cursor: Cursor) -> pd.DataFrame:
 
 
 def relationship_scores(cursor: Cursor, pair_set: str, reader: str | None = None) -> pd.DataFrame:
-    """What one reader, or every one, sees of every pair of a set: a row a reader and pair.
-
-    Columns reader, pair_id, and those of :data:`SCORES` with '_' for '-', NaN where a reader has no such score.
-    """
+    """Scores of one reader, or of every one, for every pair of a set, by :data:`SCORES` with '_' for '-'."""
     wide = ", ".join(f"max(value) FILTER (feature = '{name}') AS {name.replace('-', '_')}" for name in SCORES)
     sql = f"""
         SELECT reader, pair_id, {wide} FROM relationship_features

@@ -1,9 +1,7 @@
 """Questions of the web, one function each, in the order of its pages; one page's own are in ``page_queries``.
 
-A question takes a cursor of a published generation and answers with a tidy frame. Where nothing was measured the
-frame is empty and has its columns all the same. Sources come in roster order unless a function says otherwise;
-``position`` is their place in it. Values are those of the paper's protocol: accuracies and shares between 0 and 1,
-NLL in nats, cosines between -1 and 1.
+An answer is a tidy frame, empty where nothing was measured. Sources come in roster order unless a function says
+otherwise; ``position`` is their place in it. Accuracies and shares lie between 0 and 1, NLL is in nats.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from backend.protocol import BUDGETS
-from backend.store import Cursor, frame_of, with_lists
+from backend.store import Cursor, frame_of, select, with_lists
 from backend.store.database import key_table
 from backend.store.writers import columns_of, matching
 
@@ -100,10 +98,9 @@ def projection_quality(cursor: Cursor, reader: str, roster: str, domain: str) ->
 def neighbors(
     cursor: Cursor, reader: str, roster: str, domain: str, source: str | None = None, top: int | None = None
 ) -> pd.DataFrame:
-    """Neighbours in the original space, nearest first, of one source or of every one.
+    """Neighbours in the original space, nearest first, of one source or of every one, all or the ``top`` ones.
 
-    top : neighbours a source, by default all.
-    rank_back : of the source as seen from the neighbour; percentile : share of all pairs that are less similar.
+    rank_back : of the source, seen from the neighbour; percentile : share of all pairs that are less similar.
     """
     sql = """
         SELECT h.source, h.neighbor, s.name, s.family, h.rank, h.back AS rank_back, h.cosine, h.percentile
@@ -221,10 +218,8 @@ def fold_spread(
     sql = """
         SELECT k, fold, coalesce(max(value) FILTER (seed IS NULL), avg(value)) AS value, max(n)::INTEGER AS n
         FROM attribution_metrics
-        WHERE reader = ? AND roster = ? AND benchmark = ? AND condition = ? AND metric = ? AND reduction = 'fold'
-            AND fold IS NOT NULL
-        GROUP BY k, fold ORDER BY k, fold"""
-    return frame_of(cursor, sql, [reader, roster, benchmark, condition, metric])
+        WHERE {where} AND reduction = 'fold' AND fold IS NOT NULL GROUP BY k, fold ORDER BY k, fold"""
+    return select(cursor, sql, reader=reader, roster=roster, benchmark=benchmark, condition=condition, metric=metric)
 
 
 def confusion(
@@ -244,10 +239,7 @@ def confusion(
 
 
 def layer_curve(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
-    """Inner validation accuracy of every block, the mean over all outer and inner folds.
-
-    std (population), low and high are over the outer folds' means.
-    """
+    """Inner validation accuracy of every block over all folds; std (population), low, high over outer folds' means."""
     sql = """
         SELECT layer, avg(accuracy) AS accuracy, stddev_pop(accuracy) AS std, min(accuracy) AS low,
             max(accuracy) AS high, sum(fits)::INTEGER AS fits
@@ -309,10 +301,9 @@ def pair_ranks(cursor: Cursor, roster: str, domain: str, source: str, neighbor: 
 def cross_family_pairs(
     cursor: Cursor, readers: Sequence[str], roster: str, domain: str, within: int = 10, top: int = 200
 ) -> pd.DataFrame:
-    """Pairs of sources of two families that several readers put next to each other.
+    """Pairs of sources of two families that several readers put next to each other, most readers first.
 
-    within : largest mutual rank (the worse of both directions) that counts as near.
-    top : pairs to return, those that most readers call near first; near and the cosine's mean are over ``readers``.
+    within : largest mutual rank (the worse of both directions) that counts as near; means are over ``readers``.
     """
     sql = """
         WITH ranked AS (
@@ -327,8 +318,8 @@ def cross_family_pairs(
         WHERE s.family <> o.family AND ranked.source < ranked.other
         GROUP BY ALL HAVING count(*) FILTER (mutual_rank <= $within) > 0
         ORDER BY near DESC, median_rank, cosine DESC, ranked.source, ranked.other LIMIT $top"""
-    about = {"roster": roster, "domain": domain, "within": within, "top": top}
-    return frame_of(cursor, sql, {"readers": list(readers), **about})
+    about = {"readers": list(readers), "roster": roster, "domain": domain, "within": within, "top": top}
+    return frame_of(cursor, sql, about)
 
 
 def reader_agreement(cursor: Cursor, roster: str, domain: str) -> pd.DataFrame:
@@ -348,21 +339,13 @@ def prompt_stability(cursor: Cursor, roster: str, domain: str, reader: str | Non
 
 
 def dendrogram(cursor: Cursor, reader: str, roster: str, domain: str) -> pd.DataFrame:
-    """Average-linkage tree.
-
-    Nodes below the number of sources are sources in roster order; that number plus i is the node of step i.
-    """
-    sql = """
-        SELECT step, left_node, right_node, height, size FROM dendrogram
-        WHERE reader = ? AND roster = ? AND domain = ? ORDER BY step"""
-    return frame_of(cursor, sql, [reader, roster, domain])
+    """Average-linkage tree; nodes are sources in roster order, their number plus i is the node of step i."""
+    sql = "SELECT step, left_node, right_node, height, size FROM dendrogram WHERE {where} ORDER BY step"
+    return select(cursor, sql, reader=reader, roster=roster, domain=domain)
 
 
 def cross_domain(cursor: Cursor, reader: str, roster: str, source: str | None = None) -> pd.DataFrame:
-    """A source's signature of one domain sought among those of another: of one source, or the summary over all.
-
-    best_other : the nearest source that is not the same one.
-    """
+    """Signatures of one domain sought in another: of one source, or over all; best_other is the nearest other one."""
     sql = """
         SELECT variant, query_domain, gallery_domain, metric, value, best_other, s.name AS best_other_name, c.build_id
         FROM cross_domain c LEFT JOIN sources s ON s.source = best_other
@@ -387,8 +370,8 @@ def summaries(
 def paired_tests(cursor: Cursor, reader: str, readers: Sequence[str], roster: str) -> pd.DataFrame:
     """Paired tests of other readers against one, whichever of the two the test called its subject.
 
-    difference : the other one less ``reader``; together : tests of the set that p was corrected for. Tests whose set of
-    hypotheses names another roster are excluded, and of one pair that of the largest set comes first.
+    difference : the other one less ``reader``; together : tests in its set of hypotheses, the largest first. Sets that
+    name another roster are excluded.
     """
     sql = """
         WITH sets AS (SELECT *, count(*) OVER (PARTITION BY hypotheses) AS together FROM comparisons), directed AS (
@@ -418,9 +401,8 @@ def builds(cursor: Cursor, build_id: str | None = None) -> pd.DataFrame:
 
 
 def builds_of(cursor: Cursor, table: str, key: Mapping[str, object]) -> pd.DataFrame:
-    """Builds of the rows of a table that match a key, newest first.
+    """Builds of the rows of a table that match a key, newest first; None matches missing values.
 
-    key : e.g. ``{"reader": ..., "roster": "100-way"}``; None matches missing values.
     Raises ValueError if there is no such table or column, or the table has no ``build_id``.
     """
     columns = columns_of(cursor, table)

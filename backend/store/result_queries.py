@@ -11,7 +11,7 @@ import duckdb
 import pandas as pd
 
 from backend.errors import AtlasError
-from backend.store import Cursor, with_lists
+from backend.store import Cursor, select, with_lists
 from backend.store.database import PACKED, migrations, schema_version, served, storage, stored_rows, transaction
 from backend.store.writers import columns_of
 
@@ -37,10 +37,7 @@ SUMMARIES = {
 
 
 def open_reading(path: Path) -> Cursor:
-    """Open a work database or a generation for reading, as it is: nothing is migrated.
-
-    Raises AtlasError if it is missing, in use or damaged, or its schema is not that of this code.
-    """
+    """Open a database for reading, as it is; AtlasError if it is missing, in use, damaged, or of another schema."""
     if not path.exists():
         raise AtlasError(f"There is no database {path}", "Run: python -m jobs all")
     remedy = "Move it away, and run: python -m jobs all"
@@ -79,10 +76,9 @@ UNIT_COLUMNS = ("seed", "fold", "split", "outer_fold")
 
 
 def matching_rows(cursor: Cursor, table: str, where: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Rows of a table in a fixed order; summaries, unless a seed, fold or split is named.
+    """Rows of a table in a fixed order, summaries unless a seed, fold or split is named; ValueError for no such column.
 
     where : None matches missing values, a text with ``*`` every text of that shape.
-    Raises ValueError if there is no such table or column.
     """
     names = columns_of(cursor, table)
     filters = {name: None for name in UNIT_COLUMNS if name in names} | dict(where)
@@ -134,11 +130,7 @@ def build_history(cursor: Cursor) -> list[dict[str, Any]]:
 
 
 def holdings(cursor: Cursor) -> list[dict[str, Any]]:
-    """What is measured here, one row a reader, roster and part of a result family, with its newest build.
-
-    ``about`` is the benchmark and condition, the protocol, the domain, the part of the validation, or the set of
-    hypotheses that a reader is compared in.
-    """
+    """What is measured here, one row a reader, roster and part (``about``) of a family, with its newest build."""
     sql = """
         WITH results AS (
             SELECT 'attribution' AS family, reader, roster, benchmark || ' ' || condition AS about, build_id
@@ -156,10 +148,7 @@ def holdings(cursor: Cursor) -> list[dict[str, Any]]:
 
 
 def missing_results(work: Path, data_folder: Path) -> list[str]:
-    """What the current generation has measured and a work database has not, as 'READER on ROSTER', sorted.
-
-    A generation that this code cannot read has nothing to lose.
-    """
+    """What the current generation, where it can be read, has measured and a work database has not, sorted."""
     found = served(data_folder)
     if found is None:
         return []
@@ -177,10 +166,7 @@ def _measured(path: Path) -> set[str]:
 
 
 def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
-    """Blocks that measured readers of one read at, one row a reader and roster.
-
-    candidates : blocks that were compared; layers : fold by fold.
-    """
+    """Blocks that measured readers read at, fold by fold; candidates : blocks that were compared."""
     sql = """
         WITH compared AS (
             SELECT reader, roster, count(DISTINCT layer) AS candidates FROM layer_scores GROUP BY ALL
@@ -194,8 +180,8 @@ def chosen_blocks(cursor: Cursor) -> list[dict[str, Any]]:
 
 def comparison_sets(cursor: Cursor) -> list[str]:
     """Sets of hypotheses that paired comparisons are stored of."""
-    rows = cursor.execute("SELECT DISTINCT hypotheses FROM comparisons ORDER BY hypotheses").fetchall()
-    return [name for (name,) in rows]
+    rows = _dicts(cursor, "SELECT DISTINCT hypotheses FROM comparisons ORDER BY hypotheses")
+    return [row["hypotheses"] for row in rows]
 
 
 def compared_pairs(cursor: Cursor, hypotheses: str) -> set[tuple[str, str]]:
@@ -261,33 +247,21 @@ def all_sources(cursor: Cursor) -> pd.DataFrame:
 
 
 def evaluations(
-    cursor: Cursor,
-    *,
-    reader: str | None = None,
-    roster: str | None = None,
-    benchmark: str | None = None,
-    condition: str | None = None,
-    reduction: str | None = None,
-    metric: str | None = None,
-    k: int | None = None,
-    limit: int = 1_000,
-    offset: int = 0,
+    cursor: Cursor, *, limit: int = 1_000, offset: int = 0, **columns: str | int | None
 ) -> tuple[pd.DataFrame, int]:
     """Attribution metrics over all seeds and folds that fit, from ``offset`` on, and how many there are in all.
 
-    std is NaN where there is none; n are groups.
+    columns : reader, roster, benchmark, condition, reduction, metric and k; None fits all. std is NaN where there is
+    none; n are groups.
     """
-    filters: dict[str, Any] = {"reader": reader, "roster": roster, "benchmark": benchmark, "condition": condition}
-    filters |= {"reduction": reduction, "metric": metric, "k": k}
-    given = {name: value for name, value in filters.items() if value is not None}
-    where = "WHERE seed IS NULL AND fold IS NULL" + "".join(f" AND {name} = ${name}" for name in given)
-    total = cursor.execute(f"SELECT count(*) FROM attribution_metrics {where}", given).fetchone()
+    given = {name: value for name, value in columns.items() if value is not None}
+    where = "WHERE {where} AND seed IS NULL AND fold IS NULL"
+    total = select(cursor, f"SELECT count(*) AS total FROM attribution_metrics {where}", **given)["total"]
     sql = f"""
         SELECT reader, origin, roster, benchmark, condition, reduction, k, metric, value, std, n, build_id
         FROM attribution_metrics JOIN readers USING (reader) {where}
-        ORDER BY ALL LIMIT $limit OFFSET $offset"""
-    rows = cursor.execute(sql, given | {"limit": limit, "offset": offset}).df()
-    return rows, int(total[0]) if total else 0
+        ORDER BY ALL LIMIT {int(limit)} OFFSET {int(offset)}"""
+    return select(cursor, sql, **given), int(total.iloc[0])
 
 
 def _dicts(

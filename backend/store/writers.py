@@ -58,10 +58,8 @@ def replace_rows(
 ) -> int:
     """Replace the rows that match a key, in one transaction, and count the new ones.
 
-    frame : new rows; columns of the key and ``build_id`` are filled in where they are absent, missing values become
-    NULL.
-    Raises ValueError if the table or a column does not exist, a required column is missing or has missing values, or a
-    row does not match the key.
+    frame : new rows; columns of the key and ``build_id`` are filled in where they are absent.
+    Raises ValueError if there is no such table or column, a required value is missing, or a row does not match the key.
     """
     columns = columns_of(connection, table)
     if "build_id" not in columns or table in ("builds", "sources"):
@@ -110,12 +108,11 @@ def stage_rows(
     seed: int | None = None,
     *,
     key: Mapping[str, object] | None = None,
-    origin: str = "measured",
-    source_file: str | None = None,
+    **published: Any,
 ) -> Iterator[StageRows]:
     """Record a build of the running command around the work that makes its rows; see :func:`recorded`."""
     about: dict[str, Any] = {"data_hash": data_hash, "proxy_hash": proxy_hash, "seed": seed, "details": details}
-    with recorded(connection, stage=stage, origin=origin, source_file=source_file, **about) as build_id:
+    with recorded(connection, stage=stage, **about, **published) as build_id:
         yield StageRows(connection, build_id, key or {})
 
 
@@ -129,11 +126,9 @@ def write_sources(
 ) -> None:
     """Write the sources of a roster, their families, and the rosters that are prefixes of it.
 
-    roster : the longest roster in its order; columns label, repo_id, family (the subfamily here), plot_family (the
-        family here), source (collection route).
-    counts : responses of every source, over all benchmarks.
-    rosters : prefix lengths; those that the roster is too short for are skipped.
-    Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
+    roster : the longest in its order; label, repo_id, family (subfamily here), plot_family (family here), source
+    (route). counts : responses of every source. rosters : prefix lengths; those that the roster is too short for are
+    skipped. Raises AtlasError if a label occurs twice, or a collection route is neither local nor an API.
     """
     twice = roster["label"][roster["label"].duplicated()]
     if len(twice):
