@@ -29,11 +29,10 @@ from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import as_stored, save_enrolment
 from backend.enrolment.head_fits import AUTO
-from backend.enrolment.own_traces import fit, options_for
+from backend.enrolment.own_traces import PROXY, fit, options_for
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, inspect, receive
 from backend.intake.encoding import opened
-from backend.proxies.registry import DEFAULT_PROXY
 from backend.traces import View
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class Attributor:
 
     @classmethod
     def fit(
-        cls, corpus: Corpus, readout: str = AUTO, *, proxy: str = DEFAULT_PROXY, view: View = "ur",
+        cls, corpus: Corpus, readout: str = AUTO, *, proxy: str = PROXY, view: View = "ur",
         layer: int | None = None, device: str = "auto",
     ) -> Attributor:  # fmt: skip
         """Enrol the sources of a corpus; 'auto' takes the best readout on inner prompt folds.

@@ -45,11 +45,11 @@ from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
 from backend.methods.ngrams import GRAMS, ngram_file, read_ngrams
 from backend.methods.probe import fit_probe
-from backend.methods.readout import Ints, inside
+from backend.methods.readout import Ints
 from backend.methods.readout import Rows as Floating
 from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
 from backend.methods.stack import CELLS
-from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, budget_groups, fold_of_prompts, grid_rows
+from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import count_tokens
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
@@ -97,41 +97,6 @@ def fit_attachments(
             means = source_means(rows, sources=sources, prompts=prompts)[0]
             out["signatures.vectors"] = signatures(means).astype(np.float16)
     return out
-
-
-def measured_attachments(
-    attachments: Mapping[str, npt.NDArray[Any]], log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str]
-) -> dict[str, npt.NDArray[Any]]:
-    """Bounds of ratios, and realised p values, of statistics that were fitted without them.
-
-    For an enrolment whose evaluation is gone; arguments as of :func:`fit_attachments`. A budget that does not fit into
-    a fold has the bounds of the largest that does, and groups from all folds for the p values.
-    """
-    calibrated = calibration.Calibration.from_arrays(inside(attachments, "calibration."))
-    unknown = unknown_source.UnknownReference.from_arrays(inside(attachments, "unknown."))
-    unknown = replace(unknown, realised=None)
-    family, fitting = np.unique(families, return_inverse=True)[1], calibration.budgets_of(prompt_folds)
-    pairs: list[list[tuple[float, float]]] = []
-    realised: list[npt.NDArray[np.float64]] = []
-    classes, prompts = log_posteriors.shape[1], len(prompt_folds)
-    for budget in calibrated.budgets.tolist():
-        if budget in fitting:
-            groups = calibration.held_out_groups(log_posteriors, prompt_folds, budget)
-            pairs.append(calibration.bounds_of(calibrated.apply(groups.scores, budget), groups, family))
-        else:
-            pairs.append(pairs[-1])
-        folds = prompt_folds if budget in fitting else np.zeros(prompts, dtype=np.intp)
-        rows = [
-            budget_groups(grid_rows(classes, prompts, folds == fold), min(budget, prompts), SPLIT_SEED, int(fold))[0]
-            for fold in np.unique(folds)
-        ]
-        groups_of_rows = np.concatenate(rows)
-        some = np.linspace(0, len(groups_of_rows) - 1, min(len(groups_of_rows), MOST_REALISED)).astype(np.intp)
-        p_values = unknown.p_none(unknown_source.group_means(log_posteriors, groups_of_rows[some]), budget)
-        realised.append(np.quantile(p_values, np.linspace(0, 1, QUANTILES)))
-    bounds, family_bounds = np.array(pairs).swapaxes(0, 1)
-    found = {"calibration.bounds": bounds, "calibration.family_bounds": family_bounds}
-    return found | {"unknown.realised": np.array(realised, dtype=np.float32)}
 
 
 def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:

@@ -47,6 +47,7 @@ from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader, w
 from backend.traces import VIEWS, View
 
 LONGEST_NAME = 120
+PROXY = DEFAULT_PROXY  # reads traces where nobody names one
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def slug(name: str) -> str:
 
 
 def options_for(
-    name: str, proxy: str = DEFAULT_PROXY, view: str = "ur", *, layer: int | None = None, method: str = AUTO
+    name: str, proxy: str = PROXY, view: str = "ur", *, layer: int | None = None, method: str = AUTO
 ) -> EnrolOptions:
     """Options of an enrolment by a proxy of the registry; AtlasError for invalid ones, or missing weights."""
     check_name(name)

@@ -19,7 +19,7 @@ from backend.attribution.transfer import (
     transfer_frame,
 )
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.fit import attached, fit_attachments, measured_attachments, prompt_attachments
+from backend.enrolment.fit import attached, fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import matched_validation
 from backend.errors import AtlasError
 from backend.inference.unknown_source import fit_unknown
@@ -134,16 +134,6 @@ def test_p_values_of_enrolled_groups_keep_their_level() -> None:
     assert (np.diff(fitted.p_none(groups, 5)[order]) >= 0).all(), "the order of groups stays"
     again = type(fitted).from_arrays(fitted.to_arrays())
     np.testing.assert_array_equal(again.p_none(groups, 5), fitted.p_none(groups, 5))
-
-
-def test_bounds_and_p_values_are_measured_for_statistics_that_lack_them() -> None:
-    whole = fit_attachments({"clean": evidence()}, FOLDS, families=FAMILIES)
-    old = {name: array for name, array in whole.items() if "bounds" not in name and name != "unknown.realised"}
-    found = measured_attachments(old, evidence(seed=4), FOLDS, FAMILIES)
-    budgets = len(old["calibration.budgets"])
-    assert found["calibration.bounds"].shape == found["calibration.family_bounds"].shape == (budgets, 2)
-    assert (found["calibration.bounds"][:, 0] <= 0).all() and (found["calibration.bounds"][:, 1] >= 0).all()
-    assert (np.diff(found["unknown.realised"], axis=1) >= 0).all()
 
 
 def test_reports_say_what_verdicts_are_worth_on_other_traffic() -> None:
