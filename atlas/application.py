@@ -135,7 +135,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     _only_own_paths(app)
     paths = {f"nav-{page.name}": page.path for page in PAGES if page.icon}
     bare = [page.path for page in PAGES if page.name in WITHOUT_FIGURES]
-    first = _FIRST % tuple(map(json.dumps, (paths, camera_layout(()), bare, bundles.PLOTLY)))
+    first = _FIRST % tuple(json.dumps(part) for part in (paths, camera_layout(()), bare, bundles.PLOTLY))
     app.index_string = _index(first)
     _only_own_scripts(app, first)
     return app

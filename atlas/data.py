@@ -163,14 +163,7 @@ class QueryCache:
         rosters = list(self.ask(queries.rosters)["roster"])
         names = set(readers["reader"])
         if view.reader not in names:
-            best: Any = min(
-                readers.itertuples(index=False),
-                key=lambda one: (
-                    *(one.method != READER_PAPER, not one.benchmarks, one.origin != "measured"),
-                    *(-len(one.rosters), one.view != "ur"),
-                ),
-                default=None,
-            )
+            best: Any = min(readers.itertuples(index=False), key=_preference, default=None)
             view = dataclasses.replace(view, reader="" if best is None else str(best.reader))
         if view.roster not in rosters:
             own = [roster for row in readers["rosters"][readers["reader"] == view.reader] for roster in row]
@@ -290,6 +283,12 @@ class QueryCache:
             return ""
         same = (readers["method"] == chosen["method"].iloc[0]) & (readers["proxy"] == chosen["proxy"].iloc[0])
         return next((reader for reader in readers["reader"][same] if reader in holders), "")
+
+
+def _preference(reader: Any) -> tuple[bool, bool, bool, int, bool]:
+    """Order of readers for a link that names none; the least comes first."""
+    named, measured = reader.method == READER_PAPER, reader.origin == "measured"
+    return not named, not reader.benchmarks, not measured, -len(reader.rosters), reader.view != "ur"
 
 
 def install(server: Flask, cache: QueryCache) -> None:

@@ -285,7 +285,7 @@ def received(request: Request) -> tuple[str, bytes, Settings]:
     if request.mimetype == JSON:
         with turn(request):
             body = checked(Traces, read_json(request), strict=True)
-            return "traces.jsonl", b"\n".join(body.traces), body.settings(Columns())
+            return "traces.jsonl", _file(body.traces), body.settings(Columns())
     ((name, content),) = _files(request, ("file",), ("file",))
     form = checked(Form, _fields(request), strict=False)
     return name, content, form.settings(Columns(**form.columns.model_dump()), form.encoding)
@@ -297,11 +297,16 @@ def received_windows(request: Request) -> tuple[list[File], Settings]:
         with turn(request):
             body = checked(Windows, read_json(request), strict=True)
             windows = {"before.jsonl": body.before, "after.jsonl": body.after}
-            files = [(name, b"\n".join(traces)) for name, traces in windows.items() if traces]
+            files = [(name, _file(traces)) for name, traces in windows.items() if traces]
             return files, of_windows(body.enrolment)
     files = _files(request, ("before",), ("before", "after"))
     form = checked(WindowsForm, _fields(request), strict=False)
     return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
+
+
+def _file(lines: Sequence[Any]) -> bytes:
+    """A JSONL file of validated traces, which are lines by then."""
+    return b"\n".join(lines)
 
 
 def checked(model: type[M], value: Any, *, strict: bool) -> M:

@@ -91,5 +91,5 @@ def test_every_row_is_scored_by_models_that_have_not_seen_its_prompt(
     assert len(stacked_heads(tmp_path, "tiny", "evaluate")) == FOLDS
     (tmp_path / "a" / model_file(2)).unlink()
     assert np.array_equal(tuned(encoder, tmp_path / "a")["clean"], out["clean"])
-    with pytest.raises(AtlasError, match=r"Of bert:tuned only scores are kept.*remove that folder and run: evaluate"):
+    with pytest.raises(AtlasError, match=r"Of bert:tuned only scores are saved.*remove that folder and run: evaluate"):
         stacked_heads(tmp_path, "tiny", "evaluate")

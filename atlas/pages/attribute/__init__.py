@@ -44,17 +44,10 @@ def layout(**query: str) -> Component:
         html.Div(again, className="again"),
     ]
     closed = access.guarded() and not access.authorised(request)
-    name = {"input": {"aria-label": "Token", "autoComplete": "off"}}
-    token = [
-        html.Label("This atlas takes traces from people with its token only", htmlFor="attr-token"),
-        dmc.PasswordInput(id="attr-token", value="", size="sm", w=240, attributes=name),
-        html.Button("Enter", id="attr-token-go", className="button"),
-        sections.hint(None, id="attr-token-said", role="status"),
-    ]
     steps = [intake.step(), question.step(), work.step(), html.Div(id="attr-result")]
     root = [
         html.Div(head, className="page-head"),
-        *([html.Div(token, id="attr-token-place", className="row token-place")] if closed else []),
+        *([token_field()] if closed else []),
         html.Div(steps, id="attr-one", hidden=mode != "one"),
         html.Div(comparisons.page(comparisons.WINDOWS), id="attr-two", hidden=mode != "two"),
         html.Div(comparisons.page(comparisons.CHECK), id="attr-check", hidden=mode != "check"),
@@ -65,6 +58,18 @@ def layout(**query: str) -> Component:
     ]
     stores = [*question.stores(link), *clocks, *comparisons.stores()]
     return html.Div([*stores, html.Div(root, id="attr-root", className="attr")], className="column")
+
+
+def token_field() -> Component:
+    """Where a visitor gives the token that the server asks for."""
+    name = {"input": {"aria-label": "Token", "autoComplete": "off"}}
+    field = [
+        html.Label("This atlas takes traces from people with its token only", htmlFor="attr-token"),
+        dmc.PasswordInput(id="attr-token", value="", size="sm", w=240, attributes=name),
+        html.Button("Enter", id="attr-token-go", className="button"),
+        sections.hint(None, id="attr-token-said", role="status"),
+    ]
+    return html.Div(field, id="attr-token-place", className="row token-place")
 
 
 def register(app: Dash) -> None:
