@@ -21,8 +21,8 @@ from flask_caching import Cache
 from flask_compress import Compress
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from atlas import answers, api, bundles, frame, logs, shell
-from atlas.api import access
+from atlas import api, bundles, frame, logs, shell
+from atlas.api import access, answers
 from atlas.api.access import behind_proxy
 from atlas.api.problems import RefusedError
 from atlas.data import QueryCache, install

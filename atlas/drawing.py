@@ -13,7 +13,8 @@ import plotly.graph_objects as go
 from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
-from atlas import answers, shell
+from atlas import shell
+from atlas.api import answers
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.state import View
 from atlas.theme import Plot, Theme, dress

@@ -9,7 +9,8 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, page_container
 from dash.development.base_component import Component
 
-from atlas import answers, shell
+from atlas import shell
+from atlas.api import answers
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.shell import Page, aria, icon
 from atlas.state import View

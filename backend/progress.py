@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tqdm import tqdm
@@ -67,3 +68,15 @@ def seldom() -> float:
 def stage_bar(stage: str, total: int, unit: str) -> Bar:
     """A bar over the steps of a stage, on a terminal only."""
     return tqdm(total=total, desc=stage, unit=f" {unit}", disable=None)
+
+
+@contextlib.contextmanager
+def step_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar of training steps; it takes the steps done and their total."""
+    with tqdm(desc=description, unit="step") as bar:
+
+        def progress(done: int, steps: int) -> None:
+            bar.total = steps
+            bar.update(done - bar.n)
+
+        yield progress

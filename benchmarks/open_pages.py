@@ -30,7 +30,7 @@ SETTLE = 6.0
 
 def opened(path: str, number: int) -> dict[str, Any]:
     """What a browser asks for when a link is opened; another number is another link."""
-    from atlas.answers import OPENED
+    from atlas.api.answers import OPENED
 
     location = {"pathname": path, "search": f"?theme=dark&n={number}"}
     return {

@@ -1,4 +1,4 @@
-"""REST: attribution, drift, previews, sources, neighbours, evaluations, and whether the atlas is well."""
+"""The web interface: REST, who may ask, saved answers, and whether the atlas is well."""
 
 from __future__ import annotations
 

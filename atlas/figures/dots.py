@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from atlas import tables
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.plots import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas import tables
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent

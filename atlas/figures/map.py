@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.spatial import ConvexHull, QhullError
 
-from atlas import tables
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)

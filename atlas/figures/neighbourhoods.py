@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas import tables
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.plots import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
 

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas import tables
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme
 

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas import tables
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.plots import End, Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 

@@ -11,10 +11,11 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
+from atlas.figures import tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
 from atlas.pages.compare.readers import names_of

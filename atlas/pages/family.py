@@ -6,10 +6,10 @@ import pandas as pd
 from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import attribution, sources
+from atlas.figures import attribution, sources, tables
 from atlas.figures.plots import Line
 from atlas.pages import pieces
 from atlas.pages.pieces import PageFigure

@@ -10,9 +10,10 @@ import pandas as pd
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
-from atlas import answers, drawing, shell, tables
+from atlas import drawing, shell
+from atlas.api import answers
 from atlas.data import QueryCache, questions
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.map import MAJORITY, joint_figure, map_figure, shown
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces

@@ -11,8 +11,9 @@ import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from atlas import downloads, shell, tables
+from atlas import downloads, shell
 from atlas.data import QueryCache, questions
+from atlas.figures import tables
 from atlas.pages import pieces
 from atlas.state import View
 from backend.store import queries, result_queries

@@ -10,11 +10,11 @@ import pandas as pd
 from dash import Dash, Input, Output, ctx, html, no_update
 from dash.development.base_component import Component
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.pages.map import voters

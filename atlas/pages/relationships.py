@@ -9,10 +9,10 @@ import pandas as pd
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import plots
+from atlas.figures import plots, tables
 from atlas.figures import relationships as figures
 from atlas.figures.plots import rate_text
 from atlas.figures.relationships import READOUTS

@@ -8,10 +8,10 @@ import pandas as pd
 from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import neighbourhoods, plots, sources
+from atlas.figures import neighbourhoods, plots, sources, tables
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.pages.pieces import PageFigure

@@ -30,8 +30,8 @@ from backend.errors import AtlasError
 from backend.evaluations import readouts
 from backend.evaluations.attribution import inner_accuracies
 from backend.evaluations.controls import fit_control
+from backend.evaluations.corpus import Material
 from backend.evaluations.stages import EvaluateOptions, readout_members
-from backend.evaluations.stages.baselines import Material
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readout_members import Scorer, bank_of, fit_seconds, members_folder
 from backend.evaluations.stages.readouts import LIVE, plan_of, stacks_of, view_of

@@ -34,9 +34,8 @@ from backend.errors import AtlasError
 from backend.evaluations import artifacts
 from backend.evaluations.attribution import select_layers
 from backend.evaluations.controls import control_heads
-from backend.evaluations.corpus import Corpus, read_corpus
+from backend.evaluations.corpus import Corpus, read_corpus, truncation_tokenizer
 from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated, load_conditions, validation_rows
-from backend.evaluations.stages.baselines import truncation_tokenizer
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.geometry.signatures import signatures, source_means
 from backend.inference import calibration, domain_shift, sequential_stop, unknown_source, validation

@@ -18,7 +18,7 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
 from backend.enrolment.enrolment import Enrolment, Others, read_auxiliary_models
 from backend.errors import AtlasError
-from backend.evaluations.stages.baselines import truncation_tokenizer
+from backend.evaluations.corpus import truncation_tokenizer
 from backend.evidence import accumulate
 from backend.intake.traces import whole
 from backend.methods.ensemble import Ensemble, Head

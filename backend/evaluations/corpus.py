@@ -4,22 +4,88 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.corpus.release import BENCHMARKS, Records, Release
 from backend.evaluations.readouts import LENGTHS, Load, loader
+from backend.extraction import records_hash
 from backend.intake.traces import whole
 from backend.methods.ngrams import Counts, counts_of
 from backend.methods.stack import cells_of
 from backend.protocol import CLEAN
 from backend.proxies.encoding import cut_responses
 from backend.proxies.reader import Reader, Readout
+from backend.proxies.registry import DEFAULT_PROXY, proxy_hash, tokenizer_of
 from backend.traces import Trace, View
 
 Floating = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.intp]
+MATH = "math100"  # The panel of the other benchmark
 CUT_SHARE = 0.5  # Share of the responses that a cut must shorten to be a condition of its own
+
+
+@dataclass(frozen=True)
+class Material:
+    """The records of the longest roster and the leading prompts; a shorter roster has its first rows."""
+
+    release: Release
+    sources: int
+    limit: int | None  # Only the first prompts
+
+    @cached_property
+    def _records(self) -> dict[str, Records]:
+        return {benchmark: self.release.records(benchmark) for benchmark in BENCHMARKS}
+
+    def prompts(self, panel: str) -> list[str]:
+        """Ids of the prompts in use, ascending."""
+        return self._of(panel).prompt_ids[: self.limit]
+
+    def rows(self, panel: str) -> Ints:
+        """Rows of the benchmark in use, in the order of this material's own rows."""
+        width = len(self._of(panel).prompt_ids)
+        inside = np.arange(min(self.limit or width, width))
+        return (np.arange(self.sources)[:, None] * width + inside).ravel()
+
+    def size(self, panel: str) -> int:
+        """Records of the whole benchmark."""
+        return len(self._of(panel).traces)
+
+    def traces(self, panel: str) -> list[Trace]:
+        """Records of a panel: 'clean', a truncation such as 't64', or 'math100'."""
+        if panel in (CLEAN, MATH):
+            traces = self._of(panel).traces
+            return [traces[row] for row in self.rows(panel)]
+        return self._cut[panel]
+
+    def identity(self, panel: str) -> str:
+        """Hash of the records, with the tokenizer of a truncation."""
+        return self._hashes[self.benchmark(panel)] + ("" if panel in (CLEAN, MATH) else proxy_hash(DEFAULT_PROXY))
+
+    @staticmethod
+    def benchmark(panel: str) -> str:
+        """Benchmark of a panel."""
+        return MATH if panel == MATH else "agent500"
+
+    def _of(self, panel: str) -> Records:
+        return self._records[self.benchmark(panel)]
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        return {name: records_hash(records.keys, records.traces) for name, records in self._records.items()}
+
+    @cached_property
+    def _cut(self) -> dict[str, list[Trace]]:
+        cut = cut_responses(truncation_tokenizer(), self.traces(CLEAN))
+        return {f"t{limit}": traces for limit, traces in cut.items()}
+
+
+def truncation_tokenizer() -> Any:
+    """Tokenizer of the default proxy, in whose tokens responses are cut."""
+    return tokenizer_of(DEFAULT_PROXY)
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,27 @@ from typing import Any
 import numpy as np
 
 from backend.errors import AtlasError
-from backend.methods.registry import form_of, of_part
 from backend.protocol import READER_PAPER
-from backend.reference.files import ACCURACIES, AGAIN, ENCODERS, METRICS, NAMES, ROSTER, Collected, Node, Results, at
+from backend.reference.files import (
+    ACCURACIES,
+    AGAIN,
+    BLOCKS,
+    COMPONENTS,
+    ENCODERS,
+    METRICS,
+    NAMES,
+    ROSTER,
+    Collected,
+    Node,
+    Results,
+    at,
+)
 from backend.traces import VIEWS, View
 
 FINGERPRINT = "dct_dc_ac_fullrank"
-COMPONENTS = NAMES["components"]
 TEMPORAL = NAMES["temporal"]
 COSTS = NAMES["costs"]
 VARIANCES = ("source_variance", "prompt_variance", "residual_variance")
-BLOCKS = {method: form_of(method) for method in (READER_PAPER, *of_part("components"))}
 AVERAGE = "mean4"  # Stands for the proxy where the release compares means over the four main ones.
 DEBERTA, LLMMAP, RANDOM = "published-deberta", "published-llmmap", "published-random"
 FROZEN, FINETUNED, FIRST_RUN = "dna", "dna-finetuned", "dna-finetuned-first"

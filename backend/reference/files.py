@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from backend.errors import AtlasError
+from backend.methods.registry import form_of, of_part
 from backend.protocol import READER_PAPER
 
 _DECLARED = tomllib.loads(Path(__file__).with_name("unimported.toml").read_text("utf-8"))
@@ -184,6 +185,8 @@ def _name(place: tuple[Any, ...]) -> str:
 
 
 NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
+COMPONENTS = NAMES["components"]
+BLOCKS = {method: form_of(method) for method in (READER_PAPER, *of_part("components"))}
 ROSTER = "100-way"
 MAIN = ("llama31_8b_instruct", "gemma4_12b", "ministral3_8b", "qwen35_9b")  # The paper's four main proxies.
 ENCODERS: Mapping[str, tuple[str, str | None]] = NAMES["encoders"]

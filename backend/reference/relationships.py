@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 from backend.protocol import READER_PAPER
-from backend.reference.attribution import BLOCKS, COMPONENTS
-from backend.reference.files import ENCODERS, MAIN, NAMES, ROSTER, Collected, Node, Results
+from backend.reference.files import BLOCKS, COMPONENTS, ENCODERS, MAIN, NAMES, ROSTER, Collected, Node, Results
 
 METRICS = ("accuracy", "precision", "recall", "f1", "auc")
 DISTANCES = {"cosine": "", "euclidean": "-euclidean"}

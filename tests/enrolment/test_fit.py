@@ -19,6 +19,7 @@ from backend.enrolment.fit import enrolment_of, shortened
 from backend.enrolment.held_out_answers import answered, grouping
 from backend.enrolment.validation_lookup import accuracy_of_one
 from backend.errors import AtlasError
+from backend.evaluations import corpus
 from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.stages import (
     EvaluateOptions,
@@ -113,8 +114,9 @@ def test_answers_to_held_out_groups_are_those_of_the_evaluation(
 def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (baselines, readout_members):
+    for module in (corpus, readout_members):
         monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer)
+    for module in (corpus, baselines, readout_members):
         monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
     monkeypatch.setattr(_heads, "truncation_tokenizer", lambda: tokenizer)
     with pytest.raises(AtlasError, match="--roster 165-way --stage readouts --method lda-live"):
@@ -191,8 +193,9 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
 def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     world: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baselines, "truncation_tokenizer", lambda: tokenizer)
-    monkeypatch.setattr(baselines, "proxy_hash", lambda name: "weights")
+    monkeypatch.setattr(corpus, "truncation_tokenizer", lambda: tokenizer)
+    for module in (corpus, baselines):
+        monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
     command = "Run: python -m jobs evaluate --roster 165-way --stage baselines --method ngram-word[.]$"
     with pytest.raises(AtlasError, match=command):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")

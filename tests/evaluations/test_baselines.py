@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+from backend.evaluations import corpus
 from backend.evaluations.artifacts import artifact_folder
 from backend.evaluations.attribution import attribution_frames
 from backend.evaluations.stages import baselines
@@ -105,7 +106,7 @@ def save_tokenizer(folder: Path) -> None:
 def world(tmp_path, monkeypatch):
     """An invented release, an empty cache and tiny models."""
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(baselines, "truncation_tokenizer", tiny_tokenizer)
+    monkeypatch.setattr(corpus, "truncation_tokenizer", tiny_tokenizer)
     release = fake_release(tmp_path / "release", sources=SOURCES, prompts=PROMPTS, math_prompts=MATH)
     return release, tmp_path
 

@@ -18,6 +18,7 @@ from backend.corpus.roster_rows import describe_proxy, write_release_sources
 from backend.costs import stage as cost
 from backend.enrolment.head_fits import Fits, heads_of
 from backend.errors import AtlasError
+from backend.evaluations import corpus
 from backend.evaluations.artifacts import artifact_folder, keep, load_log_posteriors
 from backend.evaluations.corpus import Corpus
 from backend.evaluations.readouts import LENGTHS
@@ -49,8 +50,9 @@ def tokenizer(texts, **_):
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    for module in (baselines, readout_members):
+    for module in (corpus, readout_members):
         monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer)
+    for module in (corpus, baselines, readout_members):
         monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
     monkeypatch.setattr(readouts, "NetworkSettings", lambda: NetworkSettings(hidden=8, epochs=6, batch=16, rate=0.02))
     release = Release(fake_release(tmp_path / "release", prompts=25))

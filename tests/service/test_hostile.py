@@ -27,8 +27,8 @@ from flask.testing import FlaskClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atlas import answers, listener, logs, shell
-from atlas.api import access, requests
+from atlas import listener, logs, shell
+from atlas.api import access, answers, requests
 from atlas.application import create_application
 from atlas.pages.attribute import visitor
 from backend.attribution.settings import Settings

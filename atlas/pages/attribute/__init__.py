@@ -9,8 +9,8 @@ from dash import Dash, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
-from atlas import answers, shell
-from atlas.api import access
+from atlas import shell
+from atlas.api import access, answers
 from atlas.api.problems import RefusedError
 from atlas.data import questions
 from atlas.pages.attribute import comparisons, intake, question, result, sections, verdict, visitor, work

@@ -12,7 +12,8 @@ import pandas as pd
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from atlas import shell, tables
+from atlas import shell
+from atlas.figures import tables
 from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Clicks, Stored, Text
 from backend.errors import AtlasError

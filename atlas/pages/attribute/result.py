@@ -11,9 +11,10 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
-from atlas import shell, tables
+from atlas import shell
 from atlas.data import DOMAIN_NAMES, QueryCache
 from atlas.figures import evidence as figures
+from atlas.figures import tables
 from atlas.figures.evidence import margin_of_all, number
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections, verdict

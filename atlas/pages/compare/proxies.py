@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import compare, dots, plots
+from atlas.figures import compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces

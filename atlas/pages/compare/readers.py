@@ -10,10 +10,10 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
-from atlas import drawing, shell, tables
+from atlas import drawing, shell
 from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import attribution, compare, plots
+from atlas.figures import attribution, compare, plots, tables
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import METRICS, View

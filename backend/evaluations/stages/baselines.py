@@ -11,9 +11,9 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from backend.corpus.release import BENCHMARKS, Records, Release
+from backend.corpus.release import Release
 from backend.errors import AtlasError
 from backend.evaluations import artifacts
 from backend.evaluations.attribution import attribution_frames
+from backend.evaluations.corpus import MATH, Material
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.roster_run import RosterRun
-from backend.extraction import records_hash
 from backend.fingerprints import cache_folder
 from backend.methods import sentence_encoder
 from backend.methods.baselines import random_guess
@@ -40,73 +40,18 @@ from backend.methods.readout import Floats, Ints, Labels
 from backend.methods.registry import BASELINES, QUICK
 from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, SentenceEncoder
 from backend.output_files import write
+from backend.progress import step_bar
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
-from backend.proxies.encoding import LIMITS, cut_responses
-from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key, tokenizer_of
+from backend.proxies.encoding import LIMITS
+from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key
 from backend.traces import Trace, View, view_text
 
-MATH = "math100"
 MODELS = tuple(artifacts.model_file(fold) for fold in range(FOLDS))
 CHECKPOINTS = "checkpoints"  # Subfolder that goes when a fold is done
 Predict = Callable[[str, Ints], Floats]  # Name of a panel and rows of it to log-posteriors of shape (rows, C)
 Fit = Callable[[Ints, int], Predict]
 """Training rows of the clean panel and the fold that they leave out, to a fitted model."""
 Notes = dict[str, float]  # What a fit cost: fit_seconds, trainable_parameters, audit_parameters
-
-
-@dataclass(frozen=True)
-class Material:
-    """The records of the longest roster and the leading prompts; a shorter roster has its first rows."""
-
-    release: Release
-    sources: int
-    limit: int | None  # Only the first prompts
-
-    @cached_property
-    def _records(self) -> dict[str, Records]:
-        return {benchmark: self.release.records(benchmark) for benchmark in BENCHMARKS}
-
-    def prompts(self, panel: str) -> list[str]:
-        """Ids of the prompts in use, ascending."""
-        return self._of(panel).prompt_ids[: self.limit]
-
-    def rows(self, panel: str) -> Ints:
-        """Rows of the benchmark in use, in the order of this material's own rows."""
-        width = len(self._of(panel).prompt_ids)
-        inside = np.arange(min(self.limit or width, width))
-        return (np.arange(self.sources)[:, None] * width + inside).ravel()
-
-    def size(self, panel: str) -> int:
-        """Records of the whole benchmark."""
-        return len(self._of(panel).traces)
-
-    def traces(self, panel: str) -> list[Trace]:
-        """Records of a panel: 'clean', a truncation such as 't64', or 'math100'."""
-        if panel in (CLEAN, MATH):
-            traces = self._of(panel).traces
-            return [traces[row] for row in self.rows(panel)]
-        return self._cut[panel]
-
-    def identity(self, panel: str) -> str:
-        """Hash of the records, with the tokenizer of a truncation."""
-        return self._hashes[self.benchmark(panel)] + ("" if panel in (CLEAN, MATH) else proxy_hash(DEFAULT_PROXY))
-
-    @staticmethod
-    def benchmark(panel: str) -> str:
-        """Benchmark of a panel."""
-        return MATH if panel == MATH else "agent500"
-
-    def _of(self, panel: str) -> Records:
-        return self._records[self.benchmark(panel)]
-
-    @cached_property
-    def _hashes(self) -> dict[str, str]:
-        return {name: records_hash(records.keys, records.traces) for name, records in self._records.items()}
-
-    @cached_property
-    def _cut(self) -> dict[str, list[Trace]]:
-        cut = cut_responses(truncation_tokenizer(), self.traces(CLEAN))
-        return {f"t{limit}": traces for limit, traces in cut.items()}
 
 
 @dataclass(frozen=True)
@@ -297,11 +242,6 @@ def _recipe(encoder: str) -> sentence_encoder.Recipe:
     return sentence_encoder.CARDS.get(proxy.key) or sentence_encoder.recipe_of(proxy.key, locate(proxy))
 
 
-def truncation_tokenizer() -> Any:
-    """Tokenizer of the default proxy, in whose tokens responses are cut."""
-    return tokenizer_of(DEFAULT_PROXY)
-
-
 def _random(data: FitInput) -> Fit:
     def fit(rows: Ints, fold: int) -> Predict:
         data.note({"fit_seconds": 0.0, "trainable_parameters": 0, "audit_parameters": 0})
@@ -441,18 +381,6 @@ def _finetuned(name: str, view: View, settings: FinetuneSettings, data: FitInput
         return lambda panel, needed: model.log_posterior(read(panel, needed))
 
     return fit
-
-
-@contextlib.contextmanager
-def step_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of training steps; it takes the steps done and their total."""
-    with tqdm(desc=description, unit="step") as bar:
-
-        def progress(done: int, steps: int) -> None:
-            bar.total = steps
-            bar.update(done - bar.n)
-
-        yield progress
 
 
 def _costs(started: float, trained: int, audited: int) -> Notes:

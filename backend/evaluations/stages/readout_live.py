@@ -16,7 +16,7 @@ from tqdm import tqdm
 from backend.errors import AtlasError
 from backend.evaluations import readouts
 from backend.evaluations.artifacts import keep_arrays, load_folds, saved_arrays, weights_of
-from backend.evaluations.stages.baselines import MATH
+from backend.evaluations.corpus import MATH
 from backend.evaluations.stages.readout_members import TRANSFER, Plan, Scorer, scorer_of
 from backend.evaluations.stages.readout_writing import Calibrator, write_lengths, write_transfer
 from backend.evaluations.stages.roster_run import RosterRun

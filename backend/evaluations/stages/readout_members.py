@@ -24,7 +24,7 @@ from backend.corpus.release import BENCHMARKS
 from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.evaluations import artifacts, readouts
-from backend.evaluations.stages.baselines import MATH, Material, step_bar, truncation_tokenizer
+from backend.evaluations.corpus import MATH, Material, truncation_tokenizer
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.fine_tuning import ENCODER, TUNED, FinetuneSettings, Texts, TunedEncoder, affordable, fine_tune
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
@@ -33,6 +33,7 @@ from backend.methods.probe import LinearReadout, fit_experts, fit_regression
 from backend.methods.readout import Floats, Half, Ints
 from backend.methods.sentence_encoder import SentenceEncoder, reads_of
 from backend.methods.stack import cells_of
+from backend.progress import step_bar
 from backend.protocol import CLEAN, FOLDS, fold_of_prompts
 from backend.proxies.encoding import MAX_TOKENS, count_tokens
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from backend.evaluations import artifacts, attribution
+from backend.evaluations.corpus import MATH
 from backend.evaluations.readouts import validation
-from backend.evaluations.stages.baselines import MATH
 from backend.evaluations.stages.readout_members import Scorer
 from backend.evaluations.stages.stress import global_frames, transfer_frames, with_retained
 from backend.evidence import accumulate

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dash import Dash
 
-from atlas.answers import OPENED, Answer, Answers
+from atlas.api.answers import OPENED, Answer, Answers
 from atlas.application import PAGES, create_application
 from atlas.pages import attribute, attribution, compare
 from backend.errors import AtlasError
@@ -105,7 +105,7 @@ def test_a_link_is_laid_out_once_a_day_and_generation(app: Dash, data: Path, mon
         broken.setattr(compare, "_head", fail)
         assert opened(line, "/compare") == first
         with broken.context() as tomorrow:
-            tomorrow.setattr("atlas.answers.today", lambda: "2999-01-01")
+            tomorrow.setattr("atlas.api.answers.today", lambda: "2999-01-01")
             assert "The server could not answer this." in opened(line, "/compare")
         publish_invented(data, seed=99)
         told = opened(line, "/compare")
