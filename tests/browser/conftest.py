@@ -167,3 +167,19 @@ def browser(driver: WebDriver, served: Served) -> Iterator[Browser]:
     view.complaints()
     yield view
     assert view.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def related(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser on an invented atlas with relationships."""
+    from tests.browser.related import browse_related  # which imports this module
+
+    yield from browse_related(driver, tmp_path_factory.mktemp("related"))
+
+
+@pytest.fixture
+def calm_related(related: Browser) -> Iterator[Browser]:
+    """The same, in which no page may complain."""
+    related.complaints()
+    yield related
+    assert related.complaints() == []

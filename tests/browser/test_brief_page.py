@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
 
 import pytest
-from selenium.webdriver.remote.webdriver import WebDriver
 
 from tests.browser.conftest import Browser
-from tests.browser.related import browse_related
 
 pytestmark = pytest.mark.browser
 
@@ -18,16 +15,9 @@ SHOWN = "return getComputedStyle(document.querySelector(arguments[0])).display !
 PLATES = "return [...document.querySelectorAll('.plate')].map(e => e.id.replace('figure-brief-', ''))"
 
 
-@pytest.fixture(scope="module")
-def related(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    yield from browse_related(driver, tmp_path_factory.mktemp("related"))
-
-
 @pytest.fixture
-def calm(related: Browser) -> Iterator[Browser]:
-    related.complaints()
-    yield related
-    assert related.complaints() == []
+def calm(calm_related: Browser) -> Browser:
+    return calm_related
 
 
 def test_the_brief_holds_the_figures_of_its_link(calm: Browser) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
 
 from tests.browser.conftest import Browser
-from tests.browser.related import browse_related
 from tests.invented_atlas import MARKUP
 
 pytestmark = pytest.mark.browser
@@ -28,16 +25,9 @@ CLICK = (
 SHOWN = "return getComputedStyle(document.querySelector(arguments[0])).display !== 'none'"
 
 
-@pytest.fixture(scope="module")
-def related(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    yield from browse_related(driver, tmp_path_factory.mktemp("related"))
-
-
 @pytest.fixture
-def calm(related: Browser) -> Iterator[Browser]:
-    related.complaints()
-    yield related
-    assert related.complaints() == []
+def calm(calm_related: Browser) -> Browser:
+    return calm_related
 
 
 def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
