@@ -217,7 +217,10 @@ def reader_agreement(cosines: Mapping[str, Float], k: int = TOP) -> pd.DataFrame
     return frame.dropna(subset="value", ignore_index=True)
 
 
-def prompt_stability(cosine: Float, panels: Sequence[Float], families: Sequence[str], k: int = TOP) -> pd.DataFrame:
+def prompt_stability(
+    cosine: Float, panels: Sequence[Float], families: Sequence[str], *, k: int = TOP, purity_k: int = 5, min_members:
+    int = MIN_MEMBERS,
+) -> pd.DataFrame:  # fmt: skip
     """How far disjoint panels of prompts reproduce the geometry (n, n) of all prompts.
 
     Returns rows of the table ``prompt_stability``: fold (the panel's number), metric (spearman and jaccard_10 with the
@@ -230,7 +233,7 @@ def prompt_stability(cosine: Float, panels: Sequence[Float], families: Sequence[
         order = neighbor_order(panel)
         rows.append((fold, "spearman", distance_spearman(cosine, panel)))
         rows.append((fold, f"jaccard_{k}", float(top_k_jaccard(full, order, min(k, size)).mean())))
-        rows.append((fold, "purity_5", mean_purity(order, families, min(5, size))))
+        rows.append((fold, f"purity_{purity_k}", mean_purity(order, families, min(purity_k, size), min_members)))
     frame = pd.DataFrame(rows, columns=["fold", "metric", "value"]).astype({"fold": int, "value": float})
     return frame.dropna(subset="value", ignore_index=True)
 
