@@ -5,6 +5,7 @@ Shards are a few prompts times a segment of the roster: a longer roster continue
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections import Counter
@@ -128,6 +129,54 @@ def extract(
             if shares:
                 shares.end()
     return Extraction(count, clipped)
+
+
+def merge(
+    store: FingerprintStore,
+    shards: Sequence[Shard],
+    layers: Sequence[int],
+    readout: Readout,
+    needed: Mapping[str, object],
+    ranks: int | None = None,
+) -> Extraction:
+    """Join what ranks read of these shards into the store; the parts stay on disk.
+
+    needed : names and values of the identity that every part must have. ranks : by default as their folders name.
+    Each shard is taken from the rank whose share it is, so every record comes once.
+    Raises AtlasError if a rank is missing or still writes, or a part is of something else or was changed.
+    """
+    todo = missing_shards(store, shards, layers, readout)
+    if not todo:
+        return Extraction(0, 0)
+    parts, pending, clipped = store.parts(ranks), {shard.name for shard in todo}, 0
+    shares = {part: [s for s in share_of(shards, part.part) if s.name in pending] for part in parts}
+    shares = {part: share for part, share in shares.items() if share}
+    for part, share in shares.items():
+        part.agree(needed)
+        if missing := missing_shards(part, share, layers, readout):
+            raise part.incomplete(len(missing), len(share))
+    identity = next(iter(shares)).identity()
+    assert identity is not None, "a part with finished shards has an identity"
+    check_room(store.path, missing_bytes(store, todo, layers, readout, identity.hidden_size))
+    arrays = [(layer, variant) for layer in layers for variant in readout.variants(layer)]
+    with contextlib.ExitStack() as locked:
+        for one in (*shares, store):
+            locked.enter_context(one.writing(identity))
+        journals = {part: part.journal() for part in shares}
+        owners = {shard.name: part for part, share in shares.items() for shard in share}
+        for shard in todo:  # in the order of one process
+            part = owners[shard.name]
+            entry = journals[part][shard.name]
+            blocks = {at: part.read_shard(shard.name, shard.rows, *at, entry["sha256"]) for at in arrays}
+            clipped += sum(_clipped(array, layer, shard) for (layer, _), array in blocks.items())
+            same = entry["arrays"].keys() == {str(layer) for layer in layers}
+            store.write_shard(shard.name, shard.rows, blocks, entry.get("seconds") if same else None)
+    return Extraction(sum(len(shard.rows) for shard in todo), clipped)
+
+
+def share_of(shards: Sequence[Shard], part: tuple[int, int] | None) -> list[Shard]:
+    """Every W-th shard from the R-th on, for rank R of W; all of them without a part."""
+    return list(shards[part[0] :: part[1]] if part else shards)
 
 
 def characters_of(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,11 +81,30 @@ class StoreIdentity:
 
 
 class FingerprintStore:
-    """Arrays of one (benchmark, proxy, view) on disk. root : cache folder, by default :func:`cache_folder`."""
+    """Arrays of one (benchmark, proxy, view) on disk.
 
-    def __init__(self, key: StoreKey, root: Path | None = None) -> None:
-        self.key = key
-        self.path = (root or cache_folder()) / key.folder
+    root : cache folder, by default :func:`cache_folder`. part : rank and number of ranks, for the share of one rank.
+    """
+
+    def __init__(self, key: StoreKey, root: Path | None = None, part: tuple[int, int] | None = None) -> None:
+        self.key, self.part, self._root = key, part, root
+        self.path = (root or cache_folder()) / key.folder / ("part-{}-of-{}".format(*part) if part else "")
+
+    @property
+    def whole(self) -> FingerprintStore:
+        """The store that a part is merged into; the store itself where it is no part."""
+        return FingerprintStore(self.key, self._root) if self.part else self
+
+    def parts(self, ranks: int | None = None) -> list[FingerprintStore]:
+        """Parts of so many ranks, by default of as many as their folders name; AtlasError where those disagree."""
+        names = (re.fullmatch(r"part-\d+-of-([1-9]\d*)", folder.name) for folder in self.path.glob("part-*"))
+        worlds = sorted({int(name[1]) for name in names if name})
+        ranks = worlds[0] if ranks is None and len(worlds) == 1 else ranks
+        if ranks not in worlds:
+            found = f"parts of {' and of '.join(map(str, worlds))} ranks" if worlds else "no parts of ranks"
+            remedy = "Name one of these with --world" if worlds else f"{self._command()} --rank 0 --world 2"
+            raise AtlasError(f"There are {found} in {self.path}", remedy)
+        return [FingerprintStore(self.key, self._root, (rank, ranks)) for rank in range(ranks)]
 
     @property
     def _manifest(self) -> Path:
@@ -112,6 +133,7 @@ class FingerprintStore:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock(self.path / "lock", busy))
                 self.agree(identity.as_dict())
+                self.whole.agree(identity.as_dict())  # a part that cannot be merged is refused before it is read
                 if self.identity() is None:
                     scratch = self._manifest.with_name(f"{self._manifest.name}.{os.getpid()}")
                     scratch.write_text(json.dumps(identity.as_dict(), indent=1), "utf-8")
@@ -127,7 +149,7 @@ class FingerprintStore:
         changed = [name for name, value in needed.items() if present and present[name] != value]
         if changed:
             problem = f"The fingerprints in {self.path} were made from something else ({', '.join(changed)} differ)"
-            raise AtlasError(problem, "Remove that folder, or set ATLAS_CACHE to another one")
+            raise AtlasError(problem, self._again("set ATLAS_CACHE to another one"))
 
     def check_records(self, records: str, where: Path) -> None:
         """Refuse fingerprints of other records than those in a folder, by their hash; an empty store passes."""
@@ -154,6 +176,29 @@ class FingerprintStore:
             with contextlib.suppress(json.JSONDecodeError):  # torn by a process that died
                 yield json.loads(line)
 
+    def journal(self) -> dict[str, dict[str, Any]]:
+        """Last line of every finished shard, with the sha256 of its arrays in a part."""
+        out: dict[str, dict[str, Any]] = {}
+        for entry in self._lines():
+            earlier = out.get(entry["shard"], {}).get("sha256", {})
+            out[entry["shard"]] = entry | {"sha256": earlier | entry.get("sha256", {})}
+        return out
+
+    def read_shard(self, shard: str, rows: Ints, layer: int, variant: str, sha256: Mapping[str, str]) -> Half:
+        """Array (m, width) of one shard of a part; AtlasError if its bytes are not those of ``sha256``."""
+        path = self.array_path(layer, variant)
+        with contextlib.suppress(AtlasError, ValueError, IndexError):  # the file is missing or cut off
+            block = np.ascontiguousarray(self.load(layer, variant)[rows])
+            if hashlib.sha256(block.tobytes()).hexdigest() == sha256.get(f"{layer}.{variant}"):
+                return block
+        problem = f"{path.name} in {self.path} was changed after shard {shard} was read (sha256 differs)"
+        raise AtlasError(problem, self._again())
+
+    def incomplete(self, missing: int, shards: int) -> AtlasError:
+        """The error where a rank has not read all of its share."""
+        problem = f"{missing} of {shards} shards of this rank are missing in {self.path}"
+        return AtlasError(problem, f"{self._command()}; it continues where it stopped")
+
     def seconds(self, shards: Sequence[str], layers: Sequence[int]) -> tuple[int, float]:
         """Records and seconds of the passes that read exactly these blocks of these shards, over all runs."""
         named, needed = set(shards), {str(layer) for layer in layers}
@@ -168,6 +213,7 @@ class FingerprintStore:
         assert identity is not None, "write_shard needs writing()"
         runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
         variants: dict[str, list[str]] = {}
+        digests: dict[str, str] = {}
         try:
             for (layer, variant), array in arrays.items():
                 block = np.ascontiguousarray(array, dtype=np.float16)
@@ -179,16 +225,26 @@ class FingerprintStore:
                     for run in runs:
                         _pwrite(handle, block[run[0] : run[-1] + 1].tobytes(), int(rows[run[0]]) * stride)
                 variants.setdefault(str(layer), []).append(variant)
+                if self.part:
+                    digests[f"{layer}.{variant}"] = hashlib.sha256(block.tobytes()).hexdigest()
             entry: dict[str, Any] = {"shard": name, "rows": len(rows), "arrays": variants}
             if seconds is not None:
                 entry["seconds"] = round(seconds, 3)
+            if digests:
+                entry["sha256"] = digests  # a merge compares them
             _append_line(self._journal, json.dumps(entry))
         except OSError as error:
             raise self._unwritable(error) from error
 
     def _command(self) -> str:
         key = self.key
-        return f"Run: python -m jobs extract --benchmark {key.benchmark} --proxy {key.proxy} --view {key.view}"
+        run, end = "Run", ""
+        if self.part:
+            run, end = "Run with the options of the other ranks", " --rank {} --world {}".format(*self.part)
+        return f"{run}: python -m jobs extract --benchmark {key.benchmark} --proxy {key.proxy} --view {key.view}{end}"
+
+    def _again(self, otherwise: str = "") -> str:
+        return "Remove that folder" + (f". {self._command()}" if self.part else f", or {otherwise}")
 
     def _unwritable(self, error: OSError) -> AtlasError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -80,7 +80,8 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     encoder = installed(describe(ENCODER)) is not None
 
     def extract(benchmark: str, view: str, *more: str, by: str = arguments.proxy, roster: str = longest) -> list[str]:
-        return ["extract", "--benchmark", benchmark, "--proxy", by, "--view", view, "--roster", roster, *more, *tail]
+        what = ["--benchmark", benchmark, "--proxy", by, "--view", view, "--roster", roster]
+        return ["extract", *what, *more, *tail, "--rank", "0", "--world", "1"]  # whatever Slurm has set
 
     def evaluate(stage: str, view: str, *more: str, there: str = arguments.roster) -> list[str]:
         return ["evaluate", "--stage", stage, *proxy, "--view", view, "--roster", there, *more, *tail]

@@ -6,6 +6,7 @@ It first prints what it will read and how much disk that takes, and refuses when
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from backend.store.writers import replace_rows, write_proxies
 from jobs import options
 from jobs.pipeline import ranges
 
+RANKS = (("SLURM_PROCID", "SLURM_NTASKS"), ("RANK", "WORLD_SIZE"))  # of Slurm and torchrun, in this order
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
@@ -44,11 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     text = "where the response begins: by the tokens' place in the text, or by counting tokens as the release does"
     parser.add_argument("--span", choices=("offsets", "prefix-count"), default="offsets", help=text)
+    text = "read only the share of rank {} of W into a part of its own (default: SLURM_PROCID, else RANK)"
+    parser.add_argument("--rank", type=int, metavar="R", help=text.format("R, from 0,"))
+    parser.add_argument("--world", type=int, metavar="W", help="ranks (default: SLURM_NTASKS, else WORLD_SIZE)")
+    parser.add_argument("--merge", action="store_true", help="join the parts of all ranks; otherwise the same options")
     options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Plan, check the disk, read, and record time and speed."""
+    part = part_of(arguments)
     proxy = describe(arguments.proxy)
     layers = blocks_of(arguments.layers, proxy.depth)
     lengths = arguments.lengths or ("full" if arguments.benchmark == extraction.BENCH_A else "full,128,64,32")
@@ -58,16 +66,28 @@ def run(arguments: argparse.Namespace) -> None:
     weights = proxy_hash(arguments.proxy)
     scope, shards = scope_of(release, arguments.benchmark, arguments.roster, arguments.limit)
     stores = {
-        view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view))
+        view: FingerprintStore(StoreKey(arguments.benchmark, proxy.key, view), part=part)
         for view in options.views_of(arguments.view)
     }
-    plans = {view: extraction.missing_shards(store, shards, layers, readout) for view, store in stores.items()}
-    for store in stores.values():
-        if store.identity():  # the engine is compared when there is something to read
+    for store in (*stores.values(), *(store.whole for store in stores.values())):
+        if store.identity() or arguments.merge:  # the engine is compared when there is something to read
             records_there = release_records(release, arguments.benchmark)
-            store.agree({"records": records_there, "proxy_hash": weights, "span": arguments.span})
-    needed = 0
+            identity = {"records": records_there, "proxy_hash": weights, "span": arguments.span}
+            store.agree(identity)
+    if arguments.merge:
+        for view, store in stores.items():
+            started = time.perf_counter()
+            done = extraction.merge(store, shards, layers, readout, identity, arguments.world)
+            text = f"{done.records:,} records of ranks joined" if done.records else "everything is joined already"
+            print(f"view {view}: {text} in {store.path}", flush=True)
+            _record(arguments, release, proxy, store, shards, layers, readout, done, time.perf_counter() - started)
+        return
+    if part:
+        shards, scope = extraction.share_of(shards, part), "{}, rank {} of {}".format(scope, *part)
+    needed, plans = 0, {}
     for view, store in stores.items():
+        unmerged = extraction.missing_shards(store.whole, shards, layers, readout)
+        plans[view] = extraction.missing_shards(store, unmerged, layers, readout)
         adds = extraction.missing_bytes(store, plans[view], layers, readout, proxy.hidden_size)
         needed += adds
         print(
@@ -92,7 +112,7 @@ def run(arguments: argparse.Namespace) -> None:
                     reader,
                     store,
                     records.traces,
-                    shards,
+                    plans[view],
                     view=view,
                     layers=layers,
                     readout=readout,
@@ -107,7 +127,29 @@ def run(arguments: argparse.Namespace) -> None:
         speed = f"{seconds / 60:.1f} min ({done.records / seconds:.1f} records/s)" if done.records else ""
         text = f"{done.records:,} records in {speed}{clipped}" if speed else "everything is on disk already"
         print(f"view {view}: {text}", flush=True)
-        _record(arguments, release, proxy, store, shards, layers, readout, done, seconds)
+        if not part:  # the merge records what all ranks have read
+            _record(arguments, release, proxy, store, shards, layers, readout, done, seconds)
+    if part:
+        print("When every rank has finished, run the same command with --merge instead of --rank.", flush=True)
+
+
+def part_of(arguments: argparse.Namespace) -> tuple[int, int] | None:
+    """Rank and number of ranks by options or environment; None where one process reads everything."""
+    if arguments.merge:  # often a job of one task, of which Slurm's numbers say nothing about the parts
+        if arguments.rank is not None:
+            raise AtlasError("--merge joins the parts of all ranks", "Leave --rank out")
+        return None
+    names = next((pair for pair in RANKS if all(os.environ.get(name) for name in pair)), ("", ""))
+    options_of = zip(names, (arguments.rank, arguments.world), strict=True)
+    given = [os.environ.get(name) if option is None else str(option) for name, option in options_of]
+    if given == [None, None]:
+        return None
+    rank, world = (int(text) if text and re.fullmatch(r"[0-9]+", text) else -1 for text in given)
+    if not 0 <= rank < world:
+        problem = f"Rank {given[0] or '(missing)'} of {given[1] or '(missing)'} is no share of the records"
+        remedy = f"Give --rank R and --world W with R from 0 to W - 1, or set {' and '.join(RANKS[0])} so"
+        raise AtlasError(problem, remedy)
+    return (rank, world) if world > 1 else None
 
 
 def scope_of(
