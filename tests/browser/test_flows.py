@@ -140,6 +140,15 @@ def test_search_by_keyboard_selects_and_fills_the_card(browser: Any) -> None:
     browser.until(CARD + "return name && name.textContent === arguments[0]", first)
 
 
+def test_the_search_key_works_after_a_segmented_control(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=12-way")
+    browser.driver.find_element(By.CSS_SELECTOR, "#projection input[value=pca] + label").click()
+    browser.until("return document.activeElement.matches('#projection input')")
+    browser.driver.switch_to.active_element.send_keys("/")
+    assert browser.driver.switch_to.active_element.get_attribute("id") == "search"
+    browser.settled()
+
+
 def test_projection_and_reader_switches_keep_selection_and_camera(browser: Any) -> None:
     browser.open("/?theme=dark&source=gpt_1")
     turn(browser, (0.4, -1.6, 0.9))
