@@ -299,17 +299,38 @@
   window.addEventListener("_dashprivate_pushstate", keepTheme);
   window.addEventListener("popstate", keepTheme);
 
-  // Options of a list that hold every word that was typed, in their name or in that of their group, in any order.
+  const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) || [];
+  const usual = (word) => window.atlasWords[word] || word;  // "openai" stands for "gpt"
+  // Letters that follow each other or stand one apart, so that two swapped letters spoil few pairs.
+  const pairs = (text) => new Set([...text].flatMap((letter, i, all) => [1, 2].map((back) => (all[i - back] || "") + letter)));
+
+  // Options of a list that hold every word that was typed, in any order, in their name or in that of their group. Where
+  // there are none: those that hold it without punctuation or as another name of it, else those that are spelled alike.
   window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
     byWords: function (found) {
-      const words = found.search.toLowerCase().split(/\s+/).filter(Boolean);
-      const fits = (group) => (option) => {
-        const text = (option.label + " " + group).toLowerCase();
-        return words.every((word) => text.includes(word));
+      const typed = found.search.toLowerCase().split(/\s+/).filter(Boolean), words = wordsOf(found.search);
+      const letters = [...pairs([...new Set(words.map(usual))].join(""))];
+      const pick = (fits) => found.options
+        .map((entry) => (entry.items ? { ...entry, items: entry.items.filter((item) => fits(item, entry.group)) } : entry))
+        .filter((entry) => (entry.items ? entry.items.length : fits(entry, "")));
+      const plain = (option, group) => wordsOf([option.label, option.value, group].join(" ")).join("");
+      const likeness = (option, group) => {
+        const theirs = pairs(plain(option, group));
+        return letters.filter((pair) => theirs.has(pair)).length / letters.length;
       };
-      return found.options
-        .map((entry) => (entry.items ? { ...entry, items: entry.items.filter(fits(entry.group)) } : entry))
-        .filter((entry) => (entry.items ? entry.items.length : fits("")(entry)));
+      const best = (entry) => Math.max(...(entry.items || [entry]).map((item) => likeness(item, entry.group)));
+      const exact = pick((option, group) => {
+        const text = (option.label + " " + group).toLowerCase();
+        return typed.every((word) => text.includes(word));
+      });
+      if (exact.length || !words.length) return exact;
+      const named = pick((option, group) => {
+        const text = plain(option, group);
+        return words.every((word) => text.includes(word) || text.includes(usual(word)));
+      });
+      if (named.length) return named;
+      const least = Math.max(0.6, ...found.options.map((entry) => best(entry) - 0.1));
+      return pick((option, group) => likeness(option, group) >= least);
     },
   });
 

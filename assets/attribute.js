@@ -37,6 +37,15 @@
     });
   }).observe(document.documentElement, { childList: true, subtree: true });
 
+  // A claim that is typed and names no source is emptied when its field is left; the page then says what was meant.
+  document.addEventListener("focusout", (event) => {
+    const field = event.target, typed = field.value;
+    if (field.id !== "attr-claim" || !typed) return;
+    window.setTimeout(() => {
+      if (field.isConnected && !field.value) window.dash_clientside.set_props("attr-claim-lost", { data: typed });
+    }, 200);
+  }, true);
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     attribute: {
       watch: function () {

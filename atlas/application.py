@@ -40,6 +40,7 @@ from atlas.pages import (
     source,
 )
 from atlas.theme import style_variables
+from backend.enrolment.catalogue import WORDS
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.service.service import Service
@@ -65,7 +66,7 @@ if(t!=="dark"&&t!=="light"){t=s("atlas-theme")||(matchMedia("(prefers-color-sche
 u.searchParams.set("theme",t);history.replaceState(history.state,"",u)}
 document.documentElement.dataset.theme=t;document.documentElement.dataset.mantineColorScheme=t;
 if(s("atlas-rail"))document.documentElement.dataset.rail=s("atlas-rail");
-window.atlasPages=%s;window.atlasCamera=%s;
+window.atlasPages=%s;window.atlasCamera=%s;window.atlasWords=%s;
 if(%s.indexOf(location.pathname)<0){var l=document.createElement("link");l.rel="preload";l.as="script";l.href=%s;
 document.head.appendChild(l)}})();
 """
@@ -135,7 +136,8 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     _only_own_paths(app)
     paths = {f"nav-{page.name}": page.path for page in PAGES if page.icon}
     bare = [page.path for page in PAGES if page.name in WITHOUT_FIGURES]
-    first = _FIRST % tuple(json.dumps(part) for part in (paths, camera_layout(()), bare, bundles.PLOTLY))
+    parts = (paths, camera_layout(()), WORDS, bare, bundles.PLOTLY)
+    first = _FIRST % tuple(json.dumps(part) for part in parts)
     app.index_string = _index(first)
     _only_own_scripts(app, first)
     return app

@@ -460,6 +460,22 @@ def test_a_deep_link_without_traces_opens_at_the_first_step(browser: Browser) ->
     browser.until("return !document.querySelector('#attr-go').disabled")
 
 
+def test_an_unknown_claim_is_said_with_what_was_meant(browser: Browser) -> None:
+    note = "const n = document.querySelector('#attr-claim-note'); return n && n.textContent"
+    opened(browser, "&claim=smol-wram")
+    assert "No source here is called “smol-wram”" in browser.until(note)
+    assert "Did you mean smol-warm" in browser.run(note)
+    field = browser.driver.find_element(By.ID, "attr-claim")
+    field.click()
+    field.send_keys("gema answer")
+    browser.until("return [...document.querySelectorAll('[role=option]')].some(o => o.innerText === 'gemma-answer')")
+    field.send_keys(Keys.TAB)
+    browser.until(note + ".includes('gema answer')")
+    assert "Did you mean gemma-answer" in browser.run(note)
+    chosen(browser, "attr-claim", "gemma-answer")
+    browser.until("return document.querySelector('#attr-claim-note').textContent === ''")
+
+
 def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: Path) -> None:
     records = sample_records()
     count = len(records.prompt_ids)

@@ -515,3 +515,20 @@ def test_a_generation_published_while_open_is_shown(browser: Any, served: Any) -
     browser.run("document.querySelector('#k input[value=\"20\"]').click()")
     browser.until("return document.querySelector('#answer').innerText.includes('With 20 traces')")
     assert browser.text("#answer strong") != before
+
+
+@pytest.mark.parametrize(
+    "typed, name", [("openai gpt 2", "gpt-org/gpt-2"), ("cluade 2", "claude-org/claude-2"), ("Gpt2", "gpt-org/gpt-2")]
+)
+def test_a_source_is_found_by_makers_typos_and_other_punctuation(browser: Any, typed: str, name: str) -> None:
+    browser.open("/?theme=dark&roster=27-way")
+    field = browser.driver.find_element(By.ID, "search")
+    field.click()
+    field.send_keys(typed)
+    names = browser.run(OPEN + "return o.map(e => e.innerText)")
+    assert name in names and len(names) < 4
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("zzzz qqq")
+    browser.until("return document.body.innerText.includes('No source has this name')")
+    field.send_keys(Keys.ESCAPE)
+    browser.settled()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from dash import Dash, State, dcc, html, no_update
+from dash import Dash, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import shell
@@ -16,7 +16,7 @@ from atlas.data import questions
 from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
-from backend.enrolment.catalogue import Ecosystem, default
+from backend.enrolment.catalogue import Ecosystem, default, did_you_mean
 from backend.errors import AtlasError
 from backend.intake import Columns
 from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
@@ -36,6 +36,7 @@ def step() -> Component:
     claim = shell.select(
         "attr-claim", "Claim to test", searchable=True, clearable=True, size="sm", limit=200, maxDropdownHeight=320,
         placeholder="No claim: which source is it?", nothingFoundMessage="No enrolled source has this name",
+        filter=shell.BY_WORDS,
     )  # fmt: skip
     ecosystems = shell.select(
         "attr-ecosystem", "Ecosystem and reader", size="sm", allowDeselect=False,
@@ -46,8 +47,9 @@ def step() -> Component:
     case = dmc.TextInput(id="attr-case", placeholder="Untitled case", **names)
     wording = dmc.TextInput(id="attr-question", placeholder="Made from the claim", **names)
     weighed = "“This is served by …”; without one the leading source is weighed."
+    unknown = html.Span(id="attr-claim-note", className="caution", role="status")
     fields = [
-        _field("Claim to test", "attr-claim", claim, weighed),
+        _field("Claim to test", "attr-claim", claim, [weighed, unknown]),
         _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
         _field("Case", "attr-case", case, "Goes into the report."),
         _field("Question", "attr-question", wording, "Goes into the report."),
@@ -214,6 +216,13 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
+def no_claim(wish: str | None, one: Ecosystem) -> str | None:
+    """A sentence where a claim is no source of an ecosystem, with those that are spelled alike."""
+    if not wish or wish in one.sources:
+        return None
+    return f" No source here is called “{wish[:80]}”, so nothing is claimed. {did_you_mean(wish[:80], one.sources)}"
+
+
 def weights(
     kind: str, one: Ecosystem, claim: str | None, share: float | str | None, text: str | None
 ) -> dict[str, float] | None:
@@ -307,7 +316,8 @@ def register(app: Dash) -> None:
     @sections.callback(
         app,
         "attr-claim.data attr-claim.value attr-ecosystem-note.children attr-stop-level.data "
-        "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value attr-judge.children",
+        "attr-stop-level.value attr-stop-place.hidden attr-also.data attr-also.value attr-judge.children "
+        "attr-claim-note.children",
         "attr-ecosystem.value reader.value roster.value",
         "attr-claim.value attr-wanted.data attr-stop-level.value attr-also.value attr-picked.data",
         prevent=False,
@@ -322,10 +332,10 @@ def register(app: Dash) -> None:
                 why = "Seen by people with the token only"
             elif visitor.ecosystems():
                 why = "The sample's ecosystem alone is enrolled here. Choose it, or make one: python -m jobs enroll"
-            return [], None, why, no_update, no_update, True, [], [], None
+            return [], None, why, no_update, no_update, True, [], [], None, None
         one = ecosystem(name)
         if one is None:
-            return (no_update,) * 9
+            return (no_update,) * 10
         wish = claim or link.get("claim")
         brings = visitor.service().brings(one.name)
         rates = sections.error_rates(brings.stop_levels)
@@ -344,7 +354,17 @@ def register(app: Dash) -> None:
             ecosystem_options(others),
             [other for other in also or () if other in names],
             sections.judged_by(questions(), one.roster or one.name, len(one.sources), one, reader),
+            no_claim(wish, one),
         )
+
+    @sections.callback(
+        app, "attr-claim-note.children*", "attr-claim-lost.data attr-claim.value", "attr-ecosystem.value"
+    )
+    def lost(typed: Text, claim: Text, name: Text) -> Any:
+        one = ecosystem(name)
+        if claim or one is None:
+            return None
+        return no_claim(typed, one) if ctx.triggered_id == "attr-claim-lost" else no_update
 
     @sections.callback(
         app, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden", "attr-prior.value", prevent=False
@@ -359,6 +379,6 @@ def register(app: Dash) -> None:
 
 def stores(link: dict[str, str]) -> list[Component]:
     """What the page remembers between its callbacks; no text of a trace."""
-    names = "wanted picked upload admitted columns link watch followed job ended heat-choice"
+    names = "wanted claim-lost picked upload admitted columns link watch followed job ended heat-choice"
     more: dict[str, dict[str, Any]] = {"wanted": {"data": link}, "job": {"storage_type": "session"}}
     return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names.split()]
