@@ -57,6 +57,8 @@ def words(snapshot: Snapshot) -> str:
     if snapshot.state == "queued":
         ahead = f"; {snapshot.waiting:,} in front" if snapshot.waiting else ""
         return f"Waiting for the proxy{ahead}. {many} to read."
+    if snapshot.state == "running" and not snapshot.done:
+        return f"The reader is being loaded and reads the first of {many}."
     remaining = ""
     if snapshot.seconds > 0 and snapshot.done:
         rate = snapshot.done / snapshot.seconds

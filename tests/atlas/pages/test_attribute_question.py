@@ -17,10 +17,11 @@ from flask_caching import Cache
 import jobs.enroll
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages.attribute import question, result, sections, verdict
+from atlas.pages.attribute import question, result, sections, verdict, work
 from backend.attribution.decision import EnrolmentCapabilities
 from backend.enrolment.catalogue import Ecosystem, default, sample_labels
 from backend.methods.registry import ENROLLABLE, reader_id
+from backend.service.job import Snapshot
 from backend.store.database import Generation, default_data_folder
 from backend.store.queries import readers
 from tests.commands import check
@@ -227,3 +228,9 @@ def test_without_a_name_the_sample_comes_last_on_every_way() -> None:
     assert default(known) is LARGE
     assert default(known, SAMPLE.sources[0]) is SAMPLE, "it alone knows this claim"
     assert default(known, "nobody") is None
+
+
+def test_progress_says_that_the_reader_is_loading_until_the_first_batch() -> None:
+    job = Snapshot("job", "enrolment", 180, state="running")
+    assert work.words(job) == "The reader is being loaded and reads the first of 180 traces."
+    assert work.words(replace(job, done=90, seconds=3.0)) == "90 of 180 traces read, 3 s, about 3 s left."
