@@ -337,7 +337,7 @@
   // "/" goes to the search, Escape leaves it.
   document.addEventListener("keydown", function (event) {
     // A segmented control is made of radio buttons, into which nobody types.
-    const typing = document.activeElement.matches("textarea, select, input:not([type=radio], [type=checkbox])");
+    const typing = (document.activeElement || document.body).matches("textarea, select, input:not([type=radio], [type=checkbox])");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
       const field = document.getElementById("search");
       if (field) { event.preventDefault(); field.focus(); field.select(); }
