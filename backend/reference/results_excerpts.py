@@ -24,6 +24,7 @@ import duckdb
 
 from backend.errors import AtlasError
 from backend.reference.results_readouts import ROSTERS, cost_sections, extraction_table, goal_table, measured_readouts
+from backend.reference.results_scale import reading_table, scoring_table
 from backend.reference.results_tables import Book, block_section, header, like, line, plain
 from backend.store.result_queries import matching_rows
 
@@ -104,6 +105,8 @@ class Excerpts:
             "blocks": lambda: block_section(book, cursor),
             "costs": lambda: cost_sections(book),
             "extractions": lambda: extraction_table(cursor),
+            "scale-reading": lambda: reading_table(cursor),
+            "scale-scoring": lambda: scoring_table(cursor),
             **{f"goals-{roster}": partial(goal_table, book, readouts, roster) for roster in ROSTERS},
         }
         if len(set(self.names())) < len(self.names()):
