@@ -92,6 +92,8 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
         add_log_handler=False,
         serve_locally=True,
         include_pages_meta=False,
+        enable_mcp=True,
+        mcp_path=access.ASSISTANTS,
         meta_tags=[
             {"name": "viewport", "content": "width=device-width, initial-scale=1"},
             {"name": "description", "content": "Which language model wrote these traces: a map, and measurements"},

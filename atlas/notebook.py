@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pandas as pd
 
 from backend import output_files
-from backend.attribution.report import write_csv, write_html, write_json
+from backend.attribution.report import write_csv, write_json
+from backend.attribution.report_page import write_html
 from backend.attribution.run import audit, checked
 from backend.attribution.scoring import Models, from_registry
 from backend.attribution.settings import Settings

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from backend import output_files
-from backend.attribution.report import write_csv, write_html, write_json
+from backend.attribution.report import write_csv, write_json
+from backend.attribution.report_page import write_html
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
 from backend.attribution.settings import STOP_LEVEL, Settings

@@ -1,6 +1,7 @@
-"""Verify a report: is it as it was written, and do the traces give it again?
+"""Verify a report: is it as it was written, who signed it, and do the traces give it again?
 
 Exit code 0 when everything is equal, 1 when something is not. Without --traces only the report itself is checked.
+With --signed-by the signatures of an enrolment or a generation are checked too, in the place of a report.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Models
 from backend.attribution.settings import settings_of
+from backend.attribution.signed_files import signature_sentences
 from backend.attribution.verify import alterations, compared, fitting, read_report, selection_for
 from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
@@ -28,14 +30,22 @@ STOPPED = NOTHING_SAVED
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.add_argument("report", type=Path, metavar="REPORT.json")
+    parser.add_argument("report", type=Path, metavar="FILE", help="report (.json), or another file that was signed")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
     parser.add_argument("--enrolment", metavar="NAME", help="enrolment's name or file (default: found by its sha256)")
+    text = "public key of somebody who must have signed the file; several times for several people"
+    parser.add_argument("--signed-by", type=Path, action="append", default=[], metavar="KEY.pub", help=text)
+    text = "certificates of the authority whose time stamp is checked"
+    parser.add_argument("--authority", type=Path, action="append", default=[], metavar="CERT.pem", help=text)
     add(parser, "encoding", "device")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, compute again, and say equal or not. Raises AtlasError if the report cannot be read or computed again."""
+    for sentence in signature_sentences(arguments.report, arguments.signed_by, arguments.authority):
+        say(sentence)
+    if arguments.signed_by and arguments.traces is None and arguments.report.suffix != ".json":
+        return 0
     try:
         report = read_report(arguments.report.read_text("utf-8"), COMMAND_LINE.values)
     except (OSError, UnicodeDecodeError) as error:

@@ -6,7 +6,7 @@ import threading
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, attribution, numbers, openapi, problems
+from atlas.api import access, assistants, attribution, numbers, openapi, problems
 from atlas.api.access import authorised
 from atlas.api.requests import LARGE
 from atlas.data import QueryCache
@@ -38,6 +38,7 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
     openapi.add(routes)
     access.add(routes)
     server.register_blueprint(routes)
+    assistants.install(server)
     problems.handle(server, NAME)
 
     @server.before_request

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from flask import Blueprint, Flask, Request, Response, current_app, request
 
 from atlas.api.problems import PREFIX, RefusedError
-from atlas.api.requests import FORM, JSON, SMALL, Token, checked, read_json
+from atlas.api.requests import FORM, JSON, LARGE, SMALL, Token, checked, read_json
 
 HOSTS = "ATLAS_HOSTS"
 ADDRESS = "ATLAS_ADDRESS"  # in the server's configuration: the address that it listens to
@@ -46,7 +46,8 @@ LONGEST_WAIT = 300.0
 CALLBACK = "/_dash-update-component"
 FILE = 27_000_000  # bytes of a request to /api: a file of 25 MB, and its wrapping
 PAGE_FILE = 34_500_000  # bytes of a request by a page: a file of 25 MB in base64, and its wrapping
-TRACES = frozenset(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift"))
+ASSISTANTS = "/mcp"
+TRACES = frozenset({*(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift")), ASSISTANTS})
 
 
 def install(server: Flask) -> None:
@@ -210,6 +211,8 @@ def authorised(request: Request, *, counted: bool = True) -> bool:
 
 def longest(method: str, path: str, mimetype: str) -> int:
     """Bytes that a request may have, by its route and the type of its body."""
+    if method == "POST" and path == ASSISTANTS and mimetype == JSON:
+        return LARGE
     if method == "POST" and path in TRACES and mimetype in (JSON, FORM):
         return FILE
     if method == "POST" and path.endswith(CALLBACK) and mimetype == JSON:

@@ -379,7 +379,8 @@ class Service:
     def export(self, session: str, job: str, form: str) -> str:
         """Report of a job as 'html', 'json' or 'csv'."""
         report = self.report(session, job)
-        from backend.attribution.report import write_csv, write_html, write_json
+        from backend.attribution.report import write_csv, write_json
+        from backend.attribution.report_page import write_html
 
         writers = {"html": write_html, "json": write_json, "csv": write_csv}
         if form not in writers:

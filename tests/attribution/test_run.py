@@ -17,16 +17,8 @@ import backend.attribution.scoring
 from backend.attribution import report as landing
 from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.drift_report import compare, standardised
-from backend.attribution.report import (
-    START,
-    digest,
-    encoded,
-    log_posteriors_of,
-    next_step,
-    write_csv,
-    write_html,
-    write_json,
-)
+from backend.attribution.report import START, digest, encoded, log_posteriors_of, next_step, write_csv, write_json
+from backend.attribution.report_page import write_html
 from backend.attribution.scoring import BATCHES, Attributor, Progress, cells_of_traces
 from backend.attribution.token_evidence import split_log_odds, token_evidence
 from backend.attribution.verify import alterations, broken_step, differences, read_report

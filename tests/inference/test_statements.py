@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
-from backend.attribution.report import build_report, next_step, results_of, write_html
+from backend.attribution.report import build_report, next_step, results_of
+from backend.attribution.report_page import write_html
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -293,8 +294,8 @@ def text_of(page: str) -> str:
     """What a reader of the page sees, without its figure and the table of traces."""
     body = page.split("<body>")[1]
     body = re.sub(r"<svg.*?</svg>", " ", body, flags=re.S)
-    body = re.sub(r"<h2>Traces</h2>.*?<h2>", "<h2>", body, flags=re.S)
-    body = re.sub(r"<h2>How to read the ratio</h2>.*?<h2>", "<h2>", body, flags=re.S)
+    body = re.sub(r"<h3>Traces</h3>.*?<h3>", "<h3>", body, flags=re.S)
+    body = re.sub(r"<h3>How to read the ratio</h3>.*?<h2>", "<h2>", body, flags=re.S)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 

@@ -15,19 +15,9 @@ from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import Report, number_cell
+from backend.attribution.report_page import headline
 
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
-ON_A_CLAIM = {
-    "SUPPORTS": "Yes: {who}",
-    "AGAINST": "No: not {who}",
-    "UNKNOWN": "No: not {who}, nor any other enrolled source",
-    "INCONCLUSIVE": "{who}: we cannot say",
-}
-WITHOUT_ONE = {
-    "SUPPORTS": "Best match: {who}",
-    "UNKNOWN": "No enrolled source fits; the nearest is {who}",
-    "INCONCLUSIVE": "Nearest is {who}, but we cannot say",
-}
 TRAFFIC_WORDS = {
     "like": "like the enrolled prompts",
     "other topic": "other topic than enrolled",
@@ -108,16 +98,6 @@ def family_answer(report: Report) -> str:
 
 def _percent(share: float) -> str:
     return "less than .1 %" if share < 0.001 else "more than 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
-
-
-def headline(report: Report) -> str:
-    """The answer in a few words: yes, no or cannot say about the claim, and without one the best match."""
-    results = report["results"]
-    family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
-    who = f"the family {family}" if results["level"] == "family" else results["subject"]
-    if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
-        return f"Yes for {who}; which member, we cannot say"
-    return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
 
 
 def verdict(report: Report, cache: QueryCache | None = None, header: str | None = None) -> Component:

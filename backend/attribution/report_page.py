@@ -1,0 +1,234 @@
+"""The report of an audit as a page that prints: a summary on its first sheet, then the grounds.
+
+Headings follow the fields of ISO 21043-5: items and their integrity, propositions, findings, uncertainty, validation,
+method, limits, review.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from backend.attribution.report import landing_sentence
+from backend.attribution.settings import Report
+
+ROWS = 500  # traces that the page lists; the table in CSV holds all
+CANDIDATES = 12
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y = 720, 220, 46, 194
+ON_A_CLAIM = {
+    "SUPPORTS": "Yes: {who}",
+    "AGAINST": "No: not {who}",
+    "UNKNOWN": "No: not {who}, nor any other enrolled source",
+    "INCONCLUSIVE": "{who}: we cannot say",
+}
+WITHOUT_ONE = {
+    "SUPPORTS": "Best match: {who}",
+    "UNKNOWN": "No enrolled source fits; the nearest is {who}",
+    "INCONCLUSIVE": "Nearest is {who}, but we cannot say",
+}
+WORDS = {
+    "SUPPORTS": "The traces are at least a hundred times more likely from this source than from the others.",
+    "AGAINST": "They are at least a hundred times more likely from another enrolled source.",
+    "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
+    "INCONCLUSIVE": "Not enough traces, or traces of a kind for which no error rate is known.",
+}
+"""What the four answers mean, for people who read no further."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a validation that ask the same question, side by side."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """How rows of one part become a table: their metrics are its columns, and a field of theirs names its rows."""
+
+    part: str
+    title: str
+    first: str  # title of the first column
+    field: str
+    names: Mapping[Any, str]  # of the field's values, in order; empty takes all of them as error rates
+    columns: Mapping[str, str]
+
+
+TRAFFIC = {"same": "held-out prompts of the enrolled kind", "math100": "mathematical problems, not enrolled"}
+ABSENT = {"family": "a family that was left out", "sibling": "a source whose siblings are enrolled"}
+PAIRS = {"same": "of the same source", "sibling": "of two siblings", "family": "of two families"}
+PIVOTS = (
+    Pivot(
+        "transfer", "On other traffic", "prompts", "scenario", TRAFFIC,
+        {"flagged": "found to be another kind", "false_unknown": "UNKNOWN although enrolled", "wrong": "wrong answers"},
+    ),
+    Pivot(
+        "unknown", "Sources that nobody enrolled", "simulated by", "scenario", ABSENT,
+        {"false_acceptance": "pass as an enrolled source's", "false_rejection": "enrolled sources called unknown"},
+    ),
+    Pivot(
+        "refit", "Sources that nobody enrolled, with the reader fitted without them", "left out", "scenario", ABSENT,
+        {"false_acceptance": "pass as an enrolled source's", "false_rejection": "enrolled sources called unknown"},
+    ),
+    Pivot(
+        "stop", "Stopping early", "stated error rate", "level", {},
+        {
+            "stop_error": "sessions that stop with a wrong source",
+            "claim_false_support": "nearest other source passes as the claim",
+            "claim_false_against": "true claims refuted",
+        },
+    ),
+    Pivot("drift", "Two windows of traces", "windows", "scenario", PAIRS, {"alarms": "called different"}),
+)  # fmt: skip
+QUESTIONS = (
+    ("Without a claim", "named", "family", "right", "wrong"),
+    ("The true source is claimed", "true_claim", "true_claim_family", "supported", "refuted"),
+    ("The nearest other source is claimed", "nearest_claim", "nearest_claim_family", "refuted", "supported"),
+)
+"""Question to the rule, what its metrics begin with, for a source and for a family, and the right and wrong outcome."""
+
+
+def headline(report: Report) -> str:
+    """The answer in a few words: yes, no or cannot say about the claim, and without one the best match."""
+    results = report["results"]
+    family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
+    who = f"the family {family}" if results["level"] == "family" else results["subject"]
+    if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
+        return f"Yes for {who}; which member, we cannot say"
+    return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
+
+
+def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[str]]:
+    """Tables of a report's validation, and the sentences of rows that stand in none of them."""
+    rows = [row for row in validation["rows"] if row["sentence"]]
+    rules = {row["metric"]: row for row in rows if row["metric"].startswith("verdict_")}
+    tables, used = [], set()
+    if rules:
+        groups = next(iter(rules.values()))
+        title = f"What the rule answers: {groups['n']:,} groups of {groups['k']:,} traces to prompts held out"
+        columns = ("", "right", "of these its family alone", "wrong", "undecided")
+        tables.append(Table(title, columns, tuple(_answers(rules, *question) for question in QUESTIONS)))
+        used |= {id(row) for row in rules.values()}
+    for pivot in PIVOTS:
+        cells = {(row[pivot.field], row.get("of", row["metric"])): row for row in rows if row["part"] == pivot.part}
+        names = pivot.names or {level: f"{100 * level:g} %" for level, _ in sorted(cells)}
+        found = {key: row for key, row in cells.items() if key[0] in names and key[1] in pivot.columns}
+        if found:
+            used |= {id(row) for row in found.values()}
+            lines = [
+                (name, *(_share_of(found.get((value, metric))) for metric in pivot.columns))
+                for value, name in names.items()
+                if any(key[0] == value for key in found)
+            ]
+            budgets = {row["k"] for row in found.values()}
+            title = f"{pivot.title} ({' and '.join(f'{k:,}' for k in sorted(budgets))} traces)"
+            tables.append(Table(title, (pivot.first, *pivot.columns.values()), tuple(lines)))
+    return tables, [row["sentence"] for row in rows if id(row) not in used]
+
+
+def _answers(rules: Mapping[str, Any], title: str, source: str, family: str, right: str, wrong: str) -> tuple[str, ...]:
+    """How often the rule is right, right about the family alone, wrong, and undecided."""
+
+    def share(name: str) -> float:
+        row = rules.get(f"verdict_{name}")
+        return float(row["value"]) if row else 0.0
+
+    alone = share(f"{family}_{right}")
+    good, bad = share(f"{source}_{right}") + alone, share(f"{source}_{wrong}") + share(f"{family}_{wrong}")
+    return title, *(f"{100 * part:.1f} %" for part in (good, alone, bad, max(0.0, 1 - good - bad)))
+
+
+def _share_of(row: Mapping[str, Any] | None) -> str:
+    """A cell: the share and how many it was counted among."""
+    if row is None:
+        return "–"
+    if row["value"] is None:
+        return "none could be seen"
+    return f"{100 * row['value']:.1f} % of {row['n']:,}"
+
+
+def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
+    """The sentences of a validation that the first sheet has room for."""
+    wanted = ("accuracy_after", "ece_after", "false_unknown", "wrong")
+    rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
+    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in wanted]
+    return [row["sentence"] for row in near]
+
+
+def write_html(report: Report) -> str:
+    """The page of a report: no script, nothing from outside, every text escaped."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": _number, "share": _share, "heat": _heat}
+    results, reference = report["results"], report["reference"]
+    return environment.get_template("report.html").render(
+        report=report,
+        results=results,
+        headline=headline(report),
+        words=WORDS,
+        first_findings=first_findings(report["validation"]),
+        validation=validation_tables(report["validation"]) if report["validation"] else ([], []),
+        rows=ROWS,
+        candidates=CANDIDATES,
+        landed=landing_sentence(results),
+        subject_prior=reference["prior"][reference["sources"].index(results["subject"])],
+        chart=evidence_chart(results["running"], results["spread"]["points"]),
+    )
+
+
+def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders."""
+    values: list[float] = [row["log10_ratio_others"] for row in running]
+    values += [row[key] for row in spread for key in ("low", "high")]
+    low, high = min([*values, -2.5]), max([*values, 2.5])
+    last = max(int(running[-1]["traces"]), 2)
+
+    def x(k: float) -> float:
+        return round(AXIS_X + (CHART_WIDTH - AXIS_X - 8) * math.log(k) / math.log(last), 1)
+
+    def y(value: float) -> float:
+        return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
+
+    upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
+    lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
+    ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
+    step = max(1, 10 ** math.floor(math.log10(max(high - low, 1) / 2)))
+    marks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    marks = marks[:: max(1, len(marks) // 8)]
+    return {
+        "width": CHART_WIDTH,
+        "height": CHART_HEIGHT,
+        "left": AXIS_X,
+        "floor": AXIS_Y,
+        "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
+        "band": " ".join(upper + lower),
+        "ticks": [(x(k), f"{k:,}") for k in ticks],
+        "marks": [(y(mark), f"{mark:g}") for mark in marks],
+        "rules": [y(2), y(-2)],
+    }
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "not stated"
+    return "< .001" if value < 0.001 else ("> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0"))
+
+
+def _heat(value: float, largest: float) -> str:
+    """Background of a token: the source's colour or the rival's, as strong as the evidence."""
+    strength = min(1.0, abs(value) / largest) if largest > 0 else 0.0
+    colour = "42,139,84" if value > 0 else "178,66,66"
+    return f"background:rgba({colour},{0.65 * strength:.2f})"

@@ -1,0 +1,53 @@
+"""The printed page of a report: tables lose nothing of a validation, and say what its rows say."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from backend.attribution.report_page import PIVOTS, first_findings, validation_tables
+from backend.enrolment.files import enrolments, load_enrolment
+from backend.enrolment.validation_lookup import matched_validation
+
+
+@pytest.fixture(scope="module")
+def validation():
+    """What the served enrolment has measured for twenty whole responses."""
+    enrolment = load_enrolment(enrolments()["165-way-fused-live-smollm2-135m-ur"])
+    return matched_validation(enrolment, np.full(20, 400), 20)
+
+
+def test_every_measured_rate_stands_in_a_table_or_in_a_sentence(validation):
+    tables, sentences = validation_tables(validation)
+    cells = [cell for table in tables for row in table.rows for cell in row]
+    for row in validation["rows"]:
+        if row["sentence"] and row["part"] != "calibration":
+            text = f"{100 * row['value']:.1f} % of {row['n']:,}" if row["value"] is not None else "none could be seen"
+            assert text in cells or row["sentence"] in sentences
+    assert len(tables) == len({pivot.part for pivot in PIVOTS} & {row["part"] for row in validation["rows"]}) + 1
+
+
+def test_answers_of_the_rule_add_up(validation):
+    rules = {row["metric"]: row["value"] for row in validation["rows"] if row["metric"].startswith("verdict_")}
+    tables, _ = validation_tables(validation)
+    claimed = next(row for row in tables[0].rows if row[0] == "The true source is claimed")
+    right, alone, wrong, undecided = (float(cell.removesuffix(" %")) / 100 for cell in claimed[1:])
+    supported, family = rules["verdict_true_claim_supported"], rules["verdict_true_claim_family_supported"]
+    assert right == pytest.approx(supported + family, abs=0.001)
+    assert alone == pytest.approx(family, abs=0.001)
+    assert right + wrong + undecided == pytest.approx(1, abs=0.002)
+
+
+def test_rows_that_no_table_knows_are_said():
+    row = {"part": "forward", "metric": "accuracy", "scenario": None, "level": None, "k": 5, "n": 3, "value": 0.5}
+    tables, sentences = validation_tables({"rows": [row | {"sentence": "Half of 3."}, row | {"sentence": None}]})
+    assert (tables, sentences) == ([], ["Half of 3."])
+
+
+def test_the_first_sheet_says_accuracy_calibration_and_errors(validation):
+    said = " ".join(first_findings(validation))
+    assert re.search(r"were attributed to their source\..*calibration error.*UNKNOWN.*supported a wrong source", said)
+    assert "mathematical" not in said
+    assert first_findings(None) == []

@@ -1,0 +1,82 @@
+"""The report on paper: a summary that fits on the first sheet, A4 and Letter, with numbered pages."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from backend.attribution.report_page import write_html
+from backend.enrolment.catalogue import sample_file
+from jobs.__main__ import main
+
+pytestmark = [pytest.mark.browser, pytest.mark.proxy]
+PAPERS = {"A4": (8.27, 11.69), "Letter": (8.5, 11.0)}  # inches
+MARGINS = (14 + 16, 32)  # of the page, mm: upper and lower, both sides
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Of the served enrolment, which has the longest validation."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "traces.jsonl").write_bytes(sample_file(0, None)[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATLAS_COMPILE", "0")
+        options = ["--enrolment", "165-way-fused-live-smollm2-135m-ur", "--report", str(folder / "out.html")]
+        assert main(["attribute", str(folder / "traces.jsonl"), *options]) == 0
+    return json.loads((folder / "out.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, paper):
+    width, height = PAPERS[paper]
+    named = report | {"case": "An endpoint that is sold under the name of another model, of the second quarter, appeal"}
+    page = tmp_path / "report.html"
+    page.write_text(write_html(named), "utf-8")
+    driver.get(f"file://{page}")
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    size = {
+        "width": round(width * 96 - MARGINS[1] / 25.4 * 96),
+        "height": 1000,
+        "deviceScaleFactor": 1,
+        "mobile": False,
+    }
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        used = driver.execute_script("return document.querySelector('.front').getBoundingClientRect().height")
+        wide = driver.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert used <= height * 96 - MARGINS[0] / 25.4 * 96
+    assert wide <= size["width"]
+    printed = driver.execute_cdp_cmd(
+        "Page.printToPDF", {"paperWidth": width, "paperHeight": height, "printBackground": True}
+    )
+    sheets = len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
+    assert 3 <= sheets <= 8
+
+
+def test_the_first_sheet_has_what_a_board_asks_for(driver, report, tmp_path: Path):
+    page = tmp_path / "report.html"
+    page.write_text(write_html(report), "utf-8")
+    driver.get(f"file://{page}")
+    front = driver.find_element("css selector", ".front").text
+    for text in ("Provenance Atlas", report["case"], report["question"], report["results"]["sentence"]):
+        assert text in front
+    for word in (
+        "SUPPORTS",
+        "AGAINST",
+        "UNKNOWN",
+        "INCONCLUSIVE",
+        "Examined by",
+        "Limits",
+        "How often is such an answer",
+    ):
+        assert word in front
+    headings = [one.text for one in driver.find_elements("css selector", "body > h2")]
+    fields = ["Items and their integrity", "Propositions", "Findings", "Uncertainty", "Validation", "Method", "Review"]
+    assert headings == fields
