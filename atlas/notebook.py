@@ -58,27 +58,29 @@ class Corpus:
     @classmethod
     def from_file(
         cls, path: str | Path, *, name: str | None = None, families: Mapping[str, str] | None = None,
-        response: str | None = None, prompt: str | None = None, label: str | None = None, encoding: str | None = None,
+        response: str | None = None, prompt: str | None = None, label: str | None = None, group: str = "",
+        encoding: str | None = None,
     ) -> Corpus:  # fmt: skip
         """Labelled traces of a file: JSONL, CSV, Parquet or a chat log, also inside gzip.
 
         ``name`` is the file's by default, ``families`` maps sources to families, and ``response``, ``prompt`` and
-        ``label`` name columns that are not recognised. Raises AtlasError where the file cannot be enrolled.
+        ``label`` name columns that are not recognised, ``group`` one whose rows of one value belong together. Raises
+        AtlasError where the file cannot be enrolled.
         """
         path = Path(path)
         columns = Columns(response=response, prompt=prompt, label=label)
-        found = read_labelled(path, columns, families, encoding=encoding)
+        found = read_labelled(path, columns, families, encoding=encoding, group=group)
         return cls(name or path.name.partition(".")[0], found)
 
     @classmethod
     def from_frame(
         cls, frame: pd.DataFrame, *, name: str, families: Mapping[str, str] | None = None,
-        response: str | None = None, prompt: str | None = None, label: str | None = None,
+        response: str | None = None, prompt: str | None = None, label: str | None = None, group: str = "",
     ) -> Corpus:  # fmt: skip
         """Labelled traces of a table; the columns as in :meth:`from_file`."""
         columns = Columns(response=response, prompt=prompt, label=label)
-        intake = receive(io.BytesIO(_lines(frame)), _GIVEN, columns, COMMAND_LINE)
-        return cls(name, labelled(intake.traces, intake.layout.sha256, families))
+        intake = receive(io.BytesIO(_lines(frame)), _GIVEN, columns, COMMAND_LINE, group=group)
+        return cls(name, labelled(intake.traces, intake.layout.sha256, families, group=group))
 
     @property
     def sources(self) -> tuple[str, ...]:

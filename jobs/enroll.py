@@ -22,6 +22,7 @@ from backend.enrolment.fit import enrolment_of, sample_enrolment
 from backend.enrolment.head_fits import AUTO, METHODS
 from backend.enrolment.held_out_answers import fills_groups, reads_stored
 from backend.enrolment.own_traces import EnrolOptions, check_name, enrol
+from backend.enrolment.validation_lookup import validated_under
 from backend.errors import AtlasError
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.readouts import READ
@@ -56,6 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for role in ("label", "response", "prompt"):
         file.add_argument(f"--{role}-column", metavar="COLUMN", help=f"column of the {role} (dots reach inside)")
     options.add(file, "encoding")
+    text = "column of what belongs together, such as a case; no such group is parted by a fold (default: conversation "
+    file.add_argument(
+        "--group-column", metavar="COLUMN", default="", help=f"{text}or session ids, and topics of prompts)"
+    )
     file.add_argument("--families", type=Path, metavar="FILE", help="JSON object: source to family")
     text = "how the sources are served (default: %(default)s)"
     file.add_argument("--access", choices=("api", "local"), default="api", help=text)
@@ -122,7 +127,8 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> str:
         )
     (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
-    found = read_labelled(arguments.traces, columns, _families(arguments.families), encoding=arguments.encoding)
+    families, group = _families(arguments.families), arguments.group_column
+    found = read_labelled(arguments.traces, columns, families, encoding=arguments.encoding, group=group)
     for note in found.notes:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
@@ -133,9 +139,13 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> str:
         enrolment, fitted = enrol(connection, found, reader, settings)
     for line in fitted.choice.lines if fitted.choice else ():
         print(line)
-    best = fitted.validation[fitted.validation["metric"].eq("accuracy_after")]
-    for row in best[best["condition"].eq("clean")].sort_values("k").itertuples():
-        print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on held-out prompts ({row.n:,} groups)")
+    print(validated_under(enrolment.facts))
+    if not found.grouping.validates:
+        print("Nothing is calibrated: every verdict will be INCONCLUSIVE. Give traces of more groups to validate it.")
+    measured = fitted.validation[fitted.validation["condition"].eq("clean")]
+    for metric, where in (("accuracy_after", "held-out groups of prompts"), ("accuracy", "the last fifth of the time")):
+        for row in measured[measured["metric"].eq(metric)].sort_values("k").itertuples():
+            print(f"  K = {row.k:>3}: accuracy {row.value:.3f} on {where} ({row.n:,} answers)")
     _write(enrolment, folder)
     return enrolment.name
 

@@ -4,7 +4,8 @@ The rule itself answers on groups of K traces, with the true source as the claim
 a claim. Named enrolments answer as they are served, and get the rows as attachments. With ``--refit`` a part of the
 release is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about
 the tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
-stored fingerprints.
+stored fingerprints. With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
+folds part single prompts, and as they part groups of them; text alone needs no fingerprints.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from backend.attribution.transfer import PART, TRANSFERS, Part, measure, transfers
+from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, transfers
 from backend.corpus.release import BENCHMARKS, Release
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
+from backend.enrolment.left_out import SCENARIO, release_corpus, summary
+from backend.enrolment.left_out import measure as left_out
 from backend.enrolment.validation_lookup import validation_of
 from backend.errors import AtlasError
+from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import OF_TRACES, STATES, reader_id
+from backend.methods.registry import OF_TRACES, STATES, TEXT, block_of, reader_id, title_of
 from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.store.builds import recorded
@@ -44,6 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "parts that --refit tests on (default: %(default)s)"
     parser.add_argument("--scenario", metavar="NAMES", default=",".join(TRANSFERS), help=text)
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
+    text = "with --refit: stated and realised accuracy on every category of prompts that is left out"
+    parser.add_argument("--by", choices=("category",), help=text)
+    parser.add_argument("--sources", type=int, metavar="N", help="of --by: so many of the roster, evenly drawn")
     options.add(parser, "to")
     # The rows go to the usual work database, unlike those of a quick run.
     text = "only the first prompts: 100, or agent500:100,math100:50; the build records how many"
@@ -58,7 +65,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
     release = options.release_of(arguments)
     with options.work_of(arguments) as connection:
-        (_refit if arguments.refit else _served)(arguments, release, connection)
+        measured = (_by_category if arguments.by else _refit) if arguments.refit else _served
+        measured(arguments, release, connection)
 
 
 def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
@@ -97,6 +105,27 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
                 began = time.perf_counter()
 
 
+def _by_category(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
+    methods = options.named(arguments.refit, OF_TRACES, "'{}' is not refitted to a part of the release")
+    proxy, limit = arguments.proxy, arguments.prompts.get("agent500")
+    about = {"data_hash": release.manifest_hash, "proxy_hash": proxy_hash(proxy)}
+    for roster in options.rosters_of(arguments.roster):
+        for method in methods:
+            began = time.perf_counter()
+            reads = {"proxy": proxy, "view": "ur"} if block_of(method) != TEXT else {}
+            reader = write_reader(
+                connection, method=method, name=" · ".join((title_of(method), *reads.values())), **reads
+            )
+            corpus, prompts, categories = release_corpus(release, roster, proxy, arguments.sources, limit)
+            frames = []
+            for category, frame in left_out(corpus, prompts, categories, method, proxy, live_blocks(proxy), PLACE):
+                frames.append(frame)
+                print(f"{category}:\n{_wide(frame)}", flush=True)
+            rows = pd.concat([*frames, summary(frames)]).assign(scenario=f"{SCENARIO}, {corpus.classes} sources")
+            timed = {**about, "earlier_s": time.perf_counter() - began}
+            _write(connection, {"reader": reader, "roster": roster}, rows, arguments.prompts, timed)
+
+
 def limits_of(text: str | None) -> dict[str, int]:
     """First prompts of every benchmark from '100' or 'agent500:100,math100:50'; empty for all prompts."""
     out: dict[str, int] = {}
@@ -118,5 +147,9 @@ def _write(
     with recorded(connection, stage="validate", **about, details=details) as build:
         place = {**key, "condition": CLEAN, "part": PART, "scenario": scenario}
         replace_rows(connection, "audit_validation", frame.drop(columns="scenario"), place, build)
-    wide = frame.pivot(index="metric", columns="k", values="value").round(3)
-    print(f"{key['reader']} on {key['roster']}, {scenario}:\n{wide.to_string()}", flush=True)
+    print(f"{key['reader']} on {key['roster']}, {scenario}:\n{_wide(frame)}", flush=True)
+
+
+def _wide(frame: pd.DataFrame) -> str:
+    about = [name for name in ("rule", "statistic") if name in frame]
+    return str(frame.pivot(index=[*about, "metric"], columns="k", values="value").round(3).to_string())

@@ -25,7 +25,7 @@ from backend.attribution.decision import FLAGS, Findings
 from backend.attribution.scoring import BATCHES, Scored, Selection
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.validation_lookup import condition_in, conditions_of
+from backend.enrolment.validation_lookup import condition_in, conditions_of, validated_under
 from backend.inference.domain_shift import LEVEL
 from backend.inference.verdict import SCALE, Rule
 from backend.intake.layout import Layout
@@ -291,7 +291,7 @@ def build_report(
         "results": results,
         "validation": findings.validation,
         "verbal_scale": [{"log10_up_to": None if math.isinf(b) else b, "words": w} for b, w in SCALE],
-        "limits": [*LIMITS, *([] if findings.calibrated else ["No calibration was applied to these traces."])],
+        "limits": [*LIMITS, *([] if findings.calibrated else _uncalibrated(enrolment))],
         "command": command,
         "text_kept": bool(heat_maps),
         "heat_maps": heat_maps,
@@ -343,6 +343,12 @@ def write_csv(report: Report) -> str:
     writer.writerow(columns)
     writer.writerows([plain_cell(trace[column]) for column in columns] for trace in report["traces"])
     return stream.getvalue()
+
+
+def _uncalibrated(enrolment: Enrolment) -> list[str]:
+    """Limits of answers that are not calibrated, with the reason where the enrolment knows it."""
+    reason = validated_under(enrolment.facts)
+    return ["No calibration was applied to these traces.", *([reason] if reason else [])]
 
 
 def _fields(thing: object, *names: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Labelled traces of anybody's sources, from a file or a registered corpus, ready to be enrolled as an ecosystem.
 
-All answers to a prompt are in one fold: where every source answers every prompt, that of the protocol, else where its
-sources have the fewest traces.
+What belongs together is in one fold; see :mod:`backend.corpus.grouping`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.corpus.collection import sample_records
+from backend.corpus.grouping import Grouping, fills_folds, group_traces
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, Limits, Received, receive, trace_hash
 from backend.intake.encoding import opened
-from backend.intake.traces import whole
-from backend.protocol import FOLDS, SPLIT_SEED, fold_of_prompts
+from backend.intake.traces import seconds_of, whole
+from backend.protocol import FOLDS
 from backend.traces import Trace
 
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 SMALLEST = 10  # traces that every source must have at least
 
@@ -35,10 +36,16 @@ class Labelled:
     traces: tuple[Trace, ...]  # length n
     labels: Ints  # (n,); source numbers, ascending
     prompts: tuple[str, ...]  # length n, stripped; a trace without a prompt stands alone under its own text
-    folds: Ints  # (n,)
+    grouping: Grouping
     complete: bool  # whether every source answers every prompt just once
     sha256: str  # of the file
     notes: tuple[str, ...]  # sentences about what was excluded
+    times: Doubles  # (n,) seconds since 1970; NaN where none is known
+
+    @property
+    def folds(self) -> Ints:
+        """Fold of every trace, (n,)."""
+        return self.grouping.folds
 
     def grid(self) -> tuple[Ints, Ints]:
         """Rows (C, P) with as many traces of every source in each fold, and their folds (P,).
@@ -90,11 +97,13 @@ def read_labelled(
     families: Mapping[str, str] | None = None,
     limits: Limits = COMMAND_LINE,
     encoding: str | None = None,
+    group: str = "",
 ) -> Labelled:
     """Read a file whose traces name their source: JSONL, CSV, Parquet or a chat log, also inside gzip.
 
     path : also the name of one of the :data:`CORPORA`, where there is no such file.
-    columns, encoding : what a person named; the rest is recognised.
+    columns, encoding, group : what a person named; the rest is recognised. Rows with one value of ``group`` belong
+        together.
     """
     if (corpus := CORPORA.get(str(path))) is not None and not path.exists():
         rows = [(source, whole(prompt), whole(response)) for source, prompt, response in corpus.rows()]
@@ -106,22 +115,26 @@ def read_labelled(
         identity = "".join(f"{trace_hash(trace.label or '', trace.sha256)}\n" for trace in traces)
         return labelled(traces, hashlib.sha256(identity.encode()).hexdigest(), families or corpus.families)
     with opened(path) as stream:
-        intake = receive(stream, path.name, columns, limits, encoding)
+        intake = receive(stream, path.name, columns, limits, encoding, group)
     notes = []
     if intake.problems:
         first, unit = intake.problems[0], intake.layout.unit
         where = f"(the first is {unit} {first.place:,}: {first.reason})"
         notes.append(f"{len(intake.problems):,} {unit}s gave no trace {where}.")
-    return labelled(intake.traces, intake.layout.sha256, families, notes)
+    return labelled(intake.traces, intake.layout.sha256, families, notes, group)
 
 
 def labelled(
-    traces: Sequence[Received], sha256: str, families: Mapping[str, str] | None = None, notes: Sequence[str] = ()
+    traces: Sequence[Received],
+    sha256: str,
+    families: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    group: str = "",
 ) -> Labelled:
     """Sort received traces by source, lay them into folds, and refuse what cannot work.
 
-    notes : what is known to be excluded already. Raises AtlasError with too few sources, traces or prompts of a source,
-    or for a family of a source that is not there.
+    notes : what is known to be excluded already; group : column that a person named.
+    Raises AtlasError with too few sources, traces or prompts of a source, or a family of a source that is not there.
     """
     sentences = list(notes)
     named = [trace for trace in traces if trace.label]
@@ -151,34 +164,16 @@ def labelled(
         raise AtlasError(f"'{sources[few]}' has {counts[few]} traces", f"Give at least {SMALLEST} of every source")
     pairs = set(zip(labels.tolist(), prompts, strict=True))
     complete = len(pairs) == len(ordered) == len(sources) * len(set(prompts))
-    different = sorted(set(prompts))
-    fold_of = dict(zip(different, fold_of_prompts(different).tolist(), strict=True)) if complete else None
-    fold_of = fold_of or _even_folds(labels, prompts)
-    folds = np.array([fold_of[prompt] for prompt in prompts], dtype=np.intp)
+    conversations = [trace.conversation or (None if group else trace.group) for trace in ordered]
+    named_groups = [trace.group for trace in ordered] if group else ()
+    grouping = group_traces(labels, prompts, conversations, named_groups, group)
     for c, source in enumerate(sources):
-        if len(np.unique(folds[labels == c])) < FOLDS:
+        if not fills_folds(labels[labels == c], grouping.folds[labels == c]):
             answered = len({prompt for label, prompt in pairs if label == c})
             what = f"answer {answered} different prompts, which do not fill {FOLDS} folds"
             remedy = "Give answers to more prompts: no prompt may be tested by a probe that saw it"
             raise AtlasError(f"The {counts[c]} traces of '{source}' {what}", remedy)
     known = tuple((families or {}).get(source, source) for source in sources)
     given = tuple(trace.trace for trace in ordered)
-    return Labelled(tuple(sources), known, given, labels, prompts, folds, complete, sha256, tuple(sentences))
-
-
-def _even_folds(labels: Ints, prompts: Sequence[str]) -> dict[str, int]:
-    """Prompts in a shuffled order, those of many traces first, each into the fold that has least of its sources."""
-    labels_of: dict[str, list[int]] = {}
-    for label, prompt in zip(labels.tolist(), prompts, strict=True):
-        labels_of.setdefault(prompt, []).append(label)
-    different = sorted(labels_of)
-    np.random.default_rng(SPLIT_SEED).shuffle(different)
-    different.sort(key=lambda prompt: -len(labels_of[prompt]))
-    share = 1.0 / np.bincount(labels)
-    filled = np.zeros((FOLDS, int(labels.max()) + 1))
-    out: dict[str, int] = {}
-    for prompt in different:
-        members, times = np.unique(labels_of[prompt], return_counts=True)
-        out[prompt] = int((filled[:, members] * share[members]).sum(1).argmin())
-        filled[out[prompt], members] += times
-    return out
+    times = np.array([seconds_of(trace.time) for trace in ordered])
+    return Labelled(tuple(sources), known, given, labels, prompts, grouping, complete, sha256, tuple(sentences), times)

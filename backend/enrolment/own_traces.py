@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,12 +17,13 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from backend.corpus.grouping import even_folds, fills_folds
 from backend.corpus.labelled import Labelled
 from backend.corpus.release import BENCHMARKS
 from backend.corpus.roster_rows import describe_proxy
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import assemble, fit_attachments, prompt_attachments, refit_of
-from backend.enrolment.head_fits import AUTO, Choice, Fits, choose, fit_chosen, heads_of
+from backend.enrolment.head_fits import AUTO, Choice, Fits, FittedHeads, choose, fit_chosen, heads_of
 from backend.enrolment.validation_lookup import whole_tokens
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import write_attribution
@@ -30,6 +31,7 @@ from backend.evaluations.attribution import attribution_frames, scan_layers, sel
 from backend.evaluations.corpus import Corpus, cut_texts, cuts_of
 from backend.evaluations.stages.audit import validate
 from backend.evaluations.stages.readout_live import live_blocks
+from backend.evidence import accumulate
 from backend.extraction import extract, list_shards, missing_shards, records_hash
 from backend.fingerprints import FingerprintStore, StoreKey
 from backend.geometry.maps import Chart, make
@@ -38,7 +40,7 @@ from backend.inference.validation import validation_arrays
 from backend.methods.readout import Floats, Ints
 from backend.methods.registry import LDA_LIVE, OF_TRACES, reader_id, title_of
 from backend.progress import ReadingBar, stage_bar
-from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED
+from backend.protocol import BUDGETS, CLEAN, FOLDS, GROUPING_SEEDS, READER_PAPER, SPLIT_SEED, budget_groups
 from backend.proxies.reader import Reader, Readout
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash, proxy_key
 from backend.store import queries
@@ -47,6 +49,9 @@ from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader, w
 from backend.traces import VIEWS, View
 
 LONGEST_NAME = 120
+STATELESS = ("domain", "signatures", "prompts")  # attachments that state no error rate
+TIME = "time"  # scenario of the later traces
+LAST = 0.2  # share of the traces, the latest ones, that a fit to the earlier ones is tested on
 PROXY = DEFAULT_PROXY  # reads traces where nobody names one
 
 
@@ -127,10 +132,62 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
     def load(layer: int, condition: str = CLEAN) -> Floats:
         return store.load(layer, "full" if condition == CLEAN else condition).astype(np.float32)
 
-    scores, chosen = _selection(load, candidates, found)
+    corpus = Corpus(load, cut_texts(found.traces, reader, cuts), tokens, found.labels, found.folds, len(found.sources))
+    fit = _fit_heads(corpus, candidates, live, options)
+    fits, of_fold, modal, paper, heads, choice = fit.fits, fit.of_fold, fit.modal, fit.paper, fit.heads, fit.choice
+    rows, folds = found.grid()
+    at = rows.ravel()
+    log_posteriors, of_paper = ({c: part[at] for c, part in one.log_posteriors.items()} for one in (heads, paper))
+    fingerprints = load(modal)[at]
+    whole = [load(block)[at] for block in fits.blocks] if heads.method == LDA_LIVE else []
+    validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
+    forward = _forward(found, corpus, candidates, live, options)
+    if not found.complete:  # columns of the grid are different prompts then
+        validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
+    if forward is not None:
+        validation = pd.concat([validation, forward], ignore_index=True)
+    place = max(of_fold.values()) if heads.method == READER_PAPER else modal
+    placed = {c: load(place, c)[at] for c in log_posteriors}
+    attachments = fit_attachments(log_posteriors, folds, placed, slug(options.name), families=found.families)
+    attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
+    if found.grouping.validates:
+        attachments |= validation_arrays(validation)
+    else:
+        validation = validation.iloc[:0]
+        attachments = {n: part for n, part in attachments.items() if n.partition(".")[0].partition("-")[0] in STATELESS}
+    facts: dict[str, Any] = {"choice": choice.facts} if choice else {}
+    facts |= {"grouping": found.grouping.facts}
+    facts |= {"whole_tokens": whole_tokens(tokens, found.labels), "data_hash": found.sha256}
+    facts |= {"records": len(found.traces), "roster": options.name, "benchmark": options.name}
+    fold_of = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
+    enrolment = assemble(
+        reader, heads.method, heads.heads, options.stem, (options.proxy, options.weights_hash), options.view, modal,
+        found.sources, found.families, fold_of, facts, attachments,
+    )  # fmt: skip
+    return Fitted(
+        fit.scores, fit.chosen, log_posteriors, of_paper, folds, fingerprints, modal, validation, enrolment, choice
+    )
+
+
+@dataclass(frozen=True)
+class _FittedHeads:
+    """Heads of a corpus, with the selection of blocks and the choice of a method that they come from."""
+
+    fits: Fits
+    scores: pd.DataFrame  # of the layer selection
+    chosen: pd.DataFrame
+    of_fold: dict[int, int]
+    modal: int
+    paper: FittedHeads
+    heads: FittedHeads
+    choice: Choice | None
+
+
+def _fit_heads(corpus: Corpus, candidates: list[int], live: Sequence[int], options: EnrolOptions) -> _FittedHeads:
+    """Select blocks, choose a method and fit its heads, all on the folds of the corpus."""
+    scores, chosen = _selection(corpus, candidates)
     of_fold = {int(f): int(ly) for f, ly in zip(chosen["outer_fold"], chosen["layer"], strict=True) if f is not pd.NA}
     modal = int(chosen.loc[chosen["outer_fold"].isna(), "layer"].iloc[0])
-    corpus = Corpus(load, cut_texts(found.traces, reader, cuts), tokens, found.labels, found.folds, len(found.sources))
     fits = Fits(corpus, options.proxy, live or (modal,), of_fold)
     with stage_bar("Fitting the probes", FOLDS, "fold") as bar:
         paper = fits.paper()
@@ -140,28 +197,53 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
         with stage_bar("Comparing methods", len(OF_TRACES), "method") as bar:
             choice = choose(fits, progress=bar.update)
     heads = fit_chosen(fits, choice) if choice else heads_of(fits, options.method)
-    rows, folds = found.grid()
-    at = rows.ravel()
-    log_posteriors, of_paper = ({c: part[at] for c, part in one.log_posteriors.items()} for one in (heads, paper))
-    fingerprints = load(modal)[at]
-    whole = [load(block)[at] for block in fits.blocks] if heads.method == LDA_LIVE else []
-    validation = _validation(log_posteriors, folds, list(found.families), fingerprints, heads.method, whole)
-    if not found.complete:  # columns of the grid are different prompts then
-        validation = validation[~validation["statistic"].fillna("").str.endswith("-paired")]
-    place = max(of_fold.values()) if heads.method == READER_PAPER else modal
-    placed = {c: load(place, c)[at] for c in log_posteriors}
-    attachments = fit_attachments(log_posteriors, folds, placed, slug(options.name), families=found.families)
-    attachments |= validation_arrays(validation)
-    attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
-    facts: dict[str, Any] = {"choice": choice.facts} if choice else {}
-    facts |= {"whole_tokens": whole_tokens(tokens, found.labels), "data_hash": found.sha256}
-    facts |= {"records": len(found.traces), "roster": options.name, "benchmark": options.name}
-    fold_of = {p: int(f) for p, f in zip(found.prompts, found.folds, strict=True) if not p.startswith("\0")}
-    enrolment = assemble(
-        reader, heads.method, heads.heads, options.stem, (options.proxy, options.weights_hash), options.view, modal,
-        found.sources, found.families, fold_of, facts, attachments,
-    )  # fmt: skip
-    return Fitted(scores, chosen, log_posteriors, of_paper, folds, fingerprints, modal, validation, enrolment, choice)
+    return _FittedHeads(fits, scores, chosen, of_fold, modal, paper, heads, choice)
+
+
+def forward_folds(found: Labelled) -> tuple[Ints, Ints] | None:
+    """Rows and their folds where fold 0 is the last fifth of the time; None where that cannot be.
+
+    The earlier traces are folds 1 to 4. A group of prompts that begins among them is not tested, but topics recur.
+    """
+    late = found.times > np.quantile(found.times, 1 - LAST)
+    late_only = late & ~np.isin(found.grouping.unit, found.grouping.unit[~late])
+    rows = np.flatnonzero(~late | late_only)
+    folds = np.zeros(len(rows), dtype=np.intp)
+    early = ~late[rows]
+    folds[early] = 1 + even_folds(found.labels[rows][early], found.grouping.group[rows][early], FOLDS - 1)
+    complete = len(np.unique(found.labels)) == len(np.unique(found.labels[rows]))
+    return (rows, folds) if complete and fills_folds(found.labels[rows], folds) else None
+
+
+def _forward(
+    found: Labelled, corpus: Corpus, candidates: list[int], live: Sequence[int], options: EnrolOptions
+) -> pd.DataFrame | None:
+    """Rows of a validation on the later traces by heads that were fitted to the earlier ones, where times are known."""
+    if not found.grouping.validates or np.isnan(found.times).any():
+        return None
+    if (split := forward_folds(found)) is None:
+        print("The last fifth of the time has too few new prompts of every source to be tested on.")
+        return None
+    rows, folds = split
+    earlier = replace(corpus.take(rows).with_conditions([CLEAN]), folds=folds)
+    print("Fitting the traces of the first four fifths of the time again, to test them on the last fifth")
+    late = folds == 0
+    heads = _fit_heads(earlier, candidates, live, options).heads
+    return forward_frame(heads.log_posteriors[CLEAN][late], earlier.labels[late])
+
+
+def forward_frame(log_posteriors: Floats, labels: Ints) -> pd.DataFrame:
+    """Accuracy of groups of later traces, by log-posteriors (n, C), as rows of a validation."""
+    counts = np.bincount(labels)
+    order, smallest = np.argsort(labels, kind="stable"), int(counts.min())
+    rows = np.stack([part[:smallest] for part in np.split(order, np.cumsum(counts)[:-1])])
+    out = []
+    for k in (budget for budget in BUDGETS if budget <= smallest):
+        by_seed = [budget_groups(rows, k, seed, None) for seed in GROUPING_SEEDS]
+        right = [float((accumulate(log_posteriors, groups).argmax(1) == truth).mean()) for groups, truth in by_seed]
+        about = {"condition": CLEAN, "part": "transfer", "scenario": TIME, "metric": "accuracy"}
+        out.append(about | {"k": k, "value": np.mean(right), "std": np.std(right), "n": len(by_seed[0][1])})
+    return pd.DataFrame(out)
 
 
 def write(
@@ -171,6 +253,7 @@ def write(
     sources, families, enrolment = list(found.sources), list(found.families), fitted.enrolment
     details = {"name": options.name, "traces": len(found.traces), "sources": len(sources), "notes": list(found.notes)}
     details |= {"enrolment": enrolment.name, "enrolment_sha256": enrolment.sha256, "complete": found.complete}
+    details |= {"grouping": found.grouping.facts}
     with recorded(
         connection, stage="enroll", command=command_line(), data_hash=found.sha256, proxy_hash=options.weights_hash,
         seed=SPLIT_SEED, details=details, earlier_s=earlier_s,
@@ -182,7 +265,7 @@ def write(
         paper = write_reader(connection, method=READER_PAPER, name=title, proxy=options.proxy, view=options.view)
         readers = {paper: fitted.paper, _write_reader(connection, enrolment): fitted.log_posteriors}
         for reader, by_condition in readers.items():
-            for condition, scores in by_condition.items():
+            for condition, scores in by_condition.items() if found.grouping.validates else ():
                 key = {"reader": reader, "roster": options.name, "benchmark": options.name, "condition": condition}
                 write_attribution(connection, key, attribution_frames(scores, sources, families, fitted.folds), build)
         tables = {"layer_scores": fitted.scores, "layer_selection": fitted.chosen}
@@ -253,9 +336,7 @@ def _fingerprints(
     return store
 
 
-def _selection(
-    load: Callable[[int], Floats], candidates: list[int], found: Labelled
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _selection(corpus: Corpus, candidates: list[int]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Inner accuracies and the chosen blocks; a named block is taken everywhere."""
     if len(candidates) > 1:
         with stage_bar("Selecting the block", len(candidates), "blocks") as bar:
@@ -263,7 +344,10 @@ def _selection(
             def scanned(_: int) -> None:
                 bar.update()
 
-            scores = scan_layers(load, candidates, found.labels, found.folds, len(found.sources), progress=scanned)
+            def load(layer: int) -> Floats:
+                return corpus.fingerprints(layer, CLEAN).astype(np.float32)
+
+            scores = scan_layers(load, candidates, corpus.labels, corpus.folds, corpus.classes, progress=scanned)
         return scores, select_layers(scores)
     outer = pd.array([*range(FOLDS), pd.NA], dtype="Int64")
     chosen = pd.DataFrame({"outer_fold": outer, "layer": [candidates[0]] * (FOLDS + 1)})

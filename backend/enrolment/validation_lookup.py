@@ -17,7 +17,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.inference.sequential_stop import StopRule
 from backend.inference.validation import NUMBERS, SPACE, TEXTS, VERDICTS
 from backend.inference.verdict import Passing
-from backend.protocol import CLEAN
+from backend.protocol import CLEAN, FOLDS
 
 ROOM = 1.25  # how far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike
 PILE, NEAR = 0.4, 0.85  # this share of cut responses has so much of the 95 % quantile of their lengths, ..
@@ -36,6 +36,7 @@ SCENARIOS = {  # what is excluded, what a pair of windows is of, and what kind t
     "math100": ("", "", "mathematical problems, which were not enrolled"),
     "agent500": ("", "", "engineering tasks, which were not enrolled"),
     "category": ("", "", "a category of prompts that was left out"),
+    "time": ("", "", "the last fifth of the time, after fitting on the earlier traces"),
 }
 GROUPS = "Of {n:,} groups of {traces} to prompts held out, "
 PASS = " pass as an enrolled source's in {share} of the groups of {traces}."
@@ -51,6 +52,7 @@ SENTENCES = {  # by part and metric
     ("refit", "false_rejection"): "Without {of}" + REJECT,
     ("unknown", "false_acceptance"): "Traces of {of} (its columns taken out)" + PASS,
     ("unknown", "false_rejection"): "Without {of} (its columns taken out)" + REJECT,
+    ("transfer", "accuracy"): ANSWERS + "were attributed to their source.",
     ("transfer", "false_unknown"): ANSWERS + "were UNKNOWN although the source is enrolled.",
     ("transfer", "flagged"): ANSWERS + "found the prompts to be another kind of traffic.",
     ("transfer", "wrong"): ANSWERS + "supported a wrong source or refuted the true one.",
@@ -76,6 +78,18 @@ def _columns(enrolment: Enrolment) -> dict[str, npt.NDArray[Any]]:
     kinds = dict.fromkeys(TEXTS, object) | dict.fromkeys(NUMBERS, np.float64)
     attached = {name: enrolment.attachments.get(f"validation.{name}", np.empty(0)) for name in kinds}
     return {name: np.asarray(attached[name], dtype=kind) for name, kind in kinds.items()}
+
+
+def validated_under(facts: Mapping[str, Any]) -> str | None:
+    """Sentence about the groups that an enrolment was validated on, by its facts; None where they name none."""
+    grouping = facts.get("grouping")
+    if not isinstance(grouping, Mapping):
+        return None
+    count = int(grouping["groups"])
+    many = f"{count:,} group{'s' * (count != 1)} of prompts that belong together ({', '.join(grouping['kinds'])})"
+    if grouping["validates"]:
+        return f"Validated on {many}."
+    return f"Not validated: {many} cannot be split into {FOLDS} parts with traces of every source in each."
 
 
 def accuracy_of_one(enrolment: Enrolment) -> float | None:
@@ -119,8 +133,9 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
     """Realised error rates of the nearest validated condition, for a report, or None.
 
     Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (nearest validated K, in log K) and ``groups``
-    behind it; the names of :data:`SUMMARY`; ``rows``. Parts that were not measured in the condition are those of whole
-    responses. An error rate of the stop that no session could have shown is a row ``undecided`` without a value.
+    behind it; ``grouping``, a sentence, where it is known; the names of :data:`SUMMARY`; ``rows``. Parts that were not
+    measured in the condition are those of whole responses. An error rate of the stop that no session could have shown
+    is a row ``undecided`` without a value.
     """
     columns = _columns(enrolment)
     if not len(columns["part"]):
@@ -144,11 +159,12 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
     rows = [_fix_stop_error_rate(row, rows, rules) for row in rows]
     rows += _missing_error_rates(rows, rules)
     summary = {row["metric"]: row for row in rows if row["part"] == "calibration"}
-    at = summary.get("accuracy_after") or next(iter(summary.values()), None)
+    at, grouping = summary.get("accuracy_after") or next(iter(summary.values()), None), validated_under(enrolment.facts)
     return {
         "condition": condition,
         "traces": None if at is None else at["k"],
         "groups": None if at is None else at["n"],
+        **({} if grouping is None else {"grouping": grouping}),
         **{name: summary[metric]["value"] for name, metric in SUMMARY.items() if metric in summary},
         "rows": rows,
     }

@@ -19,7 +19,18 @@ from backend.intake.formats import UNITS, kind_of, records
 from backend.intake.layout import COMMAND_LINE, PAGE, Columns, Intake, Layout, Limits, Problem, Received, trace_hash
 from backend.intake.log_formats import ChatError, Found, LogFormat, Turn, format_of
 from backend.intake.parquet import parquet_fields
-from backend.intake.traces import Clock, as_text, is_remark, is_role, look_up, notes_on_remarks, recognise, short
+from backend.intake.traces import (
+    Clock,
+    as_text,
+    check_column,
+    conversation_column,
+    is_remark,
+    is_role,
+    look_up,
+    notes_on_remarks,
+    recognise,
+    short,
+)
 
 __all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Preview", "Problem", "Received", "inspect",
            "notes_about", "peek", "preview", "receive", "trace_hash", "walk"]  # fmt: skip
@@ -71,7 +82,7 @@ def walk(stream: BinaryIO, layout: Layout, limits: Limits = PAGE) -> Iterator[Re
 def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Received | Problem]:
     problems = 0
     for entry in records(stream, layout, limits, clock):
-        for found in [entry] if isinstance(entry, Problem) else _traces(*entry, layout.columns, layout.mapped, limits):
+        for found in [entry] if isinstance(entry, Problem) else _traces(*entry, layout, limits):
             if isinstance(found, Problem):
                 problems += 1
                 if problems > limits.problems:
@@ -89,14 +100,24 @@ def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Ite
 
 
 def receive(
-    stream: BinaryIO, name: str, columns: Columns | None = None, limits: Limits = PAGE, encoding: str | None = None
+    stream: BinaryIO,
+    name: str,
+    columns: Columns | None = None,
+    limits: Limits = PAGE,
+    encoding: str | None = None,
+    group: str | None = None,
 ) -> Intake:
     """Read a file: its traces, every bad place, duplicates and notes.
 
+    group : column of what belongs together; empty for that of conversations or sessions, if any; by default not read.
     Raises AtlasError as :func:`inspect` and :func:`walk`, and if no trace is in it at all.
     """
     clock = Clock(name, limits)
     layout = inspect(stream, name, columns, limits, encoding, clock)
+    if group is not None:
+        if group:
+            check_column(group, "group", layout.fields)
+        layout = replace(layout, group=group or conversation_column(layout.fields))
     traces: list[Received] = []
     problems: list[Problem] = []
     characters = 0
@@ -238,11 +259,10 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
     )
 
 
-def _traces(
-    place: int, record: Mapping[str, Any], columns: Columns, mapped: bool, limits: Limits
-) -> Iterator[Received | Problem]:
+def _traces(place: int, record: Mapping[str, Any], layout: Layout, limits: Limits) -> Iterator[Received | Problem]:
     """Answers of a record, by its format or by columns."""
-    log_format = None if mapped else format_of(record)
+    columns, log_format = layout.columns, None if layout.mapped else format_of(record)
+    group = look_up(record, layout.group)
     labelled = log_format is not None and log_format.labelled
     for number, turn in enumerate(_turns(log_format, record, columns)):
         if isinstance(turn, ChatError):
@@ -256,9 +276,10 @@ def _traces(
         if long:
             yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
             continue
-        time, label, name, requested = map(_remark, (time, label, name, turn.requested))
+        talk = f"{layout.unit} {place}" if turn.conversation is True else turn.conversation
+        time, label, name, *further = map(_remark, (time, label, name, turn.requested, group, talk))
         sha256 = trace_hash(turn.prompt, turn.response)
-        yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, requested)
+        yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, *further)
 
 
 def _remark(value: Any) -> str | None:

@@ -71,6 +71,8 @@ class Received:
     name: str | None
     sha256: str  # see :func:`trace_hash`
     requested: str | None = None
+    group: str | None = None  # value of the layout's group column
+    conversation: str | None = None  # that the answer is a turn of, as a log format knows
 
     @property
     def trace(self) -> Trace:
@@ -100,6 +102,7 @@ class Layout:
     fields: tuple[str, ...] = ()  # columns of the file; empty where there are none
     columns: Columns = field(default_factory=Columns)  # as recognised or given
     mapped: bool = False  # whether a person named the response column; no record is then read as a chat log
+    group: str = ""  # column of what belongs together; it is read where labelled traces are split into folds
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Turn:
     label: Any = None
     name: Any = None
     requested: Any = None
+    conversation: Any = None  # its id; True where the record is the conversation
 
 
 class ChatError(Exception):
@@ -131,7 +132,7 @@ def conversation(messages: Any, time: Any, label: Any, column: str = "messages")
         elif role.lower() in _ASSISTANT:
             answer = _text(message, where)
             if answer is not None:  # a call of a tool has no text
-                found.append(Turn(prompt, answer, time, label))
+                found.append(Turn(prompt, answer, time, label, conversation=True))
     if not found:
         raise ChatError(column, "there is no message of the assistant")
     return found
@@ -403,7 +404,8 @@ def _answers_of_span(span: Mapping[str, Any]) -> list[Turn]:
     answers = [_message_text(message, _OUTPUT) for message in _messages(attributes, _OUTPUT)]
     requested, returned = attributes.get("gen_ai.request.model"), attributes.get("gen_ai.response.model")
     origin = (span.get("startTimeUnixNano"), returned or requested, span.get("spanId"), requested)
-    found = [Turn(prompt, answer, *origin) for answer in answers if answer is not None]
+    talk = attributes.get("gen_ai.conversation.id") or span.get("traceId")
+    found = [Turn(prompt, answer, *origin, talk) for answer in answers if answer is not None]
     if not found:
         raise ChatError(_OUTPUT, "no message of the model has text; leave the span out")
     return found

@@ -93,9 +93,8 @@ def _opened(stream: BinaryIO, metadata: Any = None, encoded: Sequence[str] = ())
 
 
 def _needed(layout: Layout) -> list[str]:
-    mapped = {
-        column if column in layout.fields else column.split(".", 1)[0] for column in layout.columns.named().values()
-    }
+    named = [*layout.columns.named().values(), layout.group]
+    mapped = {column if column in layout.fields else column.split(".", 1)[0] for column in named}
     keys = frozenset() if layout.mapped else format_keys()
     return [field for field in layout.fields if field in mapped or field in keys]
 

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from backend.errors import AtlasError
 from backend.intake.layout import Columns, Limits
 from backend.traces import whole_text
 
+LATEST = 1e11  # seconds since 1970 from which on a number counts a smaller unit
 REMARK = 64  # characters of a time, label or name up to which it is one, and no text of a trace
 whole = whole_text
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # move a cursor, turn the direction of reading, or end a line
@@ -104,6 +106,7 @@ _NAMES = {
     "name": "sample_id id trace_id request_id custom_id run_id uuid key",
 }
 _ROLES = frozenset(name for names in _NAMES.values() for name in names.split())
+_CONVERSATIONS = "conversation_id session_id thread_id chat_id dialogue_id dialog_id conversation_hash session thread"
 MOST_COLUMNS = 2_000
 _NONE = "none"  # what a person says for a role that is to have no column, where no column has that name
 
@@ -119,9 +122,7 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
         unwanted = [role for role, column in found.named().items() if column == _NONE and role != "response"]
         found = replace(found, **dict.fromkeys(unwanted, ""))
     for role, column in found.named().items():
-        if not column or not {column, column.split(".", 1)[0]} & set(everything):
-            remedy = f"Choose from {', '.join(short(f) for f in everything[:20]) or 'nothing: the file has no columns'}"
-            raise AtlasError(f"There is no column '{short(column)}' for the {role}", remedy)
+        check_column(column, role, everything)
     taken = set(found.named().values())
     for part in (fields, late):
         by_name: dict[str, str] = {_plain(name): name for name in reversed(part)}
@@ -131,6 +132,39 @@ def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequenc
                 found = replace(found, **{role: fitting[0]})
                 taken.add(fitting[0])
     return found
+
+
+def seconds_of(text: str | None) -> float:
+    """Seconds since 1970 of a time as ISO 8601 or a number of s, ms, µs or ns; NaN where it is none."""
+    try:
+        return _scaled(float(text or ""))
+    except ValueError:
+        pass
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return math.nan
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _scaled(number: float) -> float:
+    for unit in (1e9, 1e6, 1e3):
+        if abs(number) >= LATEST * unit / 1e3:
+            return number / unit if math.isfinite(number) else math.nan
+    return number
+
+
+def check_column(column: str, role: str, fields: Sequence[str]) -> None:
+    """Raise AtlasError if a column that a person gave for a role does not exist."""
+    if not column or not {column, column.split(".", 1)[0]} & set(fields):
+        remedy = f"Choose from {', '.join(short(f) for f in fields[:20]) or 'nothing: the file has no columns'}"
+        raise AtlasError(f"There is no column '{short(column)}' for the {role}", remedy)
+
+
+def conversation_column(fields: Sequence[str]) -> str:
+    """The column that says which conversation or session a trace is of; empty where none does."""
+    by_name = {_plain(name): name for name in reversed(fields)}
+    return next((by_name[name] for name in _CONVERSATIONS.split() if name in by_name), "")
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from backend.enrolment.validation_lookup import matched_validation, validation_o
 from backend.errors import AtlasError
 from backend.intake import Received, trace_hash
 from backend.methods.probe import fit_probe
-from backend.protocol import balance_rows, fold_of_prompts
+from backend.protocol import balance_rows
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.store import queries
@@ -167,6 +167,50 @@ def test_an_ecosystem_by_a_named_method(enroll: Run, tmp_path: Path, method: str
     assert made.sources[int(scored.log_posteriors.sum(0).argmax())] == "shout"
     with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
         assert set(validation(connection, made.reader, "acme")["part"]) >= {"calibration", "unknown", "stop", "drift"}
+
+
+def test_groups_of_a_column_and_the_last_fifth_of_the_time_are_stated(
+    enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        row | {"case": f"case {i % 20 // 2}", "time": f"2026-05-{1 + i % 20:02d}"} for i, row in enumerate(lines(20))
+    ]
+    assert enroll(rows, "--layer", "1", "--readout", "reader-paper", "--group-column", "case", "--no-publish") == 0
+    printed = capsys.readouterr().out
+    sentence = "Validated on 10 groups of prompts that belong together (column 'case')."
+    assert sentence in printed and "on the last fifth of the time" in printed
+    made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
+    assert made.facts["grouping"] == {"kinds": ["column 'case'"], "groups": 10, "validates": True}
+    folds = made.folds_of([f"How do I restart queue {i}?" for i in range(20)])
+    assert folds[::2] == folds[1::2] and set(folds) == set(range(5))
+    rates = matched_validation(made, np.array([9]), 1)
+    assert rates is not None and rates["grouping"] == sentence
+    later = [row for row in rates["rows"] if row["scenario"] == "time"]
+    assert [(row["k"], row["metric"]) for row in later] == [(1, "accuracy")]
+    assert "the last fifth of the time" in later[0]["sentence"]
+
+
+def test_too_few_groups_state_nothing(enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"case": f"case {i % 3}"} for i, row in enumerate(lines())]
+    assert enroll(rows, "--layer", "1", "--readout", "reader-paper", "--group-column", "case") == 0
+    printed = capsys.readouterr().out
+    assert "Not validated: 3 groups" in printed and "every verdict will be INCONCLUSIVE" in printed
+    assert "accuracy" not in printed
+    made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
+    assert {"domain-acme", "signatures", "prompts"} == {name.partition(".")[0] for name in made.attachments}
+    reader = Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
+    traces = [Trace(f"New {i}?", STYLES["shout"].format(i=i)) for i in range(8)]
+    scored = Attributor(reader, made, "f" * 64).score(traces)
+    findings = find(scored, made, "shout", companions=fitted_statistics_of(made))
+    assert not findings.calibrated and findings.verdict.outcome == "INCONCLUSIVE" and findings.validation is None
+    with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
+        for table in ("audit_validation", "attribution_metrics"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def test_a_column_for_groups_has_to_be_there(enroll: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert enroll(lines(), "--group-column", "case") == 2
+    assert "no column 'case' for the group" in capsys.readouterr().err
 
 
 def test_auto_is_for_files(capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,12 +386,12 @@ def test_folds_keep_prompts_together_and_fill_evenly() -> None:
         assert len(set(rows[c])) == len(folds)
 
 
-def test_a_complete_grid_has_the_folds_of_the_protocol() -> None:
+def test_a_complete_grid_has_a_column_a_prompt() -> None:
     prompts = [f"p{i:02d}" for i in range(12)]
     found = labelled([received(s, p, f"{s} {p}") for p in prompts[::-1] for s in ("b", "a")], "0" * 64)
     assert found.complete
     rows, folds = found.grid()
-    np.testing.assert_array_equal(folds, fold_of_prompts(prompts))
+    assert set(folds.tolist()) == set(range(5))
     assert [[found.traces[i].response for i in row] for row in rows] == [[f"{s} {p}" for p in prompts] for s in "ab"]
 
 

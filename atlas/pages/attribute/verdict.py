@@ -264,13 +264,16 @@ def validated(report: Report) -> Component:
         many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
         sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
         right = [row["sentence"] for row in found["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
+        grouping = [found["grouping"]] if "grouping" in found else []
         body: list[Component] = [
-            html.P(" ".join([sentence, *right]), className="sentence"),
+            html.P(" ".join([sentence, *grouping, *right]), className="sentence"),
             html.Div(_validation_tables(found), className="validation"),
         ]
     else:
-        body = [html.P(UNVALIDATED if report["results"]["calibrated"] else UNCALIBRATED, className="sentence")]
         method = report["method"]
+        why = [limit for limit in report["limits"] if limit.startswith("Not validated: ")]
+        words = UNVALIDATED if report["results"]["calibrated"] else UNCALIBRATED
+        body = [html.P(" ".join([words, *why]), className="sentence")]
         if (roster := method["facts"].get("roster") or "").endswith("-way"):
             reads = f"--proxy {method['proxy']} --view {method['view']} --roster {roster}"
             command = html.Code(f"python -m jobs evaluate --stage audit {reads}")
