@@ -1,5 +1,7 @@
 """The one exception a person may read: what was wrong, where, and what to do about it."""
 
+from __future__ import annotations
+
 
 class AtlasError(Exception):
     """A problem that the user can understand and remedy.
@@ -12,6 +14,10 @@ class AtlasError(Exception):
         super().__init__(f"{problem}. {remedy}.")
         self.problem = problem
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[AtlasError], tuple[str, str]]:
+        """Both sentences, so that another process can raise it too."""
+        return type(self), (self.problem, self.remedy)
 
 
 class StoppedError(AtlasError):

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,31 +103,59 @@ def extract(
     progress : gets the records and the work of every batch that is done.
     Raises AtlasError if the store is locked or of something else, the disk is full, or states are not numbers.
     """
-    identity = StoreIdentity(
-        rows=len(traces),
-        hidden_size=reader.hidden_size,
-        records=records,
-        proxy_hash=proxy_hash,
-        engine=f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}",
-        max_tokens=min(max_tokens or reader.max_tokens, reader.max_tokens),
-        span=span,
-    )
-    count = clipped = 0
-    with store.writing(identity):
-        todo = missing_shards(store, shards, layers, readout)
-        check_room(store.path, missing_bytes(store, todo, layers, readout, reader.hidden_size))
+    limit = min(max_tokens or reader.max_tokens, reader.max_tokens)
+    identity = identity_of(reader, len(traces), records=records, proxy_hash=proxy_hash, max_tokens=limit, span=span)
+
+    def reads(todo: Sequence[Shard]) -> Iterator[ShardRead]:
         for shard in todo:
             started = time.perf_counter()
-            encoded = reader.encode([traces[i] for i in shard.rows], view, max_tokens=max_tokens, span=span)
+            encoded = reader.encode([traces[i] for i in shard.rows], view, max_tokens=limit, span=span)
             shares = None
             if progress:
                 shares = _Shares(progress, (work or {}).get(shard.name, len(shard.rows)), reader.tokens_run(encoded))
             arrays = reader.read(encoded, layers, readout, shares.batch if shares else None)
-            clipped += sum(_clipped(array, layer, shard) for (layer, _), array in arrays.items())
-            store.write_shard(shard.name, shard.rows, arrays, time.perf_counter() - started)
-            count += len(shard.rows)
+            yield ShardRead(shard, arrays, time.perf_counter() - started)
             if shares:
                 shares.end()
+
+    return write_reads(store, identity, shards, layers, readout, reads)
+
+
+def identity_of(
+    reader: Reader, rows: int, *, records: str, proxy_hash: str, max_tokens: int, span: Span
+) -> StoreIdentity:
+    """The identity of what a reader reads from so many records."""
+    engine = f"{reader.engine}-{str(reader.dtype).removeprefix('torch.')}-{reader.device.type}"
+    return StoreIdentity(rows, reader.hidden_size, records, proxy_hash, engine, max_tokens, span)
+
+
+@dataclass(frozen=True)
+class ShardRead:
+    """Arrays of a shard, and the seconds of its pass where they are known."""
+
+    shard: Shard
+    arrays: Mapping[tuple[int, str], Half]
+    seconds: float | None
+
+
+def write_reads(
+    store: FingerprintStore,
+    identity: StoreIdentity,
+    shards: Sequence[Shard],
+    layers: Sequence[int],
+    readout: Readout,
+    reads: Callable[[list[Shard]], Iterator[ShardRead]],
+) -> Extraction:
+    """Write the shards that are not on disk yet; ``reads`` gives them in any order. Errors as :func:`extract`."""
+    count = clipped = 0
+    with store.writing(identity):
+        todo = missing_shards(store, shards, layers, readout)
+        check_room(store.path, missing_bytes(store, todo, layers, readout, identity.hidden_size))
+        for read in reads(todo):
+            rows = read.shard.rows
+            clipped += sum(_clipped(array, layer, read.shard) for (layer, _), array in read.arrays.items())
+            store.write_shard(read.shard.name, rows, read.arrays, read.seconds)
+            count += len(rows)
     return Extraction(count, clipped)
 
 

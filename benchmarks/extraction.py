@@ -5,6 +5,7 @@
 The records are real ones, whole shards as an extraction meets them (the first roster's answers to a few prompts).
 The plain loop is what one writes first: arrival order, batches of 32, all hidden states kept, the same type of
 products. Both start from text and end with fingerprints in float16; compilation and a first batch are not counted.
+On a GPU the goal is 60 % of the peak of its bfloat16 products, with all blocks.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from backend.errors import AtlasError
 from backend.extraction import grid_shards
 from backend.proxies.encoding import encode
 from backend.proxies.reader import Half, Reader
-from backend.proxies.registry import DEFAULT_PROXY, Proxy, describe, load_model, load_reader
+from backend.proxies.registry import DEFAULT_PROXY, Proxy, describe, find_device, load_model, load_reader
 from backend.spectral import project, span_weights
 from backend.traces import Trace
 
 PLAIN_BATCH = 32
+GPU_GOAL = 0.6  # share of the peak, with all blocks
 
 
 def sample(release: Release, count: int) -> list[list[Trace]]:
@@ -119,6 +121,13 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=1, help="measure so often, in turns, and take the best of each")
     arguments = parser.parse_args()
     proxy = describe(arguments.proxy)
+    try:
+        find_device(arguments.device)
+    except AtlasError as error:
+        shown = "tokens a second and their share of the peak of bfloat16 products"
+        raise AtlasError(
+            error.problem, f"{error.remedy}; with one this prints {shown} (goal {GPU_GOAL:.0%})"
+        ) from error
     shards = sample(Release(arguments.release or default_release()), arguments.records)
     traces = [trace for shard in shards for trace in shard]
     reader = load_reader(arguments.proxy, arguments.device)
@@ -147,13 +156,14 @@ def main() -> int:
         slow_every = max(slow_every, plain(model, tokenizer, traces, blocks))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
-    print(f"{'':<34}{'ours':>9}{'plain loop':>12}{'ratio':>8}{'of peak':>9}")
+    print(f"{'':<34}{'ours':>9}{'plain loop':>12}{'ratio':>8}{'tokens':>12}{'of peak':>9}")
     for label, fast, slow, last in (
         (f"block {arguments.layer} alone, early exit", one, slow_one, arguments.layer),
         (f"all {proxy.depth} blocks", every, slow_every, proxy.depth),
     ):
         share = product_flops(proxy, model, run, context, last) * fast / len(traces) / peak
-        print(f"{label:<34}{fast:>7.1f}/s{slow:>10.1f}/s{fast / slow:>7.2f}x{share:>8.0%}")
+        speed = run * fast / len(traces)
+        print(f"{label:<34}{fast:>7.1f}/s{slow:>10.1f}/s{fast / slow:>7.2f}x{speed:>10,.0f}/s{share:>8.0%}")
     print(f"\npeak of {name} products: {peak / 1e9:,.0f} GFLOP/s; peak memory, both loops: {memory:.1f} GB")
 
     exact = Reader(
@@ -166,7 +176,7 @@ def main() -> int:
         f"least cosine with float32 over all records: {worst[arguments.layer]:.6f} at block {arguments.layer}, "
         f"{worst[least]:.6f} at block {least} (the worst); asked for: 0.9995"
     )
-    return 0 if worst[least] >= 0.9995 else 1
+    return 0 if worst[least] >= 0.9995 and (reader.device.type == "cpu" or share >= GPU_GOAL) else 1
 
 
 if __name__ == "__main__":

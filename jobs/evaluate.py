@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
+from backend.cluster import fits
 from backend.corpus.roster_rows import write_release_sources
 from backend.evaluations.stages import EvaluateOptions
 from backend.methods.registry import FUSED
@@ -28,11 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--readout", choices=(FUSED,), help="a readout other than the paper's, in place of --stage")
     text = "members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)"
     parser.add_argument("--members", default="", help=text)
-    options.add(parser, "limit", "release", "work")
+    options.add(parser, "engine", "address", "workers", "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the named stages in their order, and write the results to the work database."""
+    options.check_engine(arguments)
     settings = EvaluateOptions(
         proxy=proxies_key(arguments.proxy),
         views=options.views_of(arguments.view),
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     )
     stages = ["readouts"] if arguments.readout else stages_of(arguments.stage)
     release = options.release_of(arguments)
-    with options.work_of(arguments) as connection:
+    with fits(arguments.engine, arguments.address, arguments.workers), options.work_of(arguments) as connection:
         write_release_sources(connection, release)
         for stage in stages:
             module = "backend.costs.stage" if stage == "cost" else f"backend.evaluations.stages.{stage}"

@@ -1,27 +1,30 @@
 """Read a benchmark with a proxy: responses to fingerprints on disk, resumable at a shard.
 
-It first prints what it will read and how much disk that takes, and refuses when it does not fit.
+It first prints what it will read and how much disk that takes, and refuses when it does not fit. With --engine ray
+the workers of a cluster read shards, and this process writes them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
 
-from backend import extraction
+from backend import cluster, extraction
 from backend.corpus.release import BENCHMARKS, ROSTERS, Benchmark, Records, Release
 from backend.corpus.roster_rows import release_records
 from backend.errors import AtlasError
 from backend.fingerprints import FingerprintStore, StoreKey, check_room
 from backend.fingerprints import describe as size_text
 from backend.progress import ReadingBar
-from backend.proxies.reader import Reader, Readout
+from backend.proxies.reader import Readout
 from backend.proxies.registry import DEFAULT_PROXY, Proxy, blocks_of, describe, load_reader, proxy_hash
 from backend.store.builds import recorded
 from backend.store.result_queries import matching_rows
@@ -51,11 +54,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, metavar="R", help=text.format("R, from 0,"))
     parser.add_argument("--world", type=int, metavar="W", help="ranks (default: SLURM_NTASKS, else WORLD_SIZE)")
     parser.add_argument("--merge", action="store_true", help="join the parts of all ranks; otherwise the same options")
+    options.add(parser, "engine", "address")
+    text = "workers of --engine ray (default: one a GPU, else as many as processors have room for)"
+    parser.add_argument("--workers", type=int, metavar="N", help=text)
+    text = "folder or URL (fsspec) to which workers of --engine ray write their shards (default: they send them)"
+    parser.add_argument("--store", metavar="URL", help=text)
     options.add(parser, "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Plan, check the disk, read, and record time and speed."""
+    options.check_engine(arguments)
     part = part_of(arguments)
     proxy = describe(arguments.proxy)
     layers = blocks_of(arguments.layers, proxy.depth)
@@ -97,40 +106,53 @@ def run(arguments: argparse.Namespace) -> None:
             flush=True,
         )
     check_room(next(iter(stores.values())).path, needed)
-    reader: Reader | None = None
     records: Records | None = None
-    for view, store in stores.items():
-        done, seconds = extraction.Extraction(0, 0), 0.0
-        if plans[view]:
-            bench = arguments.benchmark == extraction.BENCH_A
-            records = records or (release.bench_records() if bench else release.records(arguments.benchmark))
-            reader = reader or load_reader(arguments.proxy, arguments.device)
-            started = time.perf_counter()
-            work = extraction.characters_of(records.traces, plans[view], view, reader.max_tokens)
-            with ReadingBar(_records(plans[view]), sum(work.values())) as bar:
-                done = extraction.extract(
-                    reader,
-                    store,
-                    records.traces,
-                    plans[view],
-                    view=view,
-                    layers=layers,
-                    readout=readout,
-                    records=extraction.records_hash(records.keys, records.traces),
-                    proxy_hash=weights,
-                    span=arguments.span,
-                    work=work,
-                    progress=bar.step,
-                )
-            seconds = time.perf_counter() - started
-        clipped = f"; {done.clipped:,} values exceeded float16 and were clipped" if done.clipped else ""
-        speed = f"{seconds / 60:.1f} min ({done.records / seconds:.1f} records/s)" if done.records else ""
-        text = f"{done.records:,} records in {speed}{clipped}" if speed else "everything is on disk already"
-        print(f"view {view}: {text}", flush=True)
-        if not part:  # the merge records what all ranks have read
-            _record(arguments, release, proxy, store, shards, layers, readout, done, seconds)
+    engine: tuple[Callable[..., extraction.Extraction], int] | None = None
+    with contextlib.ExitStack() as opened:
+        for view, store in stores.items():
+            done, seconds = extraction.Extraction(0, 0), 0.0
+            if plans[view]:
+                bench = arguments.benchmark == extraction.BENCH_A
+                records = records or (release.bench_records() if bench else release.records(arguments.benchmark))
+                engine = engine or opened.enter_context(engine_of(arguments))
+                extract, max_tokens = engine
+                started = time.perf_counter()
+                work = extraction.characters_of(records.traces, plans[view], view, max_tokens)
+                with ReadingBar(_records(plans[view]), sum(work.values())) as bar:
+                    done = extract(
+                        store,
+                        records.traces,
+                        plans[view],
+                        view=view,
+                        layers=layers,
+                        readout=readout,
+                        records=extraction.records_hash(records.keys, records.traces),
+                        proxy_hash=weights,
+                        span=arguments.span,
+                        work=work,
+                        progress=bar.step,
+                    )
+                seconds = time.perf_counter() - started
+            clipped = f"; {done.clipped:,} values exceeded float16 and were clipped" if done.clipped else ""
+            speed = f"{seconds / 60:.1f} min ({done.records / seconds:.1f} records/s)" if done.records else ""
+            text = f"{done.records:,} records in {speed}{clipped}" if speed else "everything is on disk already"
+            print(f"view {view}: {text}", flush=True)
+            if not part:  # the merge records what all ranks have read
+                _record(arguments, release, proxy, store, shards, layers, readout, done, seconds)
     if part:
         print("When every rank has finished, run the same command with --merge instead of --rank.", flush=True)
+
+
+@contextlib.contextmanager
+def engine_of(arguments: argparse.Namespace) -> Iterator[tuple[Callable[..., extraction.Extraction], int]]:
+    """What extracts: a proxy in this process, or workers of Ray; and the tokens after which texts are cut."""
+    if arguments.engine == "ray":
+        text = (arguments.proxy, arguments.device, arguments.address, arguments.workers, arguments.store)
+        with cluster.readers(*text) as pool:
+            yield pool.extract, pool.max_tokens
+    else:
+        reader = load_reader(arguments.proxy, arguments.device)
+        yield partial(extraction.extract, reader), reader.max_tokens
 
 
 def part_of(arguments: argparse.Namespace) -> tuple[int, int] | None:
@@ -138,6 +160,10 @@ def part_of(arguments: argparse.Namespace) -> tuple[int, int] | None:
     if arguments.merge:  # often a job of one task, of which Slurm's numbers say nothing about the parts
         if arguments.rank is not None:
             raise AtlasError("--merge joins the parts of all ranks", "Leave --rank out")
+        return None
+    if arguments.engine == "ray":  # whose workers share the records among themselves
+        if (arguments.rank, arguments.world) != (None, None):
+            raise AtlasError("--engine ray shares the records out itself", "Leave --rank and --world out")
         return None
     names = next((pair for pair in RANKS if all(os.environ.get(name) for name in pair)), ("", ""))
     options_of = zip(names, (arguments.rank, arguments.world), strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from backend.cluster import fits
 from backend.corpus.release import BENCHMARKS, Benchmark
 from backend.errors import AtlasError
 from backend.geometry.maps import METHODS, MODAL, TEXT_METHODS, Pair, Texts, chart_of, compare, make, relate_domains
@@ -32,15 +33,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", action="store_true", help="only compare the readers that have a map already")
     text = "two sources to rank for each other (repeatable)"
     parser.add_argument("--pair", action="append", default=[], metavar="A,B", help=text)
-    options.add(parser, "limit", "release", "work")
+    options.add(parser, "engine", "address", "workers", "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Map every reader, roster and benchmark that is named, and write the results to the work database."""
+    options.check_engine(arguments)
     release = options.release_of(arguments)
     rosters, benchmarks = options.rosters_of(arguments.roster), benchmarks_of(arguments.benchmark)
     pairs = [pair_of(text) for text in arguments.pair]
-    with options.work_of(arguments) as connection:
+    with fits(arguments.engine, arguments.address, arguments.workers), options.work_of(arguments) as connection:
         if not arguments.compare:
             texts, layer, limit = Texts(release, arguments.limit), arguments.layer, arguments.limit
             # All are found before the first is computed, so that a missing one is reported at once.

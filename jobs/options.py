@@ -24,6 +24,17 @@ LOOK_AGAIN = 2.0  # seconds
 Name = TypeVar("Name", bound=str)
 
 
+def check_engine(arguments: argparse.Namespace) -> None:
+    """Refuse options of a cluster without one, and numbers of workers below 1."""
+    named = {"address": "ray", "store": "ray", "workers": "ray" if hasattr(arguments, "store") else arguments.engine}
+    for name, engine in named.items():
+        value = getattr(arguments, name, None)
+        if value is not None and engine != arguments.engine:
+            raise AtlasError(f"--{name} {value} belongs to --engine ray", "Add --engine ray, or leave it out")
+    if arguments.workers is not None and arguments.workers < 1:
+        raise AtlasError(f"--workers {arguments.workers} leaves nobody to work", "Give a number from 1 up")
+
+
 def release_of(arguments: argparse.Namespace) -> Release:
     """The release that the arguments name."""
     return Release(arguments.release or default_release())

@@ -25,6 +25,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "to": {"type": Path, "metavar": "FOLDER", "help": "data folder (default: ATLAS_DATA, else data/)"},
     "roster": {"default": "100-way,165-way", "help": "rosters, comma separated"},
     "device": {"default": "auto", "help": "auto, cpu or cuda (default: %(default)s)"},
+    "engine": {"choices": ("local", "ray"), "default": "local", "help": "this machine, or Ray (default: %(default)s)"},
+    "address": {
+        "metavar": "HOST:PORT",
+        "help": "of a running Ray cluster, or auto (default: Ray on this machine alone)",
+    },
+    "workers": {"type": int, "metavar": "N", "help": "fits at a time, in processes or on Ray (default: 1, of Ray all)"},
     "encoding": {"metavar": "NAME", "help": "of the text, such as cp1251 (default: recognised)"},
 }
 ENROLMENT = "a published enrolment: its name, that of its ecosystem, how either begins, or its file (default: {})"

@@ -27,12 +27,14 @@ from backend.evidence import accumulate, posterior
 from backend.methods.probe import STD_FLOOR, LinearProbe, ProbeSettings, descend, fit_probe
 from backend.methods.readout import Doubles, Floats, Ints, Labels, Rows
 from backend.metrics import accuracy, confusion_counts, expected_calibration_error, macro_f1, negative_log_likelihood
+from backend.parallel import each
 from backend.protocol import BUDGETS, FOLDS, GROUPING_SEEDS, budget_groups, grid_rows, held_out_pairs
 from backend.statistics import FLIPS, REPLICATES, SEED, cluster_bootstrap, holm, sign_flip_p_values
 
 Counts = npt.NDArray[np.int64]
 Scored = tuple[Doubles, Ints]  # Scores of groups (G, C), and their sources (G,)
 METHOD = "cluster bootstrap and sign flips"
+SCAN_COLUMNS = ("outer_fold", "inner_fold", "layer", "accuracy")
 
 
 def inner_accuracies(
@@ -92,12 +94,20 @@ def scan_layers(
     Returns columns outer_fold, inner_fold, layer, accuracy.
     """
     rows = []
-    for layer in layers:
-        scores = inner_accuracies(load(layer), labels, folds, classes, dtype)
-        rows += [(i, j, layer, scores[i, j]) for i, j in permutations(range(FOLDS), 2)]
+    for layer, scores in layer_scans(load, layers, labels, folds, classes, dtype):
+        rows += scores
         if progress:
             progress(layer)
-    return pd.DataFrame(rows, columns=["outer_fold", "inner_fold", "layer", "accuracy"])
+    return pd.DataFrame(rows, columns=list(SCAN_COLUMNS))
+
+
+def layer_scans(
+    load: Callable[[int], Rows], layers: Sequence[int], labels: Labels, folds: Labels, classes: int, dtype: torch.dtype
+) -> Iterator[tuple[int, list[tuple[int, int, int, float]]]]:
+    """Blocks and their rows of :func:`scan_layers`, as they are done (:mod:`backend.parallel`)."""
+    steps = ((load(layer), labels, folds, classes, dtype) for layer in layers)
+    for layer, scores in zip(layers, each(inner_accuracies, steps), strict=True):
+        yield layer, [(i, j, layer, scores[i, j]) for i, j in permutations(range(FOLDS), 2)]
 
 
 def select_layers(scores: pd.DataFrame) -> pd.DataFrame:
@@ -138,11 +148,19 @@ def out_of_fold(
     """
     out = np.empty((len(labels), classes), dtype=np.float32)
     probes = {}
-    for fold, layer in sorted(layer_of_fold.items()):
-        fingerprints, test = load(layer), folds == fold
-        probes[fold] = fit_probe(fingerprints[~test], labels[~test], classes)
-        out[test] = probes[fold].log_posterior(fingerprints[test])
+    steps = ((load(layer), labels, folds == fold, classes) for fold, layer in sorted(layer_of_fold.items()))
+    for fold, (probe, log_posteriors) in zip(sorted(layer_of_fold), each(_held_out, steps), strict=True):
+        probes[fold] = probe
+        out[folds == fold] = log_posteriors
     return out, probes
+
+
+def _held_out(
+    fingerprints: Rows, labels: Labels, test: npt.NDArray[np.bool_], classes: int
+) -> tuple[LinearProbe, Floats]:
+    """A probe of the rows that are not tested, and log-posteriors of those that are."""
+    probe = fit_probe(fingerprints[~test], labels[~test], classes)
+    return probe, probe.log_posterior(fingerprints[test])
 
 
 def attribution_frames(

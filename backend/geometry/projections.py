@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from backend.errors import AtlasError
 from backend.geometry.neighborhoods import MIN_MEMBERS, directed_ranks, mean_purity, neighbor_order, top_k_jaccard
 from backend.geometry.signatures import SPACES, Float, Index, cosine_distance, cosine_similarity, joint_signatures
+from backend.parallel import each
 
 Method = Literal["tsne", "umap", "pca"]
 METHODS: tuple[Method, ...] = ("tsne", "umap", "pca")
@@ -102,9 +103,9 @@ def joint_projection(
 ) -> pd.DataFrame:  # fmt: skip
     """Two domains (n, w) on one map, raw and centred: 4 n rows of the table ``joint_projections``."""
     frames = []
-    for space in SPACES:
-        cosine = cosine_similarity(joint_signatures(first, second, space))
-        projection = project(cosine, method, dimensions, settings)
+    cosines = (cosine_similarity(joint_signatures(first, second, space)) for space in SPACES)
+    steps = ((cosine, method, dimensions, settings) for cosine in cosines)
+    for space, projection in zip(SPACES, each(project, steps), strict=True):
         frame = projection_frame(projection, [*sources, *sources])
         frame.insert(0, "domain", np.repeat(np.asarray(domains, dtype=object), len(sources)))
         frame.insert(0, "variant", space)
@@ -186,7 +187,8 @@ def project_all(
     cosine: Float, sources: Sequence[str], settings: ProjectionSettings, methods: Sequence[Method] = METHODS
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every method in two and three dimensions: rows of the tables ``projections`` and ``projection_quality``."""
-    done = [project(cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS]
+    steps = ((cosine, method, dimensions, settings) for method in methods for dimensions in DIMENSIONS)
+    done = list(each(project, steps))
     points = pd.concat([projection_frame(projection, sources) for projection in done], ignore_index=True)
     quality = pd.concat([quality_frame(cosine, projection) for projection in done], ignore_index=True)
     return points, quality
@@ -199,8 +201,8 @@ def sweep(
     """A plane map by every seed and perplexity: rows of ``projection_quality`` with purity@5 of the points."""
     base = settings or ProjectionSettings()
     frames = []
-    for seed, perplexity in product(seeds, perplexities):
-        projection = project(cosine, "tsne", 2, replace(base, seed=seed, perplexity=perplexity))
+    tried = (replace(base, seed=seed, perplexity=perplexity) for seed, perplexity in product(seeds, perplexities))
+    for projection in each(project, ((cosine, "tsne", 2, one) for one in tried)):
         rows = _qualities(cosine, projection.coordinates)
         k = min(5, len(cosine) - 1)
         purity = mean_purity(_map_order(projection.coordinates), families, k)

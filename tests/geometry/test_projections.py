@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 
+import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.manifold import trustworthiness as library_trustworthiness
@@ -213,3 +215,15 @@ print(before, torch.get_num_threads())
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split()[-2:] == ["1", "1"], done.stderr
+
+
+@pytest.mark.slow
+def test_maps_are_the_same_when_processes_share_them() -> None:
+    cosine, families = cosine_similarity(vectors(40)), ["a", "b", "c", "d"] * 10
+
+    def made() -> pd.DataFrame:
+        return sweep(cosine, families, seeds=(0, 1), perplexities=(5.0, 10.0), settings=QUICK)
+
+    alone = made()
+    with joblib.parallel_config("loky", n_jobs=2):
+        pd.testing.assert_frame_equal(made(), alone)

@@ -22,7 +22,14 @@ from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice
 from backend.errors import AtlasError
 from backend.evaluations.artifacts import CLEAN_FILE, extraction, keep, keep_probes, write_log_posteriors
-from backend.evaluations.attribution import attribution_frames, out_of_fold, scan_layers, select_layers, summaries
+from backend.evaluations.attribution import (
+    SCAN_COLUMNS,
+    attribution_frames,
+    layer_scans,
+    out_of_fold,
+    select_layers,
+    summaries,
+)
 from backend.evaluations.stages import EvaluateOptions
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.readout import Ints
@@ -63,9 +70,7 @@ def evaluate(run: RosterRun, proxy: str, view: View, layers: str) -> None:
         outer = chosen.dropna(subset="outer_fold").astype(int)
         of_fold = dict(zip(outer["outer_fold"].tolist(), outer["layer"].tolist(), strict=True))
         started = time.perf_counter()
-        log_posteriors, probes = out_of_fold(
-            lambda layer: rows.load(layer).astype(np.float32), of_fold, rows.labels, folds, len(rows.sources)
-        )
+        log_posteriors, probes = out_of_fold(rows.load, of_fold, rows.labels, folds, len(rows.sources))
         details["refit_seconds"] = round(time.perf_counter() - started, 2)
         keep(folder / CLEAN_FILE, log_posteriors)
         if keep_probes(folder, probes):  # rows of the earlier probes under every other condition are out of date
@@ -93,9 +98,9 @@ def _scan(rows: Slice, layers: list[int], folds: Ints, folder: Path, identity: s
     folder.mkdir(parents=True, exist_ok=True)
     dtype = best_dtype(torch.device("cpu"))
     todo = [layer for layer in layers if layer not in known]
-    for layer in tqdm(todo, desc="Layer scan", unit="block", disable=not todo):
-        frame = scan_layers(rows.load, [layer], rows.labels, folds, len(rows.sources), dtype=dtype)
-        known[layer] = frame.to_dict("records")
+    scans = layer_scans(rows.load, todo, rows.labels, folds, len(rows.sources), dtype)
+    for layer, scores in tqdm(scans, total=len(todo), desc="Layer scan", unit="block", disable=not todo):
+        known[layer] = pd.DataFrame(scores, columns=list(SCAN_COLUMNS)).to_dict("records")
         with path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"identity": identity, "layer": layer, "scores": known[layer]}) + "\n")
     return pd.DataFrame([row for layer in layers for row in known[layer]]).astype(
