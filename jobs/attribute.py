@@ -22,6 +22,7 @@ from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
 from backend.attribution.settings import STOP_LEVEL, Settings
 from backend.enrolment.catalogue import find_enrolment, offer
+from backend.enrolment.claims import claims_of, suggestion
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
@@ -156,6 +157,9 @@ def _answer(report: dict[str, Any]) -> None:
     options.excluded(report["input"], report["exclusions"], "the report")
     for note in report["input"]["notes"]:
         say(note)
+    found = claims_of(report["input"].get("models", []), report["reference"]["sources"])
+    if found and results["claimed"] is None:
+        say(f"Suggested claim: {suggestion(found, results['traces'])} (--claimed).")
     for row in results["candidates"][:5]:
         share = "      " if row["probability"] is None else f"{row['probability']:6.3f}"
         say(f"  {share}  {row['source']}")

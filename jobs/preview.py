@@ -37,9 +37,18 @@ def run(arguments: argparse.Namespace) -> None:
     output_files.writable(written)
     with opened(arguments.traces) as stream:
         found = preview(stream, arguments.traces.name, columns_of(arguments), COMMAND_LINE, arguments.encoding)
+    claim = None
+    if found.models:
+        from backend.enrolment import claims  # imports the store, which a file without models does not need
+
+        sources = claims.published_sources()
+        found = claims.with_claims(found, sources)
+        claim = claims.sentence(found, (source for some in sources for source in some))
     describe(found)
     for line in _lines(found):
         say(line)
+    if claim:
+        say(claim)
     for path in written:
         output_files.write(path, json.dumps(asdict(found), indent=1, ensure_ascii=True) + "\n")
         say(f"Written: {path}.")

@@ -16,6 +16,7 @@ from atlas.api.problems import CONTENT, PREFIX
 from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
+from backend.enrolment.claims import ROLES
 from backend.inference.drift import ALIKE, DIFFERENT
 from backend.intake.formats import UNITS
 
@@ -135,10 +136,13 @@ def _answers() -> dict[str, Schema]:
         ),
         "Preview": _object(
             "name kind:kind unit:unit encoding sha256 packed:flag size:count fields:text* columns:columns mapped:flag "
-            "traces:count problems:problem* duplicates:duplicate* notes:text* rows:row* labels:text*",
+            "traces:count problems:problem* duplicates:duplicate* notes:text* rows:row* labels:text* "
+            "models:model* claims:claim*",
             kind={"enum": list(UNITS)}, unit={"enum": sorted(set(UNITS.values()))}, columns=columns,
             problem=_object("place:count column:text? reason"), duplicate=_object("place:count first:count"),
             row=_object("place:count prompt response time:text? label:text? name:text?"),
+            model=_object("requested:text? returned:text? traces:count"),
+            claim=_object("source model named:named traces:count", named={"enum": list(ROLES)}),
         ),
         "Comparison": _object(f"{job}problem:problem? answer:drift?", drift=_drift()),
         "Sources": _object(

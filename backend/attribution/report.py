@@ -34,6 +34,7 @@ from backend.output_files import plain_cell
 
 START = "0" * 64
 NEAREST = 3  # sources that the sentence names
+MODELS = ("requested", "returned")  # of a trace, where its file names them
 REMARKS = ("time", "label", "name")  # in words of the file: a column that was taken for one of them may hold text
 FORMAT = 4  # of reports; others are refused, since they state numbers where these were not validated
 RULE = {"decided_log10": Rule.log10_lr, "least_share": Rule.share, "unknown_p": Rule.unknown_level, "prompts_p": LEVEL}
@@ -237,7 +238,11 @@ def build_report(
     """
     seen, entries = selection.seen, [asdict(trace) for trace in selection.seen]
     for entry in entries:  # a time, label or name may be text of a trace
-        entry.update({role: None for role in REMARKS if entry[role] is not None and not is_remark(entry[role])})
+        roles = (*REMARKS, *MODELS)
+        entry.update({role: None for role in roles if entry[role] is not None and not is_remark(entry[role])})
+        for role in MODELS:
+            if entry[role] is None:
+                del entry[role]
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
     rows = trace_rows(scored, enrolment, findings)
@@ -259,6 +264,7 @@ def build_report(
         "input": {
             **{key: value for key, value in asdict(layout).items() if key not in ("codec", "fields")},
             "problems": [asdict(problem) for problem in selection.problems],
+            **({"models": models} if (models := selection.models()) else {}),
             "notes": [
                 *selection.notes(),
                 *notes_on_remarks({role: [getattr(trace, role) for trace in seen] for role in REMARKS}),

@@ -26,8 +26,8 @@ from backend.enrolment.enrolment import (
 )
 from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, PromptScores, Traffic
-from backend.intake import Layout, Limits, Problem, Received, notes_about, walk
-from backend.intake.traces import whole
+from backend.intake import Layout, Limits, Problem, Received, models_of, notes_about, notes_on_models, walk
+from backend.intake.traces import is_remark, whole
 from backend.methods.ngrams import Counts
 from backend.methods.sentence_encoder import SentenceEncoder
 from backend.methods.stack import cells_of
@@ -59,12 +59,14 @@ class Seen:
     time: str | None  # as in the file; a report leaves out what is no short name in one line
     label: str | None
     name: str | None
+    requested: str | None = None
+    returned: str | None = None
 
     @classmethod
     def of(cls, trace: Received) -> Seen:
         """Lengths in place of the text."""
-        lengths = len(trace.prompt), len(trace.response)
-        return cls(trace.place, trace.turn, trace.sha256, *lengths, trace.time, trace.label, trace.name)
+        lengths, models = (len(trace.prompt), len(trace.response)), (trace.requested, trace.returned)
+        return cls(trace.place, trace.turn, trace.sha256, *lengths, trace.time, trace.label, trace.name, *models)
 
 
 @dataclass
@@ -132,7 +134,13 @@ class Selection:
         """Sentences a person should read about what was scored."""
         lengths = [(trace.prompt_characters, trace.response_characters) for trace in self.seen]
         names = [(trace.name, trace.turn) for trace in self.seen if trace.name is not None]
-        return notes_about(lengths, names, {trace.label for trace in self.seen if trace.label})
+        notes = notes_on_models(self.models(), len(self.seen))
+        return notes + notes_about(lengths, names, {trace.label for trace in self.seen if trace.label})
+
+    def models(self) -> list[dict[str, Any]]:
+        """Requested and returned models that the file names; what may be text of a trace is left out."""
+        names = ((trace.requested, trace.returned) for trace in self.seen)
+        return models_of((a if is_remark(a or "") else None, b if is_remark(b or "") else None) for a, b in names)
 
 
 def listed_traces(

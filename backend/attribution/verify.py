@@ -47,7 +47,8 @@ SENTENCES = 12  # differences that are named one by one
 APART = frozenset(
     {"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"}
 )
-IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name"})  # what a trace has only from its file
+# What a trace has only from its file.
+IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name", "requested", "returned"})
 Slack = Callable[[str, float], float]  # name of a number and its value now to the difference that it may have
 
 

@@ -236,12 +236,12 @@ def alike(typed: str, labels: Iterable[str]) -> list[str]:
     """
     spelled: dict[str, list[str]] = {}
     for label in dict.fromkeys(labels):
-        spelled.setdefault(_spelling(label), []).append(label)
+        spelled.setdefault(spelling(label), []).append(label)
     spelled.pop("", None)
     counts = {spelling: _grams(spelling) for spelling in spelled}
     having = Counter(gram for grams in counts.values() for gram in grams)
     weights = {gram: math.log1p(len(counts) / labels_with) for gram, labels_with in having.items()}
-    needed = _spelling(typed)
+    needed = spelling(typed)
     query = _unit(_grams(needed), weights)
     likeness = {
         spelling: sum(share * query.get(gram, 0.0) for gram, share in _unit(grams, weights).items())
@@ -259,7 +259,7 @@ def did_you_mean(typed: str, labels: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
-def _spelling(text: str) -> str:
+def spelling(text: str) -> str:
     """Letters and digits alone; a word stands once, as labels have it."""
     parts = [WORDS.get(part, part) for part in re.findall(r"[^\W\d_]+|\d+", text.casefold())]
     return "".join(part for i, part in enumerate(parts) if part.isdecimal() or part not in parts[:i])

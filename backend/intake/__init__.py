@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, BinaryIO
 
 from backend.errors import AtlasError
+from backend.intake.batches import Requests
+from backend.intake.chat_logs import ChatError, Found, Request, Turn
 from backend.intake.encoding import arrive
 from backend.intake.formats import UNITS, kind_of, records
 from backend.intake.layout import COMMAND_LINE, PAGE, Columns, Intake, Layout, Limits, Problem, Received, trace_hash
-from backend.intake.log_formats import ChatError, Found, LogFormat, Turn, format_of
+from backend.intake.log_formats import LogFormat, format_of
+from backend.intake.model_names import compare_names
 from backend.intake.parquet import parquet_fields
 from backend.intake.traces import (
     Clock,
@@ -33,7 +37,8 @@ from backend.intake.traces import (
 )
 
 __all__ = ["COMMAND_LINE", "Columns", "Intake", "Layout", "Limits", "Preview", "Problem", "Received", "inspect",
-           "notes_about", "peek", "preview", "receive", "trace_hash", "walk"]  # fmt: skip
+           "models_of", "notes_about", "notes_on_models", "peek", "preview", "receive", "trace_hash",
+           "walk"]  # fmt: skip
 
 _LOOK = 200  # records whose columns come first: one that only later records have does not take a role from them
 _LISTED = 500  # columns that are listed; of as many further ones only those that have the name of a role
@@ -42,7 +47,9 @@ ROWS = 20  # traces that a preview shows
 SHOWN = 400  # characters of a text that a preview shows
 PEEKED = 3  # records that are shown as they are, to choose columns from
 SEARCHED = 200  # records among which these are looked for
-NAMED = 50  # sources that a preview lists
+NAMED = 50  # sources and pairs of models that a preview lists
+PAIRS = 3  # of requested and returned models, each in a sentence
+_COMPARED = {"same": "", "version": ", a version of it", "another": ", which is another model than was requested"}
 
 
 def inspect(
@@ -81,22 +88,31 @@ def walk(stream: BinaryIO, layout: Layout, limits: Limits = PAGE) -> Iterator[Re
 
 def _walk(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Received | Problem]:
     problems = 0
+    for found in _found(stream, layout, limits, clock):
+        if isinstance(found, Problem):
+            problems += 1
+            if problems > limits.problems:
+                raise _too_bad(layout, found, limits)
+        else:
+            clock.traces += 1
+            if clock.traces > limits.traces:
+                last = f"(the last is in {layout.unit} {found.place:,})"
+                problem = f"{layout.name} holds more than {limits.traces:,} traces {last}"
+                raise AtlasError(problem, "Take a sample of them, or cut it")
+            clock.check(found.place, layout.unit, len(found.prompt) + len(found.response))
+        yield found
+        del found
+
+
+def _found(stream: BinaryIO, layout: Layout, limits: Limits, clock: Clock) -> Iterator[Received | Problem]:
+    requests, plain = Requests(layout.name, limits), layout.mapped or layout.kind == "text"
     for entry in records(stream, layout, limits, clock):
-        for found in [entry] if isinstance(entry, Problem) else _traces(*entry, layout, limits):
-            if isinstance(found, Problem):
-                problems += 1
-                if problems > limits.problems:
-                    raise _too_bad(layout, found, limits)
-            else:
-                clock.traces += 1
-                if clock.traces > limits.traces:
-                    last = f"(the last is in {layout.unit} {found.place:,})"
-                    problem = f"{layout.name} holds more than {limits.traces:,} traces {last}"
-                    raise AtlasError(problem, "Take a sample of them, or cut it")
-                clock.check(found.place, layout.unit, len(found.prompt) + len(found.response))
-            yield found
-            del found
+        if isinstance(entry, Problem):
+            yield entry
+        else:
+            yield from _traces(*entry, layout, plain, limits, requests)
         del entry  # one record may fill much of the memory, and so may the next
+    yield from requests.unanswered()
 
 
 def receive(
@@ -158,6 +174,8 @@ class Preview:
     notes: tuple[str, ...]  # sentences a person should read before anything runs
     rows: tuple[dict[str, Any], ...]  # the first traces: place, prompt and response (cut), time, label, name
     labels: tuple[str, ...]  # sources that the file itself names, the first 50
+    models: tuple[dict[str, Any], ...]  # requested and returned models and traces of both, the most frequent first
+    claims: tuple[dict[str, Any], ...] = ()  # enrolled sources of these names: source, model, how it is named, traces
 
 
 def preview(
@@ -184,7 +202,15 @@ def preview(
         notes=intake.notes,
         rows=tuple(rows),
         labels=tuple(dict.fromkeys(trace.label for trace in traces if trace.label))[:NAMED],
+        models=tuple(models_of((trace.requested, trace.returned) for trace in traces)),
     )
+
+
+def models_of(named: Iterable[tuple[str | None, str | None]]) -> list[dict[str, Any]]:
+    """Requested and returned models that traces name, with how many name both, the most frequent first, at most 50."""
+    counts = Counter(pair for pair in named if any(pair))
+    rows = ({"requested": pair[0], "returned": pair[1], "traces": many} for pair, many in counts.most_common(NAMED))
+    return list(rows)
 
 
 def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, int]) -> tuple[str, ...]:
@@ -199,15 +225,25 @@ def notes_of(layout: Layout, traces: list[Received], duplicates: Mapping[int, in
         repeats = "1 trace repeats" if len(duplicates) == 1 else f"{len(duplicates):,} traces repeat"
         notes.append(f"{repeats} an earlier one word for word, which is no new evidence.")
     lengths = [(len(trace.prompt), len(trace.response)) for trace in traces]
-    other = [trace for trace in traces if trace.requested and trace.label and trace.requested != trace.label]
-    if other:
-        were = "1 trace was" if len(other) == 1 else f"{len(other):,} traces were"
-        first = f"(the first by {short(other[0].label)}, where {short(other[0].requested)} was requested)"
-        notes.append(f"{were} answered by another model than was requested {first}.")
+    notes += notes_on_models(models_of((trace.requested, trace.returned) for trace in traces), len(traces))
     names = [(trace.name, trace.turn) for trace in traces if trace.name is not None]
     notes += notes_about(lengths, names, {trace.label for trace in traces if trace.label})
     remarks = {role: [getattr(trace, role) for trace in traces] for role in ("time", "label", "name")}
     return (*notes, *notes_on_remarks(remarks))
+
+
+def notes_on_models(models: Sequence[Mapping[str, Any]], traces: int) -> list[str]:
+    """Sentences on requested and returned models (:func:`models_of`) of so many traces; they say a mismatch."""
+    notes = []
+    pairs = [row for row in models if row["requested"] and row["returned"]]
+    for row in pairs[:PAIRS]:
+        requested, returned = short(row["requested"]), short(row["returned"])
+        note = f"Requested {requested}, returned {returned} in {row['traces']:,} of {traces:,} traces"
+        notes.append(f"{note}{_COMPARED[compare_names(row['requested'], row['returned'])]}.")
+    if further := pairs[PAIRS:]:
+        unequal = sum(compare_names(row["requested"], row["returned"]) == "another" for row in further)
+        notes.append(f"{len(further):,} further pairs of requested and returned models, {unequal:,} of other models.")
+    return notes
 
 
 def notes_about(
@@ -259,15 +295,24 @@ def _too_bad(layout: Layout, problem: Problem, limits: Limits) -> AtlasError:
     )
 
 
-def _traces(place: int, record: Mapping[str, Any], layout: Layout, limits: Limits) -> Iterator[Received | Problem]:
-    """Answers of a record, by its format or by columns."""
-    columns, log_format = layout.columns, None if layout.mapped else format_of(record)
+def _traces(
+    place: int, record: Mapping[str, Any], layout: Layout, plain: bool, limits: Limits, requests: Requests
+) -> Iterator[Received | Problem]:
+    """Answers of a record, by its format, or by columns where it is ``plain``; ``requests`` came before it."""
+    columns, log_format = layout.columns, None if plain else format_of(record)
     group = look_up(record, layout.group)
     labelled = log_format is not None and log_format.labelled
     for number, turn in enumerate(_turns(log_format, record, columns)):
         if isinstance(turn, ChatError):
+            requests.close(turn.key)
             yield Problem(place, turn.column, turn.reason)
             continue
+        if isinstance(turn, Request):
+            if (problem := requests.add(place, turn)) is not None:
+                yield problem
+            continue
+        if turn.key is not None:
+            turn = requests.answer(turn.key, turn)
         time = turn.time if columns.time is None else look_up(record, columns.time)
         own = columns.label is None or (columns.label and labelled)
         label = turn.label if own else look_up(record, columns.label or "")
@@ -277,7 +322,8 @@ def _traces(place: int, record: Mapping[str, Any], layout: Layout, limits: Limit
             yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
             continue
         talk = f"{layout.unit} {place}" if turn.conversation is True else turn.conversation
-        time, label, name, *further = map(_remark, (time, label, name, turn.requested, group, talk))
+        remarks = map(_remark, (time, label, name, turn.requested, turn.returned, group, talk))
+        time, label, name, *further = remarks
         sha256 = trace_hash(turn.prompt, turn.response)
         yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, *further)
 

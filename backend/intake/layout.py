@@ -60,7 +60,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One trace as it came in; ``requested`` is the model that was requested, where the file says that too."""
+    """One trace as it came in; ``requested`` and ``returned`` are models, where the file names both or one apart."""
 
     place: int  # line, row or record, from 1
     turn: int  # number within the place, from 0 (a chat log can hold several answers in one line)
@@ -71,6 +71,7 @@ class Received:
     name: str | None
     sha256: str  # see :func:`trace_hash`
     requested: str | None = None
+    returned: str | None = None
     group: str | None = None  # value of the layout's group column
     conversation: str | None = None  # that the answer is a turn of, as a log format knows
 

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from backend.attribution.settings import Settings, settings_of
 from backend.enrolment.catalogue import Ecosystem, Ecosystems, sample_enrolment_of, sample_file, sample_labels
+from backend.enrolment.claims import with_claims
 from backend.errors import AtlasError, ServerError
 from backend.fingerprints import cache_folder
 from backend.intake import Columns, Layout, Limits, Preview, inspect, preview
@@ -164,7 +165,8 @@ class Service:
         """What a file is, with every bad place; nothing is scored."""
         upload, path = self.uploads.get(session, key)
         with open_in_turn(path) as stream:
-            return preview(stream, upload.name, columns, self.limits, encoding)
+            found = preview(stream, upload.name, columns, self.limits, encoding)
+        return with_claims(found, (one.sources for one in self._ecosystems.all())) if found.models else found
 
     def start(
         self,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import backend.attribution.run
 from backend.attribution import verify as differences
-from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
+from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_html, write_json
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
@@ -701,6 +701,32 @@ def test_a_prior_that_is_none_is_an_unreadable_report(report: Report, weight: An
 
 
 PASSAGE = "Once upon a time there was a passage that belongs to somebody, and no report may hold a word of it. " * 3
+
+
+def test_a_report_says_the_models_that_were_requested_and_returned() -> None:
+    """Short names only; a file that does not name them has the same traces."""
+    bodies = [{"messages": [{"role": "user", "content": f"p{i}"}], "model": "gpt-4o"} for i in range(6)]
+    replies = ["gpt-4o-2024-08-06", *["gpt-4o-mini"] * 4, PASSAGE]
+    answers = [{"model": model, "choices": [{"text": f"for {i}"}]} for i, model in enumerate(replies)]
+    records = [{"request": body, "response": answer} for body, answer in zip(bodies, answers, strict=True)]
+    content = "\n".join(map(json.dumps, records)).encode()
+    told = run(replace(ASKED, show=0), content).report
+    assert told["input"]["models"] == [
+        {"requested": "gpt-4o", "returned": "gpt-4o-mini", "traces": 4},
+        {"requested": "gpt-4o", "returned": "gpt-4o-2024-08-06", "traces": 1},
+        {"requested": "gpt-4o", "returned": None, "traces": 1},
+    ]
+    mismatch = "Requested gpt-4o, returned gpt-4o-mini in 4 of 6 traces, which is another model than was requested."
+    version = "Requested gpt-4o, returned gpt-4o-2024-08-06 in 1 of 6 traces, a version of it."
+    assert told["input"]["notes"][:2] == [mismatch, version] and mismatch in write_html(told)
+    named = [(trace["requested"], trace.get("returned")) for trace in told["traces"]]
+    assert named == [("gpt-4o", None if model == PASSAGE else model) for model in replies]
+    assert "Once upon" not in write_json(told) and verified(told, content).found == ()
+    assert verified(changed(told, at("traces.0.returned", "gpt-4o")), content).found
+    plain = "\n".join(json.dumps({"prompt": f"p{i}", "response": f"for {i}"}) for i in range(6)).encode()
+    assert verified(told, plain).found == ()
+    other = run(replace(ASKED, show=0), plain).report
+    assert "models" not in other["input"] and not {"requested", "returned"} & set(other["traces"][0])
 
 
 def test_a_label_that_may_be_text_is_no_part_of_a_report() -> None:

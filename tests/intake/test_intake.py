@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Columns, Intake, Limits, Problem, inspect, receive, trace_hash, walk
+from backend.intake.chat_logs import ChatError, is_chat, turns
 from backend.intake.encoding import codec_of, encoding_given
 from backend.intake.formats import read_table, table_lines
-from backend.intake.log_formats import ChatError, is_chat, turns
 from backend.intake.parquet import Page, chunks_of, pages_of
 from backend.intake.traces import Clock, as_text, is_remark, look_up, recognise, short, visible, whole
 

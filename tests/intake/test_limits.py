@@ -71,6 +71,35 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         ),
         "capture of message content",
     ),
+    "numbered attributes of a span": (
+        "x.jsonl",
+        lambda: (
+            b'{"spanId":"a","attributes":{"openinference.span.kind":"LLM"'
+            + b"".join(b',"llm.output_messages.%d.message.contents.%d.x":1' % (i % 9, i) for i in range(80_000))
+            + b"}}"
+        ),
+        "no messages with text",
+    ),
+    "spans of no model": (
+        "x.jsonl",
+        lambda: b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"{}," * 300_000 + b"{}]}]}]}",
+        "capture of message content",
+    ),
+    "requests in a line": (
+        "x.jsonl",
+        lambda: b'{"requests":[{"params":{}},' + b"3," * M + b"3]}",
+        "a request needs custom_id and params",
+    ),
+    "requests without results": (
+        "x.jsonl",
+        lambda: b"".join(b'{"custom_id":%d,"url":"","body":{"input":"p"}}\n' % i for i in range(30_000)),
+        "append the file of results",
+    ),
+    "observations in a line": (
+        "x.jsonl",
+        lambda: b'{"observations":[' + b",".join([b'{"type":"GENERATION"}'] * 150_000) + b"]}",
+        "the generation has no output",
+    ),
     "messages": (
         "x.jsonl",
         lambda: b'{"messages":[' + b",".join([b'{"role":"assistant","content":""}'] * 150_000) + b"]}",

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from backend.errors import AtlasError
 from backend.intake import Columns, Intake, Limits, Received, preview, receive
-from backend.intake.log_formats import FORMATS, LogFormat, Turn, format_of, register
+from backend.intake.chat_logs import Turn
+from backend.intake.log_formats import FORMATS, LogFormat, format_of, register
 from backend.intake.traces import whole
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -149,7 +150,7 @@ def test_helm(prompt: str, texts: list[str], model: str) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(TEXT, TEXT, st.sampled_from(["m", "m-2024"]))
+@given(TEXT, TEXT, st.sampled_from(["m", "m-2024-08-06", "n"]))
 def test_spans(prompt: str, response: str, model: str) -> None:
     said = answered(prompt, response, model, **{"gen_ai.request.model": "m"})
     as_text = {key: json.dumps(value) if isinstance(value, list) else value for key, value in said.items()}
@@ -158,8 +159,9 @@ def test_spans(prompt: str, response: str, model: str) -> None:
         for record in (written, export({"name": "GET", "spanId": "c", "attributes": []}, written)):
             (trace,) = (intake := read(record)).traces
             assert told(trace) == (prompt, response, model)
-            assert (trace.requested, trace.name, trace.time) == ("m", "ab", "17")
-            assert any("another model than was requested" in note for note in intake.notes) == (model != "m")
+            assert (trace.requested, trace.returned, trace.name, trace.time) == ("m", model, "ab", "17")
+            assert any("another model than was requested" in note for note in intake.notes) == (model == "n")
+            assert any("a version of it" in note for note in intake.notes) == (model == "m-2024-08-06")
     document = json.dumps(export(span(said), span(said)), indent=2).encode()
     assert len(receive(io.BytesIO(document), "x.json").traces) == 2
 
@@ -232,7 +234,7 @@ def test_the_examples_of_the_documentation_are_read() -> None:
     section = page.split("## Files of traces that are read")[1].split("\n## ")[0]
     examples = re.findall(r"```\n(.*?)```", section, re.DOTALL)
     counts = [len(receive(io.BytesIO(example.encode()), "x").traces) for example in examples]
-    assert counts == [2, 1, 1, 2, 2, 4, 2, 2]
+    assert counts == [2, 1, 1, 2, 2, 4, 2, 2, 1, 2, 1]
 
 
 JSON = st.recursive(
@@ -245,7 +247,10 @@ JSON = st.recursive(
                  "response_b", "request", "result", "completions", "text", "instance", "request_states", "prompt",
                  "resourceSpans", "scopeSpans", "spans", "spanId", "attributes", "key", "values",
                  "stringValue", "arrayValue",
-                 "gen_ai.output.messages", "gen_ai.input.messages", "role", "parts", "content", "type", "model"]
+                 "gen_ai.output.messages", "gen_ai.input.messages", "role", "parts", "content", "type", "model",
+                 "openinference.span.kind", "llm.output_messages.0.message.content", "llm.invocation_parameters",
+                 "langfuse.observation.type", "langfuse.observation.output", "input", "output", "messages", "params",
+                 "custom_id", "url", "body", "json", "choices", "message"]
             ),
             inner, max_size=5,
         )
@@ -257,7 +262,11 @@ JSON = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(["conversations", "conversation_a", "conversation_b", "response_a", "response_b",
                                         "request", "result", "instance", "request_states", "resourceSpans", "spanId",
-                                        "attributes", "events"]), JSON, max_size=5))  # fmt: skip
+                                        "attributes", "events", "custom_id", "url", "body", "requests", "error",
+                                        "observations", "type", "traceId", "input", "output", "litellm_call_id",
+                                        "messages", "status", "request_body", "response_body", "request_path",
+                                        "providerRequest", "providerResponse", "resourceLogs"]),
+                       JSON, max_size=5))  # fmt: skip
 def test_any_record_is_traces_or_problems(record: dict[str, Any]) -> None:
     try:
         intake = read(record, limits=Limits(characters=200))
@@ -266,9 +275,12 @@ def test_any_record_is_traces_or_problems(record: dict[str, Any]) -> None:
         return
     for trace in intake.traces:
         assert trace.response == whole(trace.response)
-        assert {type(value) for value in (trace.time, trace.label, trace.name, trace.requested)} <= {str, type(None)}
+        assert {type(value) for value in (trace.time, trace.label, trace.name, trace.requested, trace.returned)} <= {
+            str,
+            type(None),
+        }
     assert all(problem.place == 1 and problem.reason for problem in intake.problems)
-    assert len(FORMATS) == 4
+    assert len(FORMATS) == 8
 
 
 def test_a_format_registers_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +295,7 @@ def test_a_format_registers_from_outside(monkeypatch: pytest.MonkeyPatch) -> Non
         read(record)
     monkeypatch.setattr("backend.intake.log_formats.FORMATS", [*FORMATS])
     register(toy)
-    assert format_of(record) is toy and len(FORMATS) == 4
+    assert format_of(record) is toy and len(FORMATS) == 8
     intake = read(record, sharegpt([("q", "b")], model="n"))
     assert [told(trace) for trace in intake.traces] == [("p", "a", "m"), ("q", "b", "n")] and not intake.problems
     stream = io.BytesIO()

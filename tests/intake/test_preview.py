@@ -22,6 +22,7 @@ from backend.errors import AtlasError
 from backend.intake import ROWS, SHOWN, Columns, Limits, preview, receive
 from backend.service.service import Service
 from jobs.__main__ import main
+from tests.intake.make_logs import FOLDER
 from tests.served_api import serve
 
 ANN = "session-of-ann-0001"
@@ -67,6 +68,7 @@ def test_page_command_line_and_rest_say_the_same(
     shown = service.inspect(ANN, service.upload(ANN, path.name, path.read_bytes()).key, Columns(label="model"))
     told = by_verb(path, "--label-column", "model")
     assert told == answer.get_json() == as_json(shown)
+    assert (told["models"], told["claims"]) == ([], [])
     assert (told["kind"], told["unit"], told["traces"], told["mapped"]) == ("csv", "line", 4, False)
     assert told["problems"] == [{"place": 3, "column": None, "reason": "1 cells where the header has 3"}]
     assert told["duplicates"] == [{"place": 5, "first": 2}]
@@ -139,6 +141,23 @@ def test_a_preview_has_the_limits_and_the_token_of_attribution(
     assert client.post("/api/preview", json=body).status_code == 401
     bearer = {"Authorization": "Bearer s3cret"}
     assert client.post("/api/preview", json=body, headers=bearer).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["otlp.jsonl", "anthropic-batch.jsonl"])
+def test_models_of_a_log_are_said_everywhere(
+    served: tuple[Flask, Service], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, service = served
+    path = tmp_path / name
+    path.write_bytes((FOLDER / name).read_bytes())
+    told = by_verb(path)
+    said = capsys.readouterr().out
+    (note,) = (note for note in told["notes"] if note.startswith("Requested"))
+    assert note in said and f"Suggested claim: {told['claims'][0]['source']}, since" in said
+    answer = server.test_client().post("/api/preview", data={"file": (io.BytesIO(path.read_bytes()), name)}).get_json()
+    shown = service.inspect(ANN, service.upload(ANN, name, path.read_bytes()).key)
+    assert answer == as_json(shown) == {**told, "claims": []}, "nothing is enrolled on this server"
+    assert note in str([part.to_plotly_json() for part in page.body(shown)])
 
 
 def test_the_verb_loads_no_proxy(tmp_path: Path) -> None:

@@ -324,4 +324,6 @@ def register(app: Dash) -> None:
             return same | unread(upload, error, None if anew else values, chosen, {} if fresh else last)
         now = {role: getattr(found.columns, role) for role in ROLES}
         texts = {"head": head(found), "body": body(found), "problem": None}
-        return _readable(found, now if anew else last["recognised"], now, chosen, found.traces) | texts
+        shown = _readable(found, now if anew else last["recognised"], now, chosen, found.traces) | texts
+        shown["columns"] |= {"key": upload["key"], "models": found.models}
+        return shown

@@ -17,6 +17,7 @@ from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import Ecosystem, default, did_you_mean
+from backend.enrolment.claims import claims_of, suggestion
 from backend.errors import AtlasError
 from backend.intake import Columns
 from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
@@ -48,8 +49,9 @@ def step() -> Component:
     wording = dmc.TextInput(id="attr-question", placeholder="Made from the claim", **names)
     weighed = "“This is served by …”; without one the leading source is weighed."
     unknown = html.Span(id="attr-claim-note", className="caution", role="status")
+    suggested = html.Span(id="attr-claim-file", role="status")
     fields = [
-        _field("Claim to test", "attr-claim", claim, [weighed, unknown]),
+        _field("Claim to test", "attr-claim", claim, [weighed, unknown, suggested]),
         _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
         _field("Case", "attr-case", case, "Goes into the report."),
         _field("Question", "attr-question", wording, "Goes into the report."),
@@ -223,6 +225,21 @@ def no_claim(wish: str | None, one: Ecosystem) -> str | None:
     return f" No source here is called “{wish[:80]}”, so nothing is claimed. {did_you_mean(wish[:80], one.sources)}"
 
 
+def prefill(
+    columns: Mapping[str, Any], one: Ecosystem, claim: str | None, last: Mapping[str, Any]
+) -> tuple[str | None, str | None] | None:
+    """Claim and its reason out of the models that a file names; None where nothing is to change.
+
+    columns : the file's key, traces and models; last : what was filled in before, for which file and ecosystem.
+    A claim that a person chose or cleared stays as it is.
+    """
+    same = last.get("key") == columns["key"] and last.get("ecosystem") == one.name
+    if same or (claim and claim != last.get("claim")):
+        return None
+    found = claims_of(columns["models"], one.sources)
+    return (found[0]["source"], f" From the file: {suggestion(found, columns['traces'])}.") if found else (None, None)
+
+
 def weights(
     kind: str, one: Ecosystem, claim: str | None, share: float | str | None, text: str | None
 ) -> dict[str, float] | None:
@@ -367,6 +384,22 @@ def register(app: Dash) -> None:
         return no_claim(typed, one) if ctx.triggered_id == "attr-claim-lost" else no_update
 
     @sections.callback(
+        app,
+        "attr-claim.value* attr-claim-file.children attr-prefilled.data",
+        "attr-columns.data attr-claim.data",
+        "attr-claim.value attr-ecosystem.value attr-prefilled.data",
+    )
+    def suggested(columns: Stored, _options: Any, claim: Text, name: Text, last: Stored) -> Any:
+        one = ecosystem(name)
+        if one is None or not (columns or {}).get("key"):
+            return (no_update,) * 3
+        filled = prefill(columns or {}, one, claim, last or {})
+        if filled is None:
+            return (no_update,) * 3
+        now = {"key": (columns or {})["key"], "ecosystem": one.name, "claim": filled[0]}
+        return filled[0] if filled[0] != claim else no_update, filled[1], now
+
+    @sections.callback(
         app, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden", "attr-prior.value", prevent=False
     )
     def prior_fields(kind: str) -> Any:
@@ -379,6 +412,6 @@ def register(app: Dash) -> None:
 
 def stores(link: dict[str, str]) -> list[Component]:
     """What the page remembers between its callbacks; no text of a trace."""
-    names = "wanted claim-lost picked upload admitted columns link watch followed job ended heat-choice"
+    names = "wanted claim-lost prefilled picked upload admitted columns link watch followed job ended heat-choice"
     more: dict[str, dict[str, Any]] = {"wanted": {"data": link}, "job": {"storage_type": "session"}}
     return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names.split()]

@@ -234,3 +234,20 @@ def test_progress_says_that_the_reader_is_loading_until_the_first_batch() -> Non
     job = Snapshot("job", "enrolment", 180, state="running")
     assert work.words(job) == "The reader is being loaded and reads the first of 180 traces."
     assert work.words(replace(job, done=90, seconds=3.0)) == "90 of 180 traces read, 3 s, about 3 s left."
+
+
+def test_a_log_fills_in_the_claim_and_leaves_that_of_a_person() -> None:
+    one = replace(BEST, sources=("gpt4o", "gpt_4o_mini_2024_07_18"), families=("A", "A"))
+    models = [{"requested": "gpt-4o", "returned": "gpt-4o-mini", "traces": 3}]
+    columns = {"key": "k", "traces": 4, "models": models}
+    filled = question.prefill(columns, one, None, {})
+    reason = " From the file: gpt_4o_mini_2024_07_18, since gpt-4o-mini was returned in 3 of 4 traces."
+    assert filled == ("gpt_4o_mini_2024_07_18", reason)
+    last = {"key": "k", "ecosystem": one.name, "claim": filled[0]}
+    assert question.prefill(columns, one, "gpt4o", {}) is None, "a person chose it"
+    assert question.prefill(columns, one, None, last) is None, "a person cleared it"
+    assert question.prefill({**columns, "key": "other"}, one, filled[0], last) == filled
+    unknown = {**columns, "key": "other", "models": [{"requested": "m", "returned": None, "traces": 4}]}
+    assert question.prefill(unknown, one, filled[0], last) == (None, None), "it was that of the file before"
+    assert question.prefill(unknown, one, "gpt4o", last) is None
+    assert question.prefill({**columns, "models": []}, one, None, {}) == (None, None)
