@@ -25,6 +25,8 @@ environment variables:
   ATLAS_PROXY    1 believes the X-Forwarded headers of one reverse proxy
   ATLAS_DATA     folder of the published generation (default: data/)
   ATLAS_CACHE    folder of weights, fingerprints and uploads (default: in the user's cache folder)
+  ATLAS_LOG      json writes one JSON object a line (default: text)
+  ATLAS_AUDIT    file of the audit log, 0 for none (default: audit.jsonl in the cache folder)
   ATLAS_COMPILE  0 keeps the forward pass uncompiled
 
 Many readers at once: gunicorn --workers 1 --threads 8 --graceful-timeout 90 app:server. See docs/deployment.md."""
@@ -48,6 +50,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 @functools.cache
 def application() -> Dash:
     """The atlas; imported when it is asked for, so that help needs no second."""
+    from backend.fingerprints import cache_folder
+    from backend.service.process_group import share_measurements
+
+    share_measurements(cache_folder() / "measurements")  # before anything imports what counts
     from atlas import logs
     from atlas.application import create_application
     from backend.service.uploads import share_arena

@@ -24,7 +24,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from atlas import api, bundles, frame, logs, shell
 from atlas.api import access, answers
 from atlas.api.access import behind_proxy
-from atlas.api.problems import RefusedError
+from atlas.api.problems import RefusedError, reference
 from atlas.data import QueryCache, install
 from atlas.figures.map import camera_layout
 from atlas.pages import (
@@ -112,7 +112,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
             f"The cache folder {tables} cannot be written ({error.strerror})",
             "Set ATLAS_CACHE to a folder that you may write to",
         ) from error
-    logs.install(app.server)
+    logs.install(app.server, proxied=behind_proxy())
     questions = QueryCache(data or default_data_folder(), cached)
     install(app.server, questions)
     live = None if cache is None else cache.with_name(f"{cache.name}-live")
@@ -190,7 +190,7 @@ def _guarded(layout: Callable[..., Component], cache: QueryCache) -> Callable[..
         except Exception as error:
             answers.refuse()
             logs.log_failure("A page could not be laid out", error)
-            return html.Div(html.P(FAILED), className="column", role="alert")
+            return html.Div(html.P(f"{FAILED} {reference()}."), className="column", role="alert")
 
     return safe
 
@@ -215,6 +215,6 @@ def _tell(error: Exception) -> Any:
         sentence = str(error)
     else:
         logs.log_failure("A callback failed", error)
-        sentence = FAILED
+        sentence = f"{FAILED} {reference()}."
     dash.set_props("trouble", {"children": sentence})
     return dash.no_update

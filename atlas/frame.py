@@ -18,6 +18,7 @@ from atlas.theme import MONO, SANS
 from backend.errors import AtlasError
 from backend.store import queries
 
+OFFLINE = "The server does not answer. What you see is what it drew last. "
 HELP = {
     "reader": "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees",
     "roster": "The list of sources that an answer can name",
@@ -68,6 +69,12 @@ def frame(
             html.Button("Leave the presentation", id="present-off", className="present-off"),
             html.Div(id="said", className="said", role="status", **aria(live="polite")),
             html.Div(id="trouble", className="trouble", role="alert"),
+            html.Div("Opening …", className="opening working", role="status"),
+            html.Div(
+                [OFFLINE, html.Button("Try again", id="offline-retry", className="quiet")],
+                className="offline",
+                role="alert",
+            ),
         ],
     )
     return whole

@@ -20,9 +20,12 @@ from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
 from waitress.utilities import Error
 
+from atlas import logs
 from atlas.api import access, problems
 from atlas.api.problems import RefusedError
 from atlas.api.requests import LARGE, SMALL
+from backend.service import caller, measurements
+from backend.service.caller import Caller
 
 CONNECTIONS = 800  # connections at a time; a process may usually open 1,024 files
 IDLE_SECONDS = 30  # after which a connection is closed that sends nothing, and waits for no answer
@@ -36,8 +39,10 @@ class Refusal(Error):  # type: ignore[misc]  # noqa: N818, as waitress calls its
 
     def __init__(self, error: RefusedError) -> None:
         super().__init__(error.detail)
-        self._response = problems.answer(error)
-        self._response.headers.extend(access.HEADERS)
+        number = logs.new_reference()
+        with caller.on_behalf_of(Caller(number)):
+            self._response = problems.answer(error)
+        self._response.headers.extend({**access.HEADERS, logs.HEADER: number})
 
     def to_response(self, ident: object = None) -> tuple[str, list[tuple[str, str]], bytes]:
         headers = [(name, value) for name, value in self._response.headers if name != "Content-Length"]
@@ -79,6 +84,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]
         self.arriving.add(self)
 
     def _refuse(self, error: RefusedError) -> None:
+        measurements.count_refusal(error.status)
         self.refusal, self.expect_continue, self.connection_close = Refusal(error), False, True
 
     def _environ(self) -> dict[str, Any]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import re
 import secrets
 import threading
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from flask import Flask, Response, g, has_request_context
+from backend.errors import AtlasError
+from backend.service import caller
+from backend.service.caller import Caller
+
+if TYPE_CHECKING:
+    from flask import Flask, Response
 
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     0x2028: "\\u2028",
@@ -16,6 +25,8 @@ CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))
 }
 """Characters that would begin a line of their own or steer a terminal."""
 HEADER = "X-Request-ID"
+FORM = "ATLAS_LOG"  # text or json
+_REFERENCE = re.compile(r"[A-Za-z0-9_.-]{8,64}")
 
 
 class LineFormatter(logging.Formatter):
@@ -29,7 +40,7 @@ class LineFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s [%(request)s] %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        record.request = g.get("request_id", "-") if has_request_context() else "-"
+        record.request = caller.current().request
         record.message = record.message.translate(CONTROL)
         return super().formatMessage(record)
 
@@ -38,26 +49,61 @@ class LineFormatter(logging.Formatter):
         return "\n".join(f"  {line.translate(CONTROL)}" for line in lines)
 
 
+class JsonFormatter(LineFormatter):
+    """Format a record as one JSON object in one line, its traceback included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "request": caller.current().request,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = logging.Formatter.formatException(self, record.exc_info)
+        return json.dumps(fields).replace("\x7f", "\\u007f")
+
+
 def configure(level: int = logging.INFO) -> None:
-    """Write what the process logs to the standard error stream, a line each."""
+    """Write what the process logs to the standard error stream, a line each, in the form that ``ATLAS_LOG`` names."""
+    form = os.environ.get(FORM) or "text"
+    if form not in ("text", "json"):
+        raise AtlasError(f"{FORM} is '{form[:20]}'", "Set it to text or json")
     handler = logging.StreamHandler()
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    if form == "json":  # gunicorn has loggers of its own
+        for own in logging.getLogger("gunicorn.error").handlers + logging.getLogger("gunicorn.access").handlers:
+            own.setFormatter(handler.formatter)
 
 
-def install(server: Flask) -> None:
-    """Give every request an id, which its log lines and its answer name; to be called first."""
+def install(server: Flask, *, proxied: bool = False) -> None:
+    """Give every request a reference, which its log lines and its answer name; to be called first.
+
+    proxied : whether a reverse proxy may give it, in ``X-Request-ID``.
+    """
+    from flask import request
 
     @server.before_request
-    def number() -> None:
-        g.request_id = secrets.token_hex(6)
+    def enter() -> None:
+        caller.enter(Caller(new_reference(request.headers.get(HEADER) if proxied else None), request.remote_addr))
 
     @server.after_request
     def name(response: Response) -> Response:
-        response.headers[HEADER] = g.get("request_id", "-")
+        response.headers[HEADER] = caller.current().request
         return response
+
+    @server.teardown_request
+    def leave(_: BaseException | None) -> None:
+        caller.enter(caller.UNKNOWN)
+
+
+def new_reference(given: str | None = None) -> str:
+    """A new reference of a request, or the given one where that is well-formed."""
+    return given if given and _REFERENCE.fullmatch(given) else secrets.token_hex(6)
 
 
 _failures: Counter[tuple[str, str, int]] = Counter()

@@ -1,4 +1,4 @@
-"""Verify a report: is it as it was written, who signed it, and do the traces give it again?
+"""Verify a report: is it as it was written, who signed it, and do the traces give it again? Or a server's audit log.
 
 Exit code 0 when everything is equal, 1 when something is not. Without --traces only the report itself is checked.
 With --signed-by the signatures of an enrolment or a generation are checked too, in the place of a report.
@@ -23,6 +23,7 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE
 from backend.intake.encoding import opened
+from backend.service import audit_log
 from jobs.trace_options import NOTHING_SAVED, add, say
 
 STOPPED = NOTHING_SAVED
@@ -30,7 +31,9 @@ STOPPED = NOTHING_SAVED
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.add_argument("report", type=Path, metavar="FILE", help="report (.json), or another file that was signed")
+    checked = parser.add_mutually_exclusive_group(required=True)
+    checked.add_argument("report", type=Path, metavar="FILE", nargs="?", help="report, or another signed file")
+    checked.add_argument("--audit-log", type=Path, metavar="FILE", help="whether an audit log is as it was written")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
     parser.add_argument("--enrolment", metavar="NAME", help="enrolment's name or file (default: found by its sha256)")
     text = "public key of somebody who must have signed the file; several times for several people"
@@ -42,6 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, compute again, and say equal or not. Raises AtlasError if the report cannot be read or computed again."""
+    if arguments.audit_log is not None:
+        return _check_log(arguments.audit_log)
     for sentence in signature_sentences(arguments.report, arguments.signed_by, arguments.authority):
         say(sentence)
     if arguments.signed_by and arguments.traces is None and arguments.report.suffix != ".json":
@@ -87,6 +92,14 @@ def recomputed(
         attributor, *others = map(Models.on(device).attributor, readers)
         selection = selection_for(report, layout.sha256, COMMAND_LINE)
         return enrolment, audit(stream, layout, attributor, settings, selection, others=others)
+
+
+def _check_log(path: Path) -> int:
+    result = audit_log.check(path)
+    for note in result.notes:
+        say(f"Note: {note}.")
+    equal = f"EQUAL: {result.lines:,} lines follow each other as they were written; the last one is {result.last}."
+    return _say(result.found, equal)
 
 
 def _say(found: list[str] | tuple[str, ...], equal: str) -> int:

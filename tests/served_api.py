@@ -9,7 +9,7 @@ from pathlib import Path
 from flask import Flask
 from flask_caching import Cache
 
-from atlas import api
+from atlas import api, logs
 from atlas.data import QueryCache
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import enrolment_of_traces
@@ -50,6 +50,7 @@ def serve(data: Path, cache: Path, load: Callable[[str], tuple[Reader, str | Non
     server = Flask("api")
     asked = QueryCache(data, Cache(server, config={"CACHE_TYPE": "SimpleCache"}))
     service = Service(data, cache, load=load)
+    logs.install(server)
     api.install(server, asked, service)
 
     @server.get("/", defaults={"path": ""})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, assistants, attribution, numbers, openapi, problems
+from atlas.api import access, assistants, attribution, metrics, numbers, openapi, problems
 from atlas.api.access import authorised
 from atlas.api.requests import LARGE
 from atlas.data import QueryCache
+from backend.service import caller
 from backend.service.service import Service
 from backend.service.uploads import release_memory
 
@@ -21,8 +23,15 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 
 
 def install(server: Flask, cache: QueryCache, service: Service) -> None:
-    """Answer ``/health``, ``/ready`` and ``/api`` before anything else does; ``server.extensions`` gets the service."""
+    """Answer ``/api`` and what operators look at before anything else; ``server.extensions`` gets the service."""
     server.extensions["attribution"] = service
+    metrics.install(server, service)
+
+    @server.before_request
+    def note_token() -> None:
+        given = access.guarded() and authorised(request, counted=False)
+        caller.enter(dataclasses.replace(caller.current(), token=given))
+
     access.install(server)
     server.before_request(lambda: access.check_length(request))
     numbers.add_health(server, cache, service)
@@ -48,5 +57,5 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
 
     @server.before_request
     def only_where_uploads_are_taken() -> None:
-        if request.method == "POST" and request.path in access.TRACES and (address := access.exposed()):
+        if access.is_upload(request.method, request.path) and (address := access.exposed()):
             raise problems.RefusedError(403, f"{access.public_words(address)}.")

@@ -209,11 +209,21 @@ def authorised(request: Request, *, counted: bool = True) -> bool:
     return grants.holds(request.cookies.get(cookie_name(COOKIE, request), ""))
 
 
+def is_local(request: Request) -> bool:
+    """Whether the machine itself asks, and calls the server by a name of its own machine."""
+    return is_near(request.remote_addr) and is_near(_name(request.headers.get("Host", "")))
+
+
+def is_upload(method: str, path: str) -> bool:
+    """Whether a request brings traces in its body; what a page brings is seen by its callbacks."""
+    return method == "POST" and path in TRACES
+
+
 def longest(method: str, path: str, mimetype: str) -> int:
     """Bytes that a request may have, by its route and the type of its body."""
     if method == "POST" and path == ASSISTANTS and mimetype == JSON:
         return LARGE
-    if method == "POST" and path in TRACES and mimetype in (JSON, FORM):
+    if is_upload(method, path) and mimetype in (JSON, FORM):
         return FILE
     if method == "POST" and path.endswith(CALLBACK) and mimetype == JSON:
         return PAGE_FILE

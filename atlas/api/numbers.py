@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pandas as pd
@@ -68,6 +70,7 @@ def add(routes: Blueprint, cache: QueryCache, service: Service) -> None:
 
 def add_health(server: Flask, cache: QueryCache, service: Service) -> None:
     """Answer ``/health`` and ``/ready``: what the atlas lacks, and whether it has a generation to show."""
+    started, begun = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
 
     @server.get("/health")
     def health() -> Response:
@@ -76,15 +79,22 @@ def add_health(server: Flask, cache: QueryCache, service: Service) -> None:
         problems = [str(problem) for problem in (nothing, cache.warning(), *service.damaged()) if problem is not None]
         if state.status == "failed":
             problems.append(f"{state.problem}. {state.remedy}.")
+        if service.audit_log.problem is not None:
+            problems.append(str(service.audit_log.problem))
         generation = None if nothing is not None else cache.generation().name
         answer: dict[str, Any] = {"version": __version__, "generation": generation, "problems": problems}
         first = {"status": "degraded", "problem": problems[0]} if problems else {"status": "ok"}
-        return jsonify(answer | {"attribution": dataclasses.asdict(state)} | first)
+        age = {"started": started, "uptime_s": round(time.monotonic() - begun, 1), "queue": service.load()}
+        return jsonify(answer | {"attribution": dataclasses.asdict(state)} | first | age)
 
     @server.get("/ready")
     def ready() -> Response:
-        problem = cache.problem()
-        response = jsonify({"ready": problem is None} | ({} if problem is None else {"problem": str(problem)}))
+        """``?attribution=1`` is ready only where traces would be scored at once."""
+        nothing, state = cache.problem(), service.state()
+        problem = None if nothing is None else str(nothing)
+        if problem is None and request.args.get("attribution") == "1" and state.status != "ready":
+            problem = "The proxy is being loaded." if state.problem is None else f"{state.problem}. {state.remedy}."
+        response = jsonify({"ready": problem is None} | ({} if problem is None else {"problem": problem}))
         response.status_code = 200 if problem is None else 503
         return response
 

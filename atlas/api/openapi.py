@@ -129,7 +129,9 @@ def _answers() -> dict[str, Schema]:
     job = "job state:state done:count total:count seconds:number waiting:count enrolment "
     columns = _object("response:text? prompt:text? time:text? label:text? name:text?")
     answers = {
-        "Problem": _object("type title status:count detail remedy errors:error*", error=_object("pointer detail")),
+        "Problem": _object(
+            "type title status:count detail remedy request_id errors:error*", error=_object("pointer detail")
+        ),
         "Job": _object(
             f"{job}claimed:text? nearest:text* evidence:point* problem:problem? report:any?",
             point=_object("traces:count subject log10_sum:number leader"),

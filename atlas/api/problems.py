@@ -13,13 +13,15 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
 from backend.errors import AtlasError, ServerError, StoppedError
-from backend.service.uploads import BusyError, FullError, MissingError, TooLargeError
+from backend.service import caller
+from backend.service.uploads import BusyError, DeniedError, FullError, MissingError, TooLargeError
 
 PREFIX = "/api"
 CONTENT = "application/problem+json"
 RETRY_AFTER = 10  # seconds after which a request that has to wait may come again
 _REFUSALS: Mapping[type[AtlasError], int] = {
-    MissingError: 404, TooLargeError: 413, BusyError: 429, StoppedError: 409, ServerError: 503, FullError: 507
+    DeniedError: 403, MissingError: 404, TooLargeError: 413, BusyError: 429, StoppedError: 409, ServerError: 503,
+    FullError: 507,
 }  # fmt: skip
 """Status of an error by its class; the last one that fits holds."""
 
@@ -37,12 +39,17 @@ class RefusedError(Exception):
         self.status, self.detail, self.remedy, self.errors = HTTPStatus(status), detail, remedy, errors
 
 
-def refused(error: AtlasError, status: int = 422) -> RefusedError:
-    """A refusal out of an error that a person may read."""
+def status_of(error: AtlasError, status: int = 422) -> int:
+    """Status of an error that a person may read; ``status`` where its class has none."""
     for kind, known in _REFUSALS.items():
         if isinstance(error, kind):
             status = known
-    return RefusedError(status, f"{error.problem}.", f"{error.remedy}.")
+    return status
+
+
+def refused(error: AtlasError, status: int = 422) -> RefusedError:
+    """A refusal out of an error that a person may read."""
+    return RefusedError(status_of(error, status), f"{error.problem}.", f"{error.remedy}.")
 
 
 def document(error: RefusedError) -> dict[str, Any]:
@@ -55,7 +62,9 @@ def document(error: RefusedError) -> dict[str, Any]:
 
 def answer(error: RefusedError, headers: Mapping[str, str] | None = None) -> Response:
     """The response to a refused request."""
-    response = Response(json.dumps(document(error)), error.status.value, content_type=CONTENT)
+    now = caller.current().request
+    numbered = {} if now == caller.NOBODY else {"request_id": now}
+    response = Response(json.dumps(document(error) | numbered), error.status.value, content_type=CONTENT)
     response.headers.update(headers or {})
     if error.status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER)
@@ -102,9 +111,15 @@ def handle(server: Flask, blueprint: str) -> None:
     @server.errorhandler(500)
     def unforeseen(error: HTTPException) -> Response | HTTPException:
         if not inside():
+            error.description = f"The server failed; its log says more. {reference()}"
             return error
         logging.getLogger(__name__).error("%s %s failed", request.method, request.path)
-        return answer(RefusedError(500, "The server failed.", "Its log says more."))
+        return answer(RefusedError(500, "The server failed.", "Its log says more, by the request's id."))
+
+
+def reference() -> str:
+    """How a person names the request to whoever runs the server."""
+    return f"Reference: {caller.current().request}"
 
 
 def inside() -> bool:

@@ -5,6 +5,7 @@ A file is walked through once, a trace at a time; what is excluded is listed wit
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO
@@ -32,6 +33,7 @@ class AuditResult:
 
     report: dict[str, Any]  # see :func:`backend.attribution.report.build_report`
     scored: Scored
+    seconds: dict[str, float]  # by stage: read, score, report
 
 
 def audit(
@@ -87,11 +89,13 @@ def audit(
         seconds=round(scored.seconds, 3),
         log_posteriors=digest(encoded(scored.log_posteriors)),
     )
+    all_scored, begun = [scored], time.perf_counter()
     findings = answer(scored, enrolment, settings, prior)
     places, readers = {(seen.place, seen.turn) for seen in selection.seen}, []
     for other in others:
         same = Selection(keep_duplicates=True, includes=lambda trace: (trace.place, trace.turn) in places)
         again = other.score(same.traces(stream, layout, limits), progress=further_progress, cancelled=cancelled)
+        all_scored.append(again)
         if not again.complete:
             break
         fitting = _fitting(settings, other.enrolment)
@@ -118,7 +122,12 @@ def audit(
         readers=readers,
         session=session,
     )
-    return AuditResult(report, scored)
+    seconds = {
+        "read": sum(one.reading for one in all_scored),
+        "score": sum(one.scoring for one in all_scored),
+        "report": time.perf_counter() - begun - sum(one.seconds for one in all_scored[1:]),
+    }
+    return AuditResult(report, scored, seconds)
 
 
 def answer(scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles) -> Findings:

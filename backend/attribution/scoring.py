@@ -175,6 +175,8 @@ class Scored:
     seconds: float
     engine: str  # how the forward pass was computed
     traffic: Traffic = UNCHECKED  # whether the prompts are of the enrolled kind
+    reading: float = 0.0  # seconds of the proxy
+    scoring: float = 0.0  # seconds of everything else that scored; not of what went between two batches
 
     def __post_init__(self) -> None:
         refuse_unscored(self.log_posteriors)
@@ -226,6 +228,7 @@ class Attributor:
         """
         enrolment, reader = self.enrolment, self.reader
         started, place = time.perf_counter(), enrolment.place
+        reading = scoring = 0.0
         scores: list[Floats] = []
         fingerprints: list[npt.NDArray[np.float16]] = []
         tokens: list[int] = []
@@ -244,8 +247,10 @@ class Attributor:
                 break
             if not (batch := list(itertools.islice(remaining, size))):
                 break
+            begun = time.perf_counter()
             encoded = reader.encode(batch, enrolment.view)
             read = reader.read(encoded, enrolment.layers, readout)
+            was_read = time.perf_counter()
             known = enrolment.folds_of([trace.prompt for trace in batch])
             by_layer = {layer: rows for (layer, name), rows in read.items() if name == variant}
             counts = enrolment.counts([whole(trace.response) for trace in batch])
@@ -260,6 +265,8 @@ class Attributor:
             total_states += read[place, "full"].sum(0, dtype=np.float64)
             if keep_fingerprints:
                 fingerprints.append(read[place, "full"])
+            reading += was_read - begun
+            scoring += time.perf_counter() - was_read
             if progress is not None:
                 progress(Progress(len(tokens), scores[-1], time.perf_counter() - started))
         classes, width = len(enrolment.sources), 2 * reader.hidden_size
@@ -275,6 +282,8 @@ class Attributor:
             seconds=time.perf_counter() - started,
             engine=f"{reader.engine}, {str(reader.dtype).removeprefix('torch.')}, {reader.device.type}",
             traffic=UNCHECKED if reference is None else reference.judge(PromptScores.joined(prompts)),
+            reading=reading,
+            scoring=scoring,
         )
 
     def _log_posteriors(

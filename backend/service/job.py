@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from backend.attribution.settings import Settings
 from backend.inference.likelihood_ratios import log10_against_others
+from backend.service.caller import NOBODY
 
 if TYPE_CHECKING:
     from backend.attribution.scoring import Selection
@@ -121,6 +122,7 @@ class Job:
     fingerprints: bool = False
     select: Callable[[], Selection] | None = None  # makes a selection of traces other than the settings' own
     client: str | None = None  # address of whoever sent the request
+    request: str = NOBODY  # reference of the request that started it
     last_step: str = ""  # of its report
     number: int = 0  # of its task
     created: float = field(default_factory=time.time)

@@ -31,6 +31,9 @@ from backend.enrolment.claims import with_claims
 from backend.errors import AtlasError, ServerError
 from backend.fingerprints import cache_folder
 from backend.intake import Columns, Layout, Limits, Preview, inspect, preview
+from backend.service import caller, measurements
+from backend.service.audit_log import AuditLog
+from backend.service.caller import Caller
 from backend.service.job import SHORT, Job, Running, Snapshot, Worker
 from backend.service.uploads import LIFETIME, BusyError, LostError, MissingError, Upload, Uploads, open_in_turn
 from backend.store.builds import code_version
@@ -88,6 +91,7 @@ class Service:
             os.environ.setdefault(name, capacity)
         self.limits = limits or Limits()
         self.uploads = Uploads((cache or cache_folder()) / "uploads", self.limits)
+        self.audit_log = AuditLog.of(cache or cache_folder())
         self._ecosystems = Ecosystems(data)
         self._load = load
         self._worker = Worker("attribution")
@@ -159,7 +163,9 @@ class Service:
 
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
         """Store a file for a session, a key that nobody guesses; see :meth:`Uploads.add` for ``passing``."""
-        return self.uploads.add(session, name, content, passing=passing)
+        added = self.uploads.add(session, name, content, passing=passing)
+        self.audit_log.write("upload", session, file=added.key)
+        return added
 
     def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
         """What a file is, with every bad place; nothing is scored."""
@@ -187,7 +193,7 @@ class Service:
         client : address of whoever sends this, whose jobs are limited over all sessions.
         """
         upload, path = self.uploads.get(session, key)
-        enrolment = self._ecosystems.enrolment(settings.enrolment, settings.claimed)
+        enrolment, begun = self._ecosystems.enrolment(settings.enrolment, settings.claimed), time.time()
         from backend.attribution import run  # torch is here already, with the enrolment
         from backend.attribution.scoring import Selection
 
@@ -197,9 +203,11 @@ class Service:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
             selection = Selection.of(settings, self.limits) if select is None else select()
             total = selection.count(stream, layout, self.limits)
+        measurements.time_stage("parse", begun)
         name = secrets.token_hex(12)
         now = Snapshot(name, enrolment.name, total, settings.claimed, further_total=total * len(others))
         job = Job(now, key, settings, enrolment.sha256, others, discard, fingerprints, select, client)
+        job.request = caller.current().request
         with self._lock:
             if self._stopped:
                 raise ServerError("The server is being stopped", "Try again in a minute")
@@ -215,9 +223,11 @@ class Service:
             except OSError as error:
                 raise ServerError(f"The audit cannot be noted ({error.strerror})", REMEDY) from error
             self._jobs[session, name] = job
+        self.audit_log.write("start", session, job=name, settings=settings, file=key, enrolment=enrolment.sha256)
         if self._readiness.status == "failed":
             self.warm()  # weights may have come since
-        job.number = self._worker.submit(lambda: self._run(session, job, enrolment), short=total <= SHORT)
+        attend = caller.on_behalf_of(Caller(job.request, job.client))(self._run)
+        job.number = self._worker.submit(lambda: attend(session, job, enrolment), short=total <= SHORT)
         return name
 
     def progress(self, session: str, job: str) -> Snapshot:
@@ -249,14 +259,15 @@ class Service:
         for job in ended:
             job.stop.set()
             job.set_state("cancelled")
-        self.uploads.forget(session)
+        if self.uploads.forget(session):
+            self.audit_log.write("delete", session)
 
     def forget_lost(self, session: str) -> bool:
         """Delete what a session holds whose jobs an earlier process had; False where there is nothing."""
         with self._lock:
             if any(owner == session for owner, _ in self._jobs) or not self.uploads.place(session).is_dir():
                 return False
-        self.uploads.forget(session)
+        self.forget(session)
         return True
 
     def close(self, seconds: float = STOP_SECONDS) -> None:
@@ -325,7 +336,9 @@ class Service:
         from backend.attribution.verify import Check, alterations
 
         report = self.read_report(session, key)
-        return Check.of(report, alterations(report))
+        check = Check.of(report, alterations(report))
+        self._note_check(session, check)
+        return check
 
     def recompute(self, session: str, key: str, traces: str, client: str | None = None) -> str:
         """Queue the traces of an uploaded report to be scored once more.
@@ -356,7 +369,9 @@ class Service:
 
         report, again = self.read_report(session, key), self.report(session, job)
         enrolment = self._enrolment_of(self._job(session, job))
-        return compared(report, again, enrolment, self._arrays(session, job)["mean"])
+        check = compared(report, again, enrolment, self._arrays(session, job)["mean"])
+        self._note_check(session, check)
+        return check
 
     def samples(self) -> list[str]:
         """Models of the shipped sample traces, in the order of their numbers."""
@@ -387,6 +402,7 @@ class Service:
         writers = {"html": write_html, "json": write_json, "csv": write_csv}
         if form not in writers:
             raise AtlasError(f"There is no form '{form[:20]}' of a report", f"Choose from {', '.join(writers)}")
+        self.audit_log.write("report", session, job=job, report=report["sha256"])
         return writers[form](report)
 
     def tokens(
@@ -471,7 +487,9 @@ class Service:
                 found = listed_traces(stream, layout, self.limits, report["traces"])
                 prompts = [trace.prompt for trace in found]
             read.append(Window(report, fingerprints, prompts, job.now.total))
-        return drift_answer(read, self._enrolment_of(jobs[0]), jobs[0].settings)
+        answer = drift_answer(read, self._enrolment_of(jobs[0]), jobs[0].settings)
+        self.audit_log.write("comparison", session, job=before, verdict=answer["verdict"], report=answer["sha256"])
+        return answer
 
     def _enrolment_of(self, job: Job) -> Enrolment:
         """The enrolment that a job was scored with."""
@@ -501,6 +519,7 @@ class Service:
                 return
             upload, path = self.uploads.get(session, job.key)
             job.set_state("running")
+            measurements.time_stage("wait", job.created)
             at_fault = "server"
             attributor = self._models.attributor(enrolment)
             at_fault = None
@@ -518,6 +537,7 @@ class Service:
                 np.savez(self._place(session, name, "npz"), **arrays)
             if not job.fingerprints and job.select is None:  # windows and second runs pose no new question
                 job.last_step = result.report["steps"][-1]["sha256"]
+            self._note_result(session, job, result)
             job.set_state("done" if scored.complete else "cancelled", reported=True)
         except AtlasError as error:
             if job.stop.is_set() and not job.now.done:
@@ -529,6 +549,7 @@ class Service:
             logging.getLogger(__name__).exception("Audit %s failed", name)
             job.set_state("failed", problem=FAILED[0], remedy=FAILED[1], at_fault="server")
         finally:
+            measurements.JOBS.labels(job.now.state).inc()
             job.select = None  # its report may be long
             if job.discard:
                 self.uploads.discard(session, job.key)
@@ -547,6 +568,7 @@ class Service:
         running = Running(enrolment.sources, enrolment.log_prior, prior, claimed)
 
         def progress(step: Progress) -> None:
+            measurements.TRACES.inc(len(step.log_posteriors))
             job.add_batch(step.done, step.seconds, running.add(step.log_posteriors), running.nearest())
 
         def cancelled() -> bool:
@@ -584,6 +606,26 @@ class Service:
 
     def _place(self, session: str, job: str, ending: str) -> Path:
         return self.uploads.place(session) / f"{job}.{ending}"
+
+    def load(self) -> dict[str, int]:
+        """How many jobs wait and how many run."""
+        with self._lock:
+            states = [job.now.state for job in self._jobs.values()]
+        return {state: states.count(state) for state in ("queued", "running")}
+
+    def _note_result(self, session: str, job: Job, result: AuditResult) -> None:
+        """Count a result, and log its verdict; windows of a comparison and second runs pose no question."""
+        question = not job.fingerprints and job.select is None
+        measurements.count_result(result, question=question)
+        if question:
+            report = result.report
+            self.audit_log.write(
+                "decision", session, job=job.now.job, settings=job.settings, file=report["input"]["sha256"],
+                enrolment=job.enrolment_sha256, verdict=report["results"]["verdict"], report=report["sha256"],
+            )  # fmt: skip
+
+    def _note_check(self, session: str, result: Check) -> None:
+        self.audit_log.write("verify", session, report=result.sha256, verdict="equal" if result.equal else "not equal")
 
 
 def _is_over(job: Job, when: float | None = None) -> bool:

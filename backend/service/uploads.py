@@ -53,6 +53,10 @@ class BusyError(AtlasError):
     """More at a time than the server does."""
 
 
+class DeniedError(AtlasError):
+    """Whoever sends this may upload nothing here."""
+
+
 class FullError(ServerError):
     """The server's disk is full."""
 
@@ -207,10 +211,13 @@ class Uploads:
             if _KEY.fullmatch(key):
                 (self.place(session) / f"{key}.{ending}").unlink(missing_ok=True)
 
-    def forget(self, session: str) -> None:
-        """Delete all that a session holds."""
+    def forget(self, session: str) -> bool:
+        """Delete all that a session holds; False where it holds nothing."""
+        place = self.place(session)
         with self._lock:  # never while one of its files is being written
-            shutil.rmtree(self.place(session), ignore_errors=True)
+            existed = place.is_dir()
+            shutil.rmtree(place, ignore_errors=True)
+        return existed
 
     def sweep(self, now: float | None = None) -> None:
         """Delete every file that is older than its lifetime or dated in the future, and folders that are empty then."""

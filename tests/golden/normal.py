@@ -19,7 +19,7 @@ DIGITS = 6
 VOLATILE = frozenset(
     (
         *("build_id", "chain", "code_version", "created", "duration_s", "generation", "host", "job", "minutes"),
-        *("records_per_s", "seconds", "software", "started_at", "version"),
+        *("records_per_s", "request_id", "seconds", "software", "started_at", "uptime_s", "version"),
     )
 )
 """Names whose values depend on time, place or version."""

@@ -37,8 +37,9 @@ from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, ServerError
 from backend.output_files import plain_cell
 from backend.proxies.reader import Reader
+from backend.service import caller, uploads
 from backend.service import service as service_module
-from backend.service import uploads
+from backend.service.server_key import server_key
 from backend.service.service import Service
 from backend.service.uploads import LIFETIME, BusyError, FullError, LostError, MissingError, Turns, Uploads
 from tests.invented_atlas import publish_invented
@@ -348,7 +349,7 @@ def test_a_failure_is_traced_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_there_is_not_is_not_found(app: Dash, pages: FlaskClient) -> None:
-    for path in ("/.env", "/metrics", "/healthz", "/wp-login.php", "/source", "/a/b", "/map/"):
+    for path in ("/.env", "/healthz", "/wp-login.php", "/source", "/a/b", "/map/"):
         assert pages.get(path).status_code == 404, path
     for path in ("/", "/attribute", "/methods", "/source/a%2Fb", "/family/GPT", "/health", "/ready"):
         assert pages.get(path).status_code == 200, path
@@ -657,7 +658,7 @@ def test_a_session_is_one_that_the_server_made(app: Dash, tmp_path: Path) -> Non
     with server.test_request_context("/", base_url="https://localhost", headers={"Cookie": f"__Host-{name}={good}"}):
         assert visitor.session() == "b" * 43
     file = tmp_path / "key"
-    assert visitor._secret(file) == visitor._secret(file) and file.stat().st_mode & 0o077 == 0
+    assert server_key(file) == server_key(file) and file.stat().st_mode & 0o077 == 0
 
 
 def test_strangers_see_no_private_sources(app: Dash, pages: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -710,7 +711,7 @@ def test_a_request_has_an_id(app: Dash, pages: FlaskClient) -> None:
     record = logging.LogRecord("x", logging.INFO, "f", 1, "m", (), None)
     with app.server.test_request_context("/"):
         app.server.preprocess_request()
-        assert f"[{logs.g.request_id}]" in logs.LineFormatter().format(record)
+        assert f"[{caller.current().request}]" in logs.LineFormatter().format(record)
 
 
 def test_ready_is_whether_anything_can_be_served(pages: FlaskClient, tmp_path: Path) -> None:

@@ -260,6 +260,7 @@ def _receive(app: Dash, part: Part, kind: str) -> None:
             upload = visitor.service().upload(session, name or kind, intake.decoded(contents))
             return intake.reference(upload), part.describe(session, upload, kind), None, None
         except AtlasError as error:
+            visitor.count_refusal(error)
             return *part.refused, None, visitor.refusal(error)
 
 

@@ -273,6 +273,7 @@ def register(app: Dash) -> None:
             upload = service.upload(key, name or "traces", decoded(str(contents)))
             return reference(upload), None, None, None
         except AtlasError as error:
+            visitor.count_refusal(error)
             # The file before is not the one just chosen, and must not be weighed in its place.
             what = {"attr-drop": name or "traces", "attr-use": "The pasted text"}.get(str(pressed), "The sample")
             return None, refused(what, error), None if pressed == "attr-drop" else no_update, None

@@ -6,28 +6,25 @@ who only looks gets none.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-import logging
-import os
 import secrets
-from pathlib import Path
 from typing import Any
 
 from dash import ctx, html
 from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
-from atlas.api import access
+from atlas.api import access, problems
 from backend.enrolment.catalogue import Ecosystem
 from backend.errors import AtlasError
+from backend.service import measurements
+from backend.service.server_key import KEY_FILE, server_key
 from backend.service.service import Service
+from backend.service.uploads import DeniedError
 
 COOKIE = "atlas_session"
 PRESS = "Press the button to start again"
-KEY_FILE = "session-key"
-"""In the cache folder: what session cookies are signed with, so that the server knows its own."""
 
 
 def service() -> Service:
@@ -60,9 +57,9 @@ def admitted() -> str:
     Raises AtlasError if the server asks for a token and the visitor has not given it, or takes no uploads.
     """
     if address := access.exposed():
-        raise AtlasError("This atlas takes no traces", access.public_words(address))
+        raise DeniedError("This atlas takes no traces", access.public_words(address))
     if not access.authorised(request):
-        raise AtlasError("This atlas asks for a token before it takes traces", "Give it at the top of the page")
+        raise DeniedError("This atlas asks for a token before it takes traces", "Give it at the top of the page")
     return session()
 
 
@@ -78,25 +75,13 @@ def opened_session() -> str:
 def _sign(key: str) -> str:
     secret: bytes | None = current_app.extensions.get(KEY_FILE)
     if secret is None:
-        secret = current_app.extensions[KEY_FILE] = _secret(service().uploads.folder.with_name(KEY_FILE))
+        secret = current_app.extensions[KEY_FILE] = server_key(service().uploads.folder.with_name(KEY_FILE))
     return hmac.new(secret, key.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-def _secret(file: Path) -> bytes:
-    """The secret in a file, new where there is none; one that cannot be saved lasts as long as the process."""
-    secret = secrets.token_bytes(32)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        scratch = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
-        scratch.touch(mode=0o600, exist_ok=False)
-        scratch.write_bytes(secret)
-        with contextlib.suppress(FileExistsError):
-            os.link(scratch, file)
-        scratch.unlink()
-        return file.read_bytes() or secret
-    except OSError:
-        logging.getLogger(__name__).warning("%s cannot be written; sessions end with this process", file)
-        return secret
+def count_refusal(error: AtlasError) -> None:
+    """Count an upload that was refused."""
+    measurements.count_refusal(problems.status_of(error))
 
 
 def refusal(error: AtlasError) -> Component:
