@@ -80,10 +80,11 @@ $(PROXIES): $(DEV)
 	$(BIN)/python -m jobs proxies install minilm-l6 gemma3-270m
 	touch "$@"
 
-# System packages of the browser tests (Debian's own Chromium); needs root.
+# System packages of the tests: Debian's own Chromium, and Redis for web and workers as processes; needs root.
 browser:
-	command -v chromium >/dev/null && command -v chromedriver >/dev/null \
-	|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver)
+	command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v redis-server >/dev/null \
+	|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		chromium chromium-driver redis-server)
 
 # Writes the locks from the environment as it is now, with the hashes of every platform's files: what runs the atlas, and
 # what only checks it.

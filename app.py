@@ -28,8 +28,10 @@ environment variables:
   ATLAS_LOG      json writes one JSON object a line (default: text)
   ATLAS_AUDIT    file of the audit log, 0 for none (default: audit.jsonl in the cache folder)
   ATLAS_COMPILE  0 keeps the forward pass uncompiled
+  ATLAS_QUEUE    queue from which workers take audits (default: this process scores them)
+  ATLAS_STATE    database of jobs and cookies (default: a file in the cache folder)
 
-Many readers at once: gunicorn --workers 1 --threads 8 --graceful-timeout 90 app:server. See docs/deployment.md."""
+Many readers at once: gunicorn --workers 4 --threads 8 --graceful-timeout 90 app:server. See docs/deployment.md."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

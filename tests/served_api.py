@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flask import Flask
@@ -59,3 +61,24 @@ def serve(data: Path, cache: Path, load: Callable[[str], tuple[Reader, str | Non
         return f"the page of {path}"
 
     return server, service
+
+
+@contextlib.contextmanager
+def occupied(service: Service) -> Iterator[None]:
+    """While the worker of a service is busy with something else."""
+    tasks, gate, entered = service._queue.tasks, threading.Event(), threading.Event()
+    answering = tasks["tokens"]
+
+    def hold(_: str) -> None:
+        entered.set()
+        gate.wait(300)
+
+    tasks["tokens"] = hold
+    service._queue.put("tokens", "nothing", short=True, priority=0.0)
+    service._worker.start()
+    assert entered.wait(300)
+    tasks["tokens"] = answering
+    try:
+        yield
+    finally:
+        gate.set()

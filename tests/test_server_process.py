@@ -37,6 +37,7 @@ SERVERS = {
         sys.executable, "-m", "gunicorn", "--workers", "1", "--threads", "8", "--graceful-timeout", "90", "app:server",
     ],
 }  # fmt: skip
+COMMANDS = SERVERS | {"gunicorn-3": ["3" if word == "1" else word for word in SERVERS["gunicorn"]]}
 
 
 @dataclass
@@ -94,10 +95,10 @@ def serving(kind: str, root: Path, **variables: str) -> Iterator[Running]:
         port = probe.getsockname()[1]
     (root / "data").mkdir(exist_ok=True)
     environ = {**os.environ, "ATLAS_DATA": str(root / "data"), "ATLAS_CACHE": str(root / "cache"), "ATLAS_COMPILE": "0"}
-    for name in ("ATLAS_TOKEN", "ATLAS_OPEN", "ATLAS_HOSTS", "ATLAS_PROXY", "ATLAS_HOST"):
+    for name in ("ATLAS_TOKEN", "ATLAS_OPEN", "ATLAS_HOSTS", "ATLAS_PROXY", "ATLAS_HOST", "ATLAS_QUEUE", "ATLAS_STATE"):
         environ.pop(name, None)
     environ |= {"ATLAS_PORT": str(port)} | variables
-    command = [*SERVERS[kind], *(["--bind", f"127.0.0.1:{port}"] if kind == "gunicorn" else [])]
+    command = [*COMMANDS[kind], *(["--bind", f"127.0.0.1:{port}"] if "gunicorn" in kind else [])]
     log = root / "log"
     with log.open("ab") as stream:
         process = subprocess.Popen(command, cwd=REPOSITORY, env=environ, stdout=stream, stderr=stream)
@@ -138,35 +139,57 @@ def long_job(server: Running) -> str:
     return str(answer["job"])
 
 
+def ended(server: Running, job: str) -> None:
+    """Cancel a job and delete what it left."""
+    deadline = time.monotonic() + PATIENCE
+    while server.send("DELETE", f"/api/jobs/{job}")[0] != 204:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
-def test_a_stop_waits_for_the_batch_and_leaves_no_text(kind: str, enrolled: Path) -> None:
+def test_a_stop_gives_the_job_back_and_the_next_start_goes_on(kind: str, enrolled: Path) -> None:
     cache = enrolled / "cache"
     with serving(kind, enrolled) as server:
-        long_job(server)
-        assert texts(cache)
+        job = long_job(server)
         started = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENCE) == 0
         assert time.monotonic() - started < STOP_SECONDS
         log = server.log.read_text("utf-8")
     assert "Stopping after the batch that is read, in 60 s at most" in log
-    assert "1 audits were ended because the server is stopped" in log
+    assert "1 audits wait for another worker or the next start" in log
     assert "Traceback" not in log
-    assert texts(cache) == []
+    with serving(kind, enrolled) as server:
+        server.wait(f"/api/jobs/{job}", "state", "running")
+        ended(server, job)
+        assert texts(cache) == []
 
 
 @pytest.mark.slow
-def test_the_next_start_deletes_what_a_killed_server_left(enrolled: Path) -> None:
-    cache = enrolled / "cache"
+def test_the_next_start_goes_on_after_a_kill_and_deletes_what_nobody_can_name(enrolled: Path) -> None:
+    cache, under_way = enrolled / "cache", "another-text-that-nobody-may-find"
     with serving("waitress", enrolled) as server:
         job = long_job(server)
+        traces = [{"prompt": f"Q {i}", "response": f"{under_way} {i} " + "word " * 60} for i in range(600)]
+        head = {"Content-Type": JSON, "Accept": "application/x-ndjson"}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        connection.request("POST", "/api/attribute", json.dumps({"traces": traces}), head)
+        assert connection.getresponse().readline()  # its stream goes on
+        assert texts(cache, under_way)
         server.process.kill()
         server.process.wait()
+        connection.close()
     assert texts(cache)
     with serving("waitress", enrolled) as server:
+        server.wait(f"/api/jobs/{job}", "state", "running")
+        deadline = time.monotonic() + PATIENCE
+        while texts(cache, under_way):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        ended(server, job)
         assert texts(cache) == []
-        assert server.send("GET", f"/api/jobs/{job}")[0] == 404
 
 
 @pytest.mark.slow
@@ -186,6 +209,31 @@ def test_a_server_refuses_and_attributes(kind: str, enrolled: Path) -> None:
         status, answer = server.send("POST", "/api/attribute", {"traces": traces})
         assert status == 200 and answer["state"] == "done" and answer["report"]["results"]["subject"]
         assert texts(enrolled / "cache", traces[0]["response"]) == []
+
+
+@pytest.mark.slow(90)
+def test_several_web_processes_share_sessions_and_one_scores(enrolled: Path) -> None:
+    with serving("gunicorn-3", enrolled, ATLAS_TOKEN="right") as server:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
+            connection.request("POST", "/api/session", json.dumps({"token": "right"}), {"Content-Type": JSON})
+            cookie = {"Cookie": str(connection.getresponse().headers["Set-Cookie"]).partition(";")[0]}
+        assert {server.send("GET", "/api/ecosystems", headers=cookie)[0] for _ in range(20)} == {200}
+        jobs = []
+        for number in range(6):
+            body = {"traces": [{"prompt": f"Q {number}", "response": f"word {number} and another one " * 9}]}
+            status, answer = server.send("POST", "/api/attribute", body, cookie | {"Prefer": "respond-async"})
+            assert status == 202, answer
+            jobs.append(answer["job"])
+        deadline = time.monotonic() + PATIENCE
+        while jobs:
+            status, answer = server.send("GET", f"/api/jobs/{jobs[0]}", headers=cookie)
+            assert status == 200 and answer["state"] in ("queued", "running", "done"), answer
+            if answer["state"] == "done":
+                assert server.send("DELETE", f"/api/jobs/{jobs.pop(0)}", headers=cookie)[0] == 204
+            assert time.monotonic() < deadline
+        assert server.send("DELETE", "/api/session", headers=cookie)[0] == 204
+        assert {server.send("GET", "/api/ecosystems", headers=cookie)[0] for _ in range(20)} == {401}
+        assert "Traceback" not in server.log.read_text("utf-8")
 
 
 @pytest.mark.slow

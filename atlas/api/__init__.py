@@ -25,6 +25,7 @@ OPEN = frozenset({f"{NAME}.openapi_document", f"{NAME}.give_token", f"{NAME}.dro
 def install(server: Flask, cache: QueryCache, service: Service) -> None:
     """Answer ``/api`` and what operators look at before anything else; ``server.extensions`` gets the service."""
     server.extensions["attribution"] = service
+    access.grants.records = service.records
     metrics.install(server, service)
 
     @server.before_request

@@ -5,8 +5,8 @@ to that machine. So pages of other sites may send nothing, name, frame or feed s
 origin and call a server as it is called.
 
 ``ATLAS_TOKEN`` guards ``/api`` and the page's uploads. A program sends it as ``Authorization: Bearer …``; a person
-gives it once (``POST /api/session``) for a cookie that scripts do not see and other sites cannot use. This process
-remembers the cookie, so that taking it away ends it everywhere.
+gives it once (``POST /api/session``) for a cookie that scripts do not see and other sites cannot use. All processes of
+the server know the cookie from their records, so that taking it away ends it everywhere.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from flask import Blueprint, Flask, Request, Response, current_app, request
 
 from atlas.api.problems import PREFIX, RefusedError
 from atlas.api.requests import FORM, JSON, LARGE, SMALL, Token, checked, read_json
+from backend.service.records import Records
 
 HOSTS = "ATLAS_HOSTS"
 ADDRESS = "ATLAS_ADDRESS"  # in the server's configuration: the address that it listens to
@@ -129,30 +130,26 @@ def _name(host: str) -> str | None:
 
 
 class Grants:
-    """Cookies that were given for the token; threads may share it."""
+    """Cookies that were given for the token, in the records that all processes of the server share."""
 
-    def __init__(self) -> None:
-        self._given: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._lock = threading.Lock()
+    records: Records  # of the server that was installed last
 
     def give(self) -> str:
         """A new cookie."""
         cookie = secrets.token_urlsafe(32)
-        with self._lock:
-            self._given[_digest(cookie)] = time.time() + LIFETIME, _digest(_token())
-            while len(self._given) > MOST:
-                self._given.popitem(last=False)
+        self.records.grant(_digest(cookie), _digest(_token()), time.time() + LIFETIME, MOST)
         return cookie
 
     def holds(self, cookie: str) -> bool:
         """Whether a cookie was given for the token of now, and not taken away."""
-        until, token = self._given.get(_digest(cookie), (0.0, ""))
+        if not cookie:
+            return False
+        until, token = self.records.granted(_digest(cookie))
         return until > time.time() and token == _digest(_token())
 
     def take(self, cookie: str) -> None:
         """End a cookie."""
-        with self._lock:
-            self._given.pop(_digest(cookie), None)
+        self.records.revoke(_digest(cookie))
 
 
 class Throttle:

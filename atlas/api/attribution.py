@@ -154,8 +154,6 @@ def _add_results(routes: Blueprint, service: Service, kind: type[Audit]) -> None
     def end(identity: str) -> Response:
         session, jobs = _jobs_of(identity, kind)
         work = kind(service, session, jobs)
-        if service.forget_lost(session):
-            return Response(status=204)
         if _state(work.progress()) in ENDED:
             service.forget(session)
             return Response(status=204)
@@ -202,6 +200,7 @@ def _respond(
         if waits and _state(now) in ENDED:
             return jsonify(work.finished(now))
         forget.pop_all()
+        service.keep(session)
         response = jsonify(work.pending(now))
         response.status_code = 202
         response.headers["Location"] = f"{PREFIX}/{kind.route}/{'.'.join([session, *work.jobs])}"

@@ -92,7 +92,7 @@ class Reader:
         fast = next((kind for kind in _FUSED if kind.supports(model.config)), None) if fused and causal else None
         on_cpu = fast.batch_tokens if fast else FusedDecoder.batch_tokens
         self.batch_tokens = batch_tokens or (65_536 if self.device.type == "cuda" else on_cpu)
-        self.max_tokens = min(MAX_TOKENS, int(getattr(text_config, "max_position_embeddings", None) or MAX_TOKENS))
+        self.max_tokens: int = min(MAX_TOKENS, int(getattr(text_config, "max_position_embeddings", None) or MAX_TOKENS))
         if not causal:
             self.max_tokens = min(self.max_tokens, tokenizer.model_max_length)
         self._pad = tokenizer.pad_token_id or 0

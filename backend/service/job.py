@@ -1,28 +1,15 @@
-"""Jobs of a server, their running evidence (paper, Stage 2), and the one thread that works on them."""
+"""A job at a moment, and its running evidence (paper, Stage 2)."""
 
 from __future__ import annotations
 
-import heapq
-import logging
-import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.settings import Settings
 from backend.inference.likelihood_ratios import log10_against_others
-from backend.service.caller import NOBODY
 
-if TYPE_CHECKING:
-    from backend.attribution.scoring import Selection
-    from backend.enrolment.enrolment import Enrolment
-
-T = TypeVar("T")
 Doubles = npt.NDArray[np.float64]
 POINTS = 200  # traces up to which every trace gives a point; later every batch gives one
 SHORT = 200  # traces up to which a job goes before longer ones, and between two batches of one
@@ -49,7 +36,7 @@ class Snapshot:
     claimed: str | None = None
     further_total: int = 0  # traces that further readers will score
     state: str = "queued"  # queued, running, done, cancelled, failed
-    waiting: int = 0  # tasks in front of it
+    waiting: int = 0  # jobs in front of it
     done: int = 0  # traces that are scored
     further: int = 0  # traces that further readers have scored
     seconds: float = 0.0  # since scoring began
@@ -109,130 +96,6 @@ class Running:
         return tuple(self._sources[i] for i in np.argsort(-(self._likelihood + self._stated), kind="stable"))
 
 
-@dataclass
-class Job:
-    """An audit that somebody requested; ``changed`` guards ``now``, and wakes those who wait."""
-
-    now: Snapshot
-    key: str  # of its file
-    settings: Settings
-    enrolment_sha256: str
-    others: tuple[Enrolment, ...] = ()  # of further readers
-    discard: bool = False
-    fingerprints: bool = False
-    select: Callable[[], Selection] | None = None  # makes a selection of traces other than the settings' own
-    client: str | None = None  # address of whoever sent the request
-    request: str = NOBODY  # reference of the request that started it
-    last_step: str = ""  # of its report
-    number: int = 0  # of its task
-    created: float = field(default_factory=time.time)
-    stop: threading.Event = field(default_factory=threading.Event)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def add_batch(self, done: int, seconds: float, points: Sequence[Point], nearest: tuple[str, ...]) -> None:
-        """A batch is scored; its points replace those of the same traces before."""
-        earlier = [point for point in self.now.points if not points or point.traces < points[0].traces]
-        self._update(done=done, seconds=seconds, points=(*earlier, *points), nearest=nearest)
-
-    def add_further(self, traces: int) -> None:
-        """Further readers have scored so many more traces."""
-        self._update(further=self.now.further + traces)
-
-    def set_state(self, state: str, **details: Any) -> None:
-        """Go on to the next state; one that has ended stays as it is.
-
-        details : ``problem``, ``remedy`` and ``at_fault`` of a failure; ``reported``.
-        """
-        with self.changed:
-            if not self.now.ended:
-                self._update(state=state, **details)
-
-    def cancel(self) -> None:
-        """End after the batch that runs; at once where none does."""
-        self.stop.set()
-        with self.changed:
-            if self.now.state == "queued":
-                self.set_state("cancelled")
-
-    def wait(self, seconds: float, after: int | None = None) -> None:
-        """Wait until it has ended, or has scored more traces than ``after``, or the time is over."""
-        with self.changed:
-            self.changed.wait_for(
-                lambda: self.now.ended or (after is not None and self.now.done > after), timeout=seconds
-            )
-
-    def _update(self, **fields: Any) -> None:
-        with self.changed:
-            self.now = replace(self.now, **fields)
-            self.changed.notify_all()
-
-
-class Worker:
-    """A thread with two queues; it starts with the first task and ends with the process."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._ready = threading.Condition()
-        self._tasks: list[tuple[bool, int, Callable[[], None]]] = []  # a heap: long ones last, each by its number
-        self._numbers = 0
-        self._thread: threading.Thread | None = None
-
-    def submit(self, task: Callable[[], None], *, short: bool) -> int:
-        """Queue a task; one that is short goes before those that are long. Returns its number."""
-        with self._ready:
-            self._numbers += 1
-            heapq.heappush(self._tasks, (not short, self._numbers, task))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._ready.notify()
-            return self._numbers
-
-    def ask(self, question: Callable[[], T], timeout: float) -> T:
-        """Answer of a short task; a TimeoutError if it has not come by then, and the task is dropped if not begun."""
-        answer: Future[T] = Future()
-
-        def task() -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            try:
-                answer.set_result(question())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        self.submit(task, short=True)
-        try:
-            return answer.result(timeout)
-        except TimeoutError:
-            answer.cancel()
-            raise
-
-    def before(self, number: int) -> int:
-        """Tasks that wait in front of a waiting one."""
-        with self._ready:
-            own = next((task[:2] for task in self._tasks if task[1] == number), (False, 0))
-            return sum(task[:2] < own for task in self._tasks)
-
-    def between(self) -> None:
-        """Do what is short now; a long task calls this between two of its steps, from the worker's own thread."""
-        while (task := self._next(short=True)) is not None:
-            self._do(task)
-
-    def _next(self, *, short: bool) -> Callable[[], None] | None:
-        """The next task, waiting for one; of short ones at once, or None where there is none."""
-        with self._ready:
-            if short and (not self._tasks or self._tasks[0][0]):
-                return None
-            self._ready.wait_for(lambda: self._tasks)
-            return heapq.heappop(self._tasks)[2]
-
-    def _run(self) -> None:
-        while (task := self._next(short=False)) is not None:
-            self._do(task)
-            del task  # what it refers to, such as a service, must not stay in memory until the next one
-
-    def _do(self, task: Callable[[], None]) -> None:
-        try:
-            task()
-        except Exception:
-            logging.getLogger(__name__).exception("A task of %s failed", self._name)
+def merge_points(earlier: Sequence[Point], points: Sequence[Point]) -> tuple[Point, ...]:
+    """Points so far with those of a batch, which replace those of the same traces."""
+    return (*(point for point in earlier if not points or point.traces < points[0].traces), *points)

@@ -19,8 +19,7 @@ import shutil
 import sys
 import threading
 import time
-import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +30,7 @@ from backend.intake.traces import BREAK, short
 
 LIFETIME = 24 * 3600  # seconds after which a file is deleted, whatever happens
 AHEAD = 3_600  # seconds by which a clock may be set back
-PASSING = "passing"  # name of the file that marks the folder of a passing session
+PASSING = "passing"  # file that marks a passing session: it names the process that answers its request
 SESSION_BYTES = 250_000_000  # bytes that one session may hold at a time
 ALL_BYTES = 20 * SESSION_BYTES  # bytes that all sessions may hold together: a session costs nobody anything
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -39,10 +38,6 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 class MissingError(AtlasError):
     """It is not here, or belongs to somebody else, which is the same to whoever requests it."""
-
-
-class LostError(MissingError):
-    """It was here before the server was started again."""
 
 
 class TooLargeError(AtlasError):
@@ -110,7 +105,11 @@ parsing = Turns(places=1, waiting=3, seconds=20)  # of files that are read whole
 @contextlib.contextmanager
 def open_in_turn(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is read whole by a request, when it is its turn."""
-    with parsing.turn("The server reads other files at this moment"), path.open("rb") as stream:
+    with parsing.turn("The server reads other files at this moment"), contextlib.ExitStack() as end:
+        try:
+            stream = end.enter_context(path.open("rb"))
+        except FileNotFoundError as error:  # its session ended meanwhile
+            raise MissingError("This session has no such file", "Upload it again") from error
         yield stream
 
 
@@ -126,13 +125,16 @@ class Upload:
 
 
 class Uploads:
-    """The folder of uploads, created with the first file."""
+    """The folder of uploads, created with the first file; several processes may share it.
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+    process : name of this one.
+    """
+
+    def __init__(self, folder: Path, limits: Limits | None = None, process: str = "") -> None:
         self.folder = folder
         self.limits = limits or Limits()
+        self._process = process
         self._lock = threading.Lock()
-        self._in_use = False
 
     def place(self, session: str) -> Path:
         """Folder of a session; a MissingError if its key is too short to be one that nobody guesses."""
@@ -152,7 +154,7 @@ class Uploads:
     ) -> Upload:
         """Store a file; the same bytes again replace it.
 
-        A ``passing`` session is known to the requests of this process alone: the next start deletes its files.
+        A ``passing`` session is known to one request of this process alone: its files go with the process.
         """
         if not content:
             raise AtlasError("The file is empty", "Give a file with at least one trace")
@@ -165,8 +167,12 @@ class Uploads:
         plain = short(re.split(r"[/\\]", name)[-1].strip().replace("\0", ""), 120) or "pasted.txt"
         upload = Upload(hashlib.sha256(content).hexdigest(), plain, len(content), enrolment, label)
         try:
-            with self._lock:
-                self._make(place, passing)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.chmod(0o700)
+            with self._alone():
+                place.mkdir(exist_ok=True, mode=0o700)
+                if passing:
+                    (place / PASSING).write_text(self._process, "utf-8")
                 stored = _bytes_in(place)
                 if stored + len(content) > SESSION_BYTES:
                     message = f"This session holds {stored / 1e6:,.0f} MB of files already"
@@ -186,7 +192,10 @@ class Uploads:
 
     def get(self, session: str, key: str) -> tuple[Upload, Path]:
         """A file of this session; a MissingError if it has none, or it was deleted."""
-        place = self.place(session)
+        return self.file(self.place(session), key)
+
+    def file(self, place: Path, key: str) -> tuple[Upload, Path]:
+        """As :meth:`get`, by the folder of a session."""
         if _KEY.fullmatch(key):
             try:
                 fields = json.loads((place / f"{key}.upload.json").read_text("utf-8"))
@@ -205,24 +214,36 @@ class Uploads:
         with open_in_turn(path) as stream:
             return peek(stream, upload.name, self.limits, encoding)
 
-    def discard(self, session: str, key: str) -> None:
-        """Delete one file of a session."""
+    def discard(self, place: Path, key: str) -> None:
+        """Delete one file of a session, by its folder."""
         for ending in ("file", "upload.json"):
             if _KEY.fullmatch(key):
-                (self.place(session) / f"{key}.{ending}").unlink(missing_ok=True)
+                (place / f"{key}.{ending}").unlink(missing_ok=True)
 
-    def forget(self, session: str) -> bool:
-        """Delete all that a session holds; False where it holds nothing."""
-        place = self.place(session)
-        with self._lock:  # never while one of its files is being written
-            existed = place.is_dir()
-            shutil.rmtree(place, ignore_errors=True)
-        return existed
+    def keep(self, session: str) -> None:
+        """A passing session passes no longer: somebody knows its key."""
+        (self.place(session) / PASSING).unlink(missing_ok=True)
+
+    def is_passing(self, session: str) -> bool:
+        """Whether a session passes with its request."""
+        return (self.place(session) / PASSING).exists()
+
+    def forget(self, session: str) -> None:
+        """Delete all that a session holds."""
+        self.remove(self.place(session))
+
+    def remove(self, place: Path) -> None:
+        """As :meth:`forget`, by the folder of a session."""
+        if place.is_dir():
+            with self._alone():  # never while one of its files is being written
+                shutil.rmtree(place, ignore_errors=True)
 
     def sweep(self, now: float | None = None) -> None:
         """Delete every file that is older than its lifetime or dated in the future, and folders that are empty then."""
         now = time.time() if now is None else now
-        with self._lock:
+        if not self.folder.is_dir():
+            return
+        with self._alone():
             for place in self.folder.glob("*/"):
                 with contextlib.suppress(OSError):  # a session that ends at this moment takes its folder along
                     for file in place.iterdir():
@@ -232,35 +253,23 @@ class Uploads:
                         (place / PASSING).unlink(missing_ok=True)
                         place.rmdir()
 
-    def sweep_unowned(self) -> None:
-        """Delete passing sessions of earlier processes; nothing where another process uses the folder."""
-        with self._lock, contextlib.suppress(OSError):
-            if self.folder.is_dir() and self._use(fcntl.LOCK_EX):
-                for marker in self.folder.glob(f"*/{PASSING}"):
-                    shutil.rmtree(marker.parent, ignore_errors=True)
-                self._use(fcntl.LOCK_SH)
+    def passing(self, owners: Collection[str] | None = None) -> list[Path]:
+        """Folders of passing sessions of this process; with ``owners``, of processes that are none of them."""
+        found = []
+        for marker in self.folder.glob(f"*/{PASSING}"):
+            with contextlib.suppress(OSError):  # its request ends at this moment
+                owner = marker.read_text("utf-8")
+                # An empty one is being written at this moment.
+                if owner and (owner == self._process if owners is None else owner not in owners):
+                    found.append(marker.parent)
+        return found
 
-    def _make(self, place: Path, passing: bool) -> None:
-        """Make the folder of a session, which nobody else on the machine may read."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.folder.chmod(0o700)
-        if not self._in_use:
-            self._use(fcntl.LOCK_SH)
-        place.mkdir(exist_ok=True, mode=0o700)
-        if passing:
-            (place / PASSING).touch()
-
-    def _use(self, how: int) -> bool:
-        """Lock the folder for as long as this process uses it; False where another one's lock forbids that."""
-        if not self._in_use:
-            self._handle = os.open(self.folder, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._handle)
-            self._in_use = True
-        try:
-            fcntl.flock(self._handle, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other thread or process writes or deletes."""
+        with self._lock, (self.folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 def _is_over(written: float, now: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import http.client
 import io
 import json
@@ -37,11 +38,11 @@ from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, ServerError
 from backend.output_files import plain_cell
 from backend.proxies.reader import Reader
-from backend.service import caller, uploads
-from backend.service import service as service_module
+from backend.service import caller, records, uploads
+from backend.service import worker as worker_module
 from backend.service.server_key import server_key
 from backend.service.service import Service
-from backend.service.uploads import LIFETIME, BusyError, FullError, LostError, MissingError, Turns, Uploads
+from backend.service.uploads import LIFETIME, BusyError, FullError, MissingError, Turns, Uploads
 from tests.invented_atlas import publish_invented
 from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
 
@@ -427,7 +428,7 @@ def test_a_report_that_the_disk_does_not_take_is_the_servers_fault(
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(service_module.np, "savez", fail)
+    monkeypatch.setattr(worker_module.np, "savez", fail)
     assert api[0].post("/api/attribute", json={"traces": traces_of("plain", 2)}).status_code == 503
     assert "No space left" in caplog.text
 
@@ -439,21 +440,28 @@ def test_folders_of_uploads_are_for_the_server_alone(tmp_path: Path) -> None:
     assert {oct(path.stat().st_mode & 0o777) for path in (held.folder, held.place(ANN))} == {"0o700"}
 
 
-def test_a_start_deletes_what_nobody_can_name(tmp_path: Path) -> None:
-    left = Uploads(tmp_path / "left" / "uploads")
-    left.add("request-of-a-dead-process", "t", b"text", passing=True)
-    kept = left.add(ANN, "t", b"text").key
-    future = left.add(BEN, "t", b"future").key
+def test_what_a_dead_process_was_answering_is_deleted(tmp_path: Path) -> None:
+    dead = Service(tmp_path / "data", tmp_path / "left")
+    name, left = dead.process, dead.uploads
+    dead.upload("request-of-a-dead-process", "t", b"text", passing=True)
+    kept = dead.upload(ANN, "t", b"text").key
+    future = dead.upload(BEN, "t", b"future").key
     ahead = time.time() + 10 * LIFETIME
     for file in left.place(BEN).iterdir():
         os.utime(file, (ahead, ahead))
     with pytest.raises(MissingError):
         left.get(BEN, future)
-    Service(tmp_path / "data", tmp_path / "left")  # while the other process lives
-    assert left.place("request-of-a-dead-process").exists()
-    place, folder = left.place("request-of-a-dead-process"), left.folder
-    del left
     again = Service(tmp_path / "data", tmp_path / "left")
+    again.tend()
+    place, folder = left.place("request-of-a-dead-process"), left.folder
+    assert place.exists()  # while the other process lives
+    (left.place(ANN) / uploads.PASSING).touch()  # as it is for a moment while it is written
+    assert left.passing(["somebody else"]) == [place]
+    del dead
+    gc.collect()
+    table = again.records.processes
+    table.update(beat=time.time() - records.GONE - 1).where(table.name == name).execute()
+    again.tend()
     assert not place.exists()
     assert again.uploads.get(ANN, kept)[0].size == 4
     assert b"future" not in [file.read_bytes() for file in folder.rglob("*.file")]
@@ -490,7 +498,7 @@ def test_one_client_leaves_places_to_others(
     gated: tuple[FlaskClient, Service, Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _, _ = gated
-    monkeypatch.setattr(service_module, "CLIENT_JOBS", 3)
+    monkeypatch.setattr(records, "CLIENT_JOBS", 3)
     later, body = {"Prefer": "respond-async"}, {"traces": traces_of("plain", 2)}
 
     def sent(address: str) -> int:
@@ -501,65 +509,49 @@ def test_one_client_leaves_places_to_others(
     assert sent("192.0.2.2") == 202
 
 
-def test_a_restart_says_that_a_job_was_lost(gated: tuple[FlaskClient, Service, Gate], tmp_path: Path) -> None:
+def test_a_stop_loses_no_audit(
+    gated: tuple[FlaskClient, Service, Gate], reader: Reader, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is short ends, what is longer or waits is done after the next start, and the request under way is gone."""
     client, service, gate = gated
-    key = service.upload(ANN, "t.jsonl", lines_of("plain")).key
-    job = service.start(ANN, key, Settings())
-    told = client.post(
-        "/api/attribute", json={"traces": traces_of("plain", 2)}, headers={"Prefer": "respond-async"}
-    ).get_json()
-    lost, _, _ = told["job"].partition(".")
+    short = service.start(ANN, service.upload(ANN, "s.jsonl", lines_of("plain", 40)).key, Settings(orders=1))
     assert gate.entered.wait(PATIENCE)
-    server, again = serve(tmp_path / "data", tmp_path / "cache", lambda proxy: (gate, HASH))  # type: ignore[arg-type, return-value]
-    for ask in (again.progress, again.report, again.cancel):
-        with pytest.raises(LostError, match="started again"):
-            ask(ANN, job)
-    with pytest.raises(MissingError, match="no such audit"):
-        again.progress(BEN, job)
-    assert again.uploads.place(lost).exists()
-    assert server.test_client().delete(f"/api/jobs/{told['job']}").status_code == 204
-    assert not again.uploads.place(lost).exists()
-    assert server.test_client().delete(f"/api/jobs/{told['job']}").status_code == 404
-
-
-def test_the_page_says_that_a_job_was_lost(app: Dash, pages: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    service: Service = app.server.extensions["attribution"]
-    service.upload(ANN, "t.jsonl", lines_of("plain"))
-    (service.uploads.place(ANN) / f"{'a' * 24}.job").touch()
-    monkeypatch.setattr(visitor, "session", lambda: ANN)
-    output = next(name for name in app.callback_map if "attr-so-far.children" in name)
-    known = app.callback_map[output]
-    given = {"attr-job.data": "a" * 24}
-    body = {
-        "output": output,
-        "outputs": [
-            dict(zip(("id", "property"), part.split("@")[0].rsplit(".", 1), strict=True))
-            for part in output.strip(".").split("...")
-        ],
-        "inputs": [one | {"value": given.get(f"{one['id']}.{one['property']}")} for one in known["inputs"]],
-        "state": [one | {"value": given.get(f"{one['id']}.{one['property']}")} for one in known["state"]],
-        "changedPropIds": ["attr-tick.n_intervals"],
-    }
-    answer = pages.post(CALLBACK, json=body)
-    assert answer.status_code == 200 and "this audit was lost" in answer.get_data(as_text=True)
-
-
-def test_a_stop_waits_for_the_batch(gated: tuple[FlaskClient, Service, Gate], caplog: pytest.LogCaptureFixture) -> None:
-    client, service, gate = gated
-    key = service.upload(ANN, "t.jsonl", lines_of("plain", 40)).key
-    running, waiting = service.start(ANN, key, Settings(orders=1)), service.start(ANN, key, Settings(orders=1))
+    long = service.start(ANN, service.upload(ANN, "l.jsonl", lines_of("shout", 240)).key, Settings(orders=1))
     later = client.post(
         "/api/attribute", json={"traces": traces_of("plain", 2)}, headers={"Prefer": "respond-async"}
     ).get_json()
+    service.upload("request-under-way-1", "t", b"text", passing=True)
+    threading.Timer(0.3, gate.open.set).start()
+    service.close(PATIENCE)
+    assert [service.progress(ANN, job).state for job in (short, long)] == ["done", "queued"]
+    assert "after the batch" in caplog.text and "2 audits wait for another worker or the next start" in caplog.text
+    assert not service.uploads.place("request-under-way-1").exists()
+    with pytest.raises(ServerError, match="being stopped"):
+        service.start(ANN, service.upload(ANN, "s.jsonl", lines_of("plain", 40)).key, Settings())
+    server, again = serve(tmp_path / "data", tmp_path / "cache", lambda proxy: (reader, HASH))
+    assert again.wait(ANN, long, PATIENCE).state == "done"
+    assert again.report(ANN, long)["results"]["traces"] == 240
+    session, _, job = later["job"].partition(".")
+    assert again.wait(session, job, PATIENCE).state == "done"
+    where = f"/api/jobs/{later['job']}"
+    assert server.test_client().get(where).get_json()["report"]["results"]["leader"] == "plain"
+    assert server.test_client().delete(where).status_code == 204
+    assert server.test_client().delete(where).status_code == 404
+    assert not again.uploads.place(session).exists()
+
+
+def test_a_longer_audit_is_given_back_after_its_batch(
+    gated: tuple[FlaskClient, Service, Gate], reader: Reader, tmp_path: Path
+) -> None:
+    _, service, gate = gated
+    job = service.start(ANN, service.upload(ANN, "t.jsonl", lines_of("shout", 240)).key, Settings(orders=1))
     assert gate.entered.wait(PATIENCE)
     threading.Timer(0.3, gate.open.set).start()
     service.close(PATIENCE)
-    assert service.progress(ANN, waiting).state == "cancelled"
-    assert service.progress(ANN, running).done == 8
-    assert "after the batch" in caplog.text and "3 audits" in caplog.text
-    assert not service.uploads.place(later["job"].partition(".")[0]).exists()
-    with pytest.raises(ServerError, match="being stopped"):
-        service.start(ANN, key, Settings())
+    now = service.progress(ANN, job)
+    assert (now.state, now.done, now.points) == ("queued", 0, ())
+    _, again = serve(tmp_path / "data", tmp_path / "cache", lambda proxy: (reader, HASH))
+    assert again.wait(ANN, job, PATIENCE).state == "done"
 
 
 def test_every_failed_job_has_a_line(enrolment: Enrolment, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

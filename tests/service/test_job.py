@@ -6,23 +6,19 @@ import numpy as np
 import pytest
 
 from atlas.api.openapi import document
-from backend.attribution.settings import Settings
 from backend.inference.likelihood_ratios import log10_against_others
-from backend.service.job import POINTS, Job, Point, Running, Snapshot
+from backend.service.job import POINTS, Point, Running, merge_points
 
 SOURCES = ("a", "b", "c")
 EVEN = np.log(np.full(3, 1 / 3))
 FOR_A, FOR_B = np.log([0.6, 0.3, 0.1]), np.log([0.1, 0.8, 0.1])
 
 
-def job(total: int) -> Job:
-    return Job(Snapshot("name", "enrolment", total), "key", Settings(), "0" * 64)
-
-
-def added(running: Running, held: Job, *batches: np.ndarray) -> list[Point]:
+def added(running: Running, *batches: np.ndarray) -> list[Point]:
+    points: tuple[Point, ...] = ()
     for batch in batches:
-        held.add_batch(held.now.done + len(batch), 1.0, running.add(batch), running.nearest())
-    return list(held.now.points)
+        points = merge_points(points, running.add(batch))
+    return list(points)
 
 
 def expected(rows: np.ndarray, subject: int, stated: np.ndarray) -> np.ndarray:
@@ -31,15 +27,14 @@ def expected(rows: np.ndarray, subject: int, stated: np.ndarray) -> np.ndarray:
 
 def test_when_another_source_leads_the_earlier_points_are_made_again_for_it() -> None:
     running, first, second = Running(SOURCES, EVEN, EVEN, None), np.tile(FOR_A, (3, 1)), np.tile(FOR_B, (4, 1))
-    held = job(7)
-    points = added(running, held, first)
+    points = running.add(first)
     assert {point.subject for point in points} == {"a"}
-    points = added(running, held, second)
+    points = [*merge_points(points, running.add(second))]
     assert [point.traces for point in points] == list(range(1, 8))
     assert {point.subject for point in points} == {"b"}
     ratios = expected(np.concatenate([first, second]), 1, EVEN)
     np.testing.assert_allclose([point.log10_sum for point in points], ratios)
-    assert held.now.nearest == ("b", "a", "c")
+    assert running.nearest() == ("b", "a", "c")
     assert [point.leader for point in points] == ["a"] * 3 + ["a", "b", "b", "b"]
 
 
@@ -58,15 +53,13 @@ def test_the_stated_prior_has_a_say_in_whom_the_evidence_is_about() -> None:
 
 
 def test_a_claim_stays_the_subject() -> None:
-    running, held = Running(SOURCES, EVEN, EVEN, 2), job(6)
-    points = added(running, held, np.tile(FOR_A, (3, 1)), np.tile(FOR_B, (3, 1)))
+    points = added(Running(SOURCES, EVEN, EVEN, 2), np.tile(FOR_A, (3, 1)), np.tile(FOR_B, (3, 1)))
     assert [(point.traces, point.subject) for point in points] == [(k, "c") for k in range(1, 7)]
 
 
 def test_many_traces_keep_a_point_a_batch_also_for_another_leader() -> None:
-    running, held = Running(SOURCES, EVEN, EVEN, None), job(0)
     first, later = np.tile(FOR_A, (POINTS, 1)), np.tile(FOR_B, (500, 1))
-    points = added(running, held, first, later[:40], later[40:])
+    points = added(Running(SOURCES, EVEN, EVEN, None), first, later[:40], later[40:])
     assert [point.traces for point in points] == [*range(1, POINTS + 1), POINTS + 40, POINTS + 500]
     assert {point.subject for point in points} == {"b"}
     ratios = expected(np.concatenate([first, later]), 1, EVEN)

@@ -31,7 +31,8 @@ from backend.methods.probe import LinearProbe
 from backend.proxies.reader import Reader
 from backend.service import service as service_module
 from backend.service import uploads
-from backend.service.service import LIVE_JOBS, SESSION_JOBS, Service
+from backend.service.records import LIVE_JOBS, SESSION_JOBS
+from backend.service.service import Service
 from backend.service.uploads import LIFETIME, BusyError, MissingError, TooLargeError
 from tests.attribution.test_run import STYLES
 from tests.served_api import tiny_enrolment, tiny_reader
@@ -349,7 +350,7 @@ def test_where_traces_land(service: Service, enrolment: Enrolment, reader: Reade
         save_enrolment(made, tmp_path / "data" / "enrolments" / f"{name}.npz")
         job = service.start(ANN, key, Settings(enrolment=name, orders=1))
         assert service.wait(ANN, job, PATIENCE).state == "done"
-        with np.load(service._place(ANN, job, "npz")) as kept:
+        with np.load(service.uploads.place(ANN) / f"{job}.npz") as kept:
             means.append(kept["mean"])
         found: dict[str, Any] | None = service.report(ANN, job)["results"]["lands"]
         return found
@@ -400,7 +401,7 @@ def test_everything_is_deleted_after_a_day(service: Service) -> None:
     for file in place.iterdir():
         os.utime(file, (past, past))
     fresh = service.upload(ANN, "new.jsonl", file_of("code"))
-    service._jobs[ANN, job].created = past
+    service.records.jobs.update(created=past).execute()
     for ask in (lambda: service.inspect(ANN, old.key), lambda: service.report(ANN, job)):
         with pytest.raises(MissingError):  # before anybody looked for what is too old
             ask()

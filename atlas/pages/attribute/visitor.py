@@ -19,7 +19,6 @@ from atlas.api import access, problems
 from backend.enrolment.catalogue import Ecosystem
 from backend.errors import AtlasError
 from backend.service import measurements
-from backend.service.server_key import KEY_FILE, server_key
 from backend.service.service import Service
 from backend.service.uploads import DeniedError
 
@@ -73,10 +72,7 @@ def opened_session() -> str:
 
 
 def _sign(key: str) -> str:
-    secret: bytes | None = current_app.extensions.get(KEY_FILE)
-    if secret is None:
-        secret = current_app.extensions[KEY_FILE] = server_key(service().uploads.folder.with_name(KEY_FILE))
-    return hmac.new(secret, key.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+    return hmac.new(service().secret, key.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def count_refusal(error: AtlasError) -> None:

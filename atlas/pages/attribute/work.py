@@ -20,7 +20,8 @@ from atlas.state import View
 from atlas.theme import Theme
 from backend.errors import AtlasError
 from backend.service.job import Snapshot
-from backend.service.uploads import LostError, MissingError
+from backend.service.service import NO_WORKER
+from backend.service.uploads import MissingError
 
 POLL_MS = 600  # until the server is asked again for a job that has not ended
 WARM_MS = 2_000  # the same for a proxy that is not there yet
@@ -89,6 +90,8 @@ def register(app: Dash) -> None:
         state = visitor.service().state()
         text = STATES[state.status].format(proxy=state.proxy or "").replace("  ", " ")
         parts: list[Any] = [text, "."]
+        if (state.problem, state.remedy) == NO_WORKER:
+            return html.Span(f"{state.problem}; what you start waits for one."), "ready ready-failed", False
         if state.status in ("failed", "absent"):
             why = f" {state.problem}." if state.problem and state.status == "failed" else ""
             before, *command = visitor.remedy(state.remedy or "")
@@ -153,8 +156,8 @@ def _running(app: Dash) -> None:
             return *over, no_update, no_update
         try:
             snapshot = visitor.service().progress(visitor.session(), job)
-        except MissingError as error:
-            return *over, None, visitor.refusal(error) if isinstance(error, LostError) else no_update
+        except MissingError:
+            return *over, None, no_update
         sentence = so_far(snapshot)
         drawn: Any = no_update
         if sentence != before:

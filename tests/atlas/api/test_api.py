@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from backend.proxies.reader import Reader
 from backend.service.service import Service
 from jobs.__main__ import main
 from tests.invented_atlas import publish_invented
-from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
+from tests.served_api import HASH, lines_of, occupied, serve, tiny_enrolment, tiny_reader, traces_of
 
 PROBLEM = "application/problem+json"
 
@@ -103,7 +102,8 @@ def test_json_gives_what_the_command_line_gives(
     assert main([*asked, "--orders", "20", "--report", str(again)]) == 0
     assert differences(report, json.loads(again.with_suffix(".json").read_text("utf-8"))) == []
     # Nothing is left of what was sent.
-    assert not [file for file in (folder / "cache").rglob("*") if file.is_file()]
+    assert not list((folder / "cache" / "uploads").glob("*/*"))
+    assert not [file for file in (folder / "cache").rglob("*") if file.is_file() and b"STOP THE" in file.read_bytes()]
     assert problem(server.test_client().get(f"/api/jobs/{told['job']}"), 404)["remedy"]
 
 
@@ -178,15 +178,7 @@ def test_a_stream_that_waits_says_so_and_lets_go(
     """A server notices that somebody hung up only when it sends them something."""
     monkeypatch.setattr(atlas.api.attribution, "PULSE", 0.01)
     server, service, _ = served
-    gate, entered = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        entered.set()
-        gate.wait(300)
-
-    service._worker.submit(hold, short=True)
-    assert entered.wait(300)
-    try:
+    with occupied(service):
         answers = [
             server.test_client().post(
                 "/api/attribute",
@@ -201,8 +193,6 @@ def test_a_stream_that_waits_says_so_and_lets_go(
             assert (told["event"], told["state"], told["done"], told["evidence"]) == ("progress", "queued", 0, [])
             answer.close()  # as a server does whose line turns out to be cut
         assert not list(service.uploads.folder.glob("*/*.file"))
-    finally:
-        gate.set()
     assert server.test_client().post("/api/attribute", json={"traces": traces_of("plain", 4)}).status_code == 200
 
 
@@ -238,7 +228,6 @@ def test_drift_is_what_the_command_line_says(
     served: tuple[Flask, Service, Path], reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, _, folder = served
-    held = set((folder / "cache").rglob("*"))
     body = {"before": traces_of("plain"), "after": traces_of("shout")}
     answer = server.test_client().post("/api/drift", json=body)
     assert answer.status_code == 200, answer.get_data(as_text=True)
@@ -246,7 +235,7 @@ def test_drift_is_what_the_command_line_says(
     assert (told["state"], told["done"], told["total"], told["enrolment"]) == ("done", 24, 24, "tiny")
     assert told["answer"]["verdict"] == "DIFFERENT"
     # Nothing is left of what was sent.
-    assert set((folder / "cache").rglob("*")) <= held
+    assert not list((folder / "cache" / "uploads").glob("*/*"))
     assert problem(server.test_client().get(f"/api/drift/{told['job']}"), 404)["remedy"]
 
     monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
@@ -297,23 +286,13 @@ def test_drift_later_and_cancelled(client: FlaskClient) -> None:
         problem(client.get(f"/api/drift/{wrong}"), 404)
     assert not list(service.uploads.folder.glob("*/*.file"))
 
-    gate, entered = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        entered.set()
-        gate.wait(300)
-
-    service._worker.submit(hold, short=True)
-    assert entered.wait(300)
-    try:
+    with occupied(service):
         where = client.post("/api/drift", json=body, headers={"Prefer": "respond-async"}).headers["Location"]
         assert client.get(where).get_json()["state"] == "queued"
         told = client.delete(where).get_json()
         assert (told["state"], told["answer"]) == ("cancelled", None)
         assert "0 of 12 traces of the first window" in told["problem"]["detail"]
         assert client.delete(where).status_code == 204
-    finally:
-        gate.set()
 
 
 def test_a_cancelled_comparison_keeps_what_was_read(client: FlaskClient) -> None:
@@ -452,7 +431,7 @@ def _limits(size: int) -> Any:
 
 def test_busy(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service: Service = client.application.extensions["attribution"]
-    monkeypatch.setattr("backend.service.service.LIVE_JOBS", 0)
+    monkeypatch.setattr("backend.service.records.LIVE_JOBS", 0)
     answer = client.post("/api/attribute", json={"traces": traces_of("plain", 2)})
     problem(answer, 429)
     assert int(answer.headers["Retry-After"]) > 0
