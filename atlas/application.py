@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable
 from http import HTTPStatus
@@ -80,6 +81,7 @@ def create_application(data: Path | None = None, cache: Path | None = None) -> D
     # Text in pyarrow's arrays releases the interpreter lock a thousand times a page, and waits to get it back while
     # the proxy loads in the background.
     pd.set_option("mode.string_storage", "python")
+    logging.getLogger("dash.mcp").setLevel(logging.WARNING)  # its first line would come before those of the atlas
     app = Dash(
         "atlas",
         title="Provenance Atlas",

@@ -109,9 +109,14 @@ class ReaderPool:
         for _ in range(count):
             self._add()
         self.facts: WorkerFacts | None = None
-        while self.facts is None:
+        while not self._idle:
             self._started(self._wait({}))
-        self.max_tokens = self.facts.max_tokens
+
+    @property
+    def max_tokens(self) -> int:
+        """Where workers cut texts."""
+        assert self.facts is not None, "a pool is made with its first worker"
+        return self.facts.max_tokens
 
     def extract(
         self,

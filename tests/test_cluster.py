@@ -73,13 +73,13 @@ def same(folder: Path, key: StoreKey = KEY) -> bool:
     return (files(store.path), store.identity(), store.done()) == (files(whole.path), whole.identity(), whole.done())
 
 
-def processes(cache: str) -> list[int]:
-    """Processes of Ray's workers that were started with this cache folder."""
+def processes(cache: str, name: bytes = b"ray::") -> list[int]:
+    """Processes of Ray that were started with this cache folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             ours = f"ATLAS_CACHE={cache}".encode() in (path / "environ").read_bytes().split(b"\0")
-            if ours and (path / "cmdline").read_bytes().startswith(b"ray::"):
+            if ours and (path / "cmdline").read_bytes().startswith(name):
                 found.append(int(path.name))
     return found
 
@@ -101,7 +101,7 @@ def test_a_killed_worker_is_replaced(place, tmp_path, running, one_thread, monke
     def write_and_kill(store: FingerprintStore, *shard) -> None:
         write(store, *shard)
         if not killed:
-            killed.extend(processes(OF_CLUSTER))
+            killed.extend(processes(OF_CLUSTER, b"ray::ShardReader"))
             for number in killed:
                 os.kill(number, signal.SIGKILL)
 
@@ -116,7 +116,7 @@ def test_a_shard_with_which_workers_die_ends_the_run(place, running, one_thread,
     wait = cluster.ReaderPool._wait
 
     def kill_and_wait(pool: cluster.ReaderPool, reading: dict) -> object:
-        for number in processes(OF_CLUSTER) if reading else []:
+        for number in processes(OF_CLUSTER, b"ray::ShardReader") if reading else []:
             os.kill(number, signal.SIGKILL)
         return wait(pool, reading)
 
@@ -233,13 +233,11 @@ def test_options_that_do_not_go_together_are_refused(place, capsys):
 
 
 @pytest.mark.slow(30)
-def test_a_cluster_that_is_too_small_or_not_there_is_refused(place, running, one_thread, capsys):
+def test_a_cluster_that_is_too_small_is_refused(place, running, one_thread, capsys):
     assert main(["extract", *place, "--engine", "ray", "--address", running, "--workers", "3"]) == 2
     assert "has room for 2 workers with 1 processors each" in capsys.readouterr().err
     assert main(["extract", *place, "--engine", "ray", "--address", running, "--device", "cuda"]) == 2
     assert "has room for 0 workers with a GPU each" in capsys.readouterr().err
-    with pytest.raises(AtlasError, match=r"No Ray cluster answers at '127.0.0.1:9'"), cluster.connected("127.0.0.1:9"):
-        pytest.fail("it began")
 
 
 def test_an_error_reaches_another_process_with_both_sentences():

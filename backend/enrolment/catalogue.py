@@ -216,6 +216,7 @@ def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None
 
 SHOWN = 8
 OFFERED = 3  # labels in a question, in which eight would be too many to read
+NOT_LISTED = "Is your model not in the list? Enrol it: python -m jobs enroll LABELLED --name NAME."
 GRAMS = (2, 3)  # letters in a row that are compared
 LEAST = 0.4  # smallest cosine of a match: of 165 names every one then finds its label among the first three
 WORDS: Mapping[str, str] = {  # words that people write for others: makers for their models, and what labels shorten

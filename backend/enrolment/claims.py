@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.enrolment.catalogue import did_you_mean, spelling
+from backend.enrolment.catalogue import NOT_LISTED, did_you_mean, spelling
 from backend.intake import Preview
 from backend.intake.model_names import plain_name, without_version
 from backend.store.database import default_data_folder
@@ -72,7 +72,7 @@ def sentence(preview: Preview, sources: Iterable[str]) -> str | None:
     if preview.claims:
         return f"Suggested claim: {suggestion(preview.claims, preview.traces)} (--claimed)."
     model = preview.models[0]["returned"] or preview.models[0]["requested"]
-    return f"No enrolled source is called {model}. {did_you_mean(model[:80], sources)}".strip()
+    return f"No enrolled source is called {model}. {did_you_mean(model[:80], sources)}{NOT_LISTED}"
 
 
 def published_sources(data_folder: Path | None = None) -> list[tuple[str, ...]]:

@@ -50,12 +50,10 @@ class AuditLog:
         path = None if given == OFF else Path(given).expanduser() if given else folder / "audit.jsonl"
         return cls(path, folder / KEY_FILE)
 
-    def write(
-        self, action: str, place: Path | None = None, *, job: str = "", settings: Any = None, **details: str
-    ) -> None:
+    def write(self, action: str, session: str = "", *, job: str = "", settings: Any = None, **details: str) -> None:
         """Append a line; where that fails the log of the server and ``/health`` say so, and the work goes on.
 
-        place : folder of the session; its name and ``job`` are written as hashes with the server's secret.
+        session : name of its folder. It and ``job`` are written as hashes with the server's secret.
         settings : a dataclass, written as its sha256.
         details : file, enrolment and report (sha256), verdict.
         """
@@ -67,10 +65,7 @@ class AuditLog:
             "action": action,
             "request": now.request,
             "token": now.token,
-            **{
-                name: self._hidden(text)
-                for name, text in (("client", now.client), ("session", place.name if place else None), ("job", job))
-            },
+            **{name: self._hidden(text) for name, text in (("client", now.client), ("session", session), ("job", job))},
             "settings": settings_hash(settings) if is_dataclass(settings) else None,
             **details,
         }

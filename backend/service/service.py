@@ -142,7 +142,7 @@ class Service:
     def upload(self, session: str, name: str, content: bytes, *, passing: bool = False) -> Upload:
         """Store a file for a session, a key that nobody guesses; see :meth:`Uploads.add` for ``passing``."""
         added = self.uploads.add(session, name, content, passing=passing)
-        self.audit_log.write("upload", self._place(session), file=added.key)
+        self.audit_log.write("upload", self._place(session).name, file=added.key)
         return added
 
     def inspect(self, session: str, key: str, columns: Columns | None = None, encoding: str | None = None) -> Preview:
@@ -214,7 +214,7 @@ class Service:
             self.records.remove([name])
             raise
         note = {"file": key, "enrolment": enrolment.sha256}
-        self.audit_log.write("start", self._place(session), job=name, settings=settings, **note)
+        self.audit_log.write("start", self._place(session).name, job=name, settings=settings, **note)
         return name
 
     def progress(self, session: str, job: str) -> Snapshot:
@@ -250,7 +250,7 @@ class Service:
         existed = place.is_dir()
         self._end(place)
         if existed:
-            self.audit_log.write("delete", place)
+            self.audit_log.write("delete", place.name)
 
     def close(self, seconds: float = STOP_SECONDS) -> None:
         """Leave the jobs to other processes or the next start, and end the sessions of requests under way.
@@ -417,7 +417,7 @@ class Service:
         writers = {"html": write_html, "json": write_json, "csv": write_csv}
         if form not in writers:
             raise AtlasError(f"There is no form '{form[:20]}' of a report", f"Choose from {', '.join(writers)}")
-        self.audit_log.write("report", self._place(session), job=job, report=report["sha256"])
+        self.audit_log.write("report", self._place(session).name, job=job, report=report["sha256"])
         return writers[form](report)
 
     def tokens(
@@ -507,7 +507,7 @@ class Service:
             read.append(Window(report, fingerprints, prompts, job.total))
         answer = drift_answer(read, self._enrolment_of(jobs[0]), settings_in(jobs[0]))
         note = {"job": before, "verdict": answer["verdict"], "report": answer["sha256"]}
-        self.audit_log.write("comparison", self._place(session), **note)
+        self.audit_log.write("comparison", self._place(session).name, **note)
         return answer
 
     def _enrolment_of(self, job: Job) -> Enrolment:
@@ -538,7 +538,7 @@ class Service:
 
     def _note_check(self, session: str, result: Check) -> None:
         verdict = "equal" if result.equal else "not equal"
-        self.audit_log.write("verify", self._place(session), report=result.sha256, verdict=verdict)
+        self.audit_log.write("verify", self._place(session).name, report=result.sha256, verdict=verdict)
 
 
 def _is_over(job: Job) -> bool:

@@ -351,17 +351,17 @@ class Worker:
                 if not self._records.end(job, publish, state=state, reported=True, last_step=last):
                     return False
         measurements.JOBS.labels(state).inc()
-        self._note_result(job, place, result)
+        self._note_result(job, result)
         return True
 
-    def _note_result(self, job: Job, place: Path, result: AuditResult) -> None:
+    def _note_result(self, job: Job, result: AuditResult) -> None:
         """Count a result, and log its verdict; windows of a comparison and second runs pose no question."""
         question = not job.fingerprints and job.report is None
         measurements.count_result(result, question=question)
         if question:
             report = result.report
             self._audit_log.write(
-                "decision", place, job=job.name, settings=settings_in(job), file=report["input"]["sha256"],
+                "decision", job.place, job=job.name, settings=settings_in(job), file=report["input"]["sha256"],
                 enrolment=job.enrolment_sha256, verdict=report["results"]["verdict"], report=report["sha256"],
             )  # fmt: skip
 

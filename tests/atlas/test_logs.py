@@ -80,8 +80,14 @@ def test_whoever_meets_a_failure_gets_its_reference(
     app = create_application(tmp_path / "data", tmp_path / "cache")
     service = app.server.extensions["attribution"]
     monkeypatch.setattr(service, "ecosystems", lambda: 1 / 0)
+
+    @app.server.get("/breaks")
+    def breaks() -> str:
+        raise RuntimeError("secret text")
+
     handler = logging.StreamHandler()
     handler.setFormatter(logs.JsonFormatter())
+
     client, headers = app.server.test_client(), {logs.HEADER: OWN}
     lines: list[str] = []
     monkeypatch.setattr(handler, "emit", lambda one: lines.append(handler.format(one)))
@@ -94,10 +100,6 @@ def test_whoever_meets_a_failure_gets_its_reference(
     assert answer.status_code == 500 and answer.get_json(force=True)["request_id"] == OWN
     assert wrong.status_code == 422 and wrong.get_json(force=True)["request_id"] == OWN == wrong.headers[logs.HEADER]
     assert [json.loads(line)["request"] for line in lines] == [OWN] * 2  # Flask's line, and ours
-
-    @app.server.get("/breaks")
-    def breaks() -> str:
-        raise RuntimeError("secret text")
 
     page = client.get("/breaks", headers=headers)
     assert page.status_code == 500 and f"Reference: {OWN}" in page.text and "secret text" not in page.text

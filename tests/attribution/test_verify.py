@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 import backend.attribution.run
 from backend.attribution import verify as differences
-from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_html, write_json
+from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
+from backend.attribution.report_page import write_html
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of

@@ -464,7 +464,7 @@ def test_an_unknown_claim_is_said_with_what_was_meant(browser: Browser) -> None:
     note = "const n = document.querySelector('#attr-claim-note'); return n && n.textContent"
     opened(browser, "&claim=smol-wram")
     assert "No source here is called “smol-wram”" in browser.until(note)
-    assert "Did you mean smol-warm" in browser.run(note)
+    assert "Did you mean smol-warm" in browser.run(note) and "python -m jobs enroll" in browser.run(note)
     field = browser.driver.find_element(By.ID, "attr-claim")
     field.click()
     field.send_keys("gema answer")
@@ -474,6 +474,28 @@ def test_an_unknown_claim_is_said_with_what_was_meant(browser: Browser) -> None:
     assert "Did you mean gemma-answer" in browser.run(note)
     chosen(browser, "attr-claim", "gemma-answer")
     browser.until("return document.querySelector('#attr-claim-note').textContent === ''")
+
+
+def test_a_log_fills_in_the_claim(browser: Browser) -> None:
+    def used(model: str) -> None:
+        body = {"model": "smol", "messages": [{"role": "user", "content": "Why?"}]}
+        record = {"request": body, "response": {"model": model, "choices": [{"text": f"Because of {model}."}]}}
+        browser.run("window.dash_clientside.set_props('attr-paste', {value: arguments[0]})", json.dumps(record))
+        browser.click("#attr-use")
+        browser.until(f"return document.querySelector('#attr-preview').textContent.includes('Because of {model}.')")
+
+    value = "return document.querySelector('#attr-claim').value"
+    opened(browser)
+    used("smol-warm")
+    browser.until(f"{value} === 'smol-warm'")
+    reason = browser.until("return document.querySelector('#attr-claim-file').textContent")
+    assert "smol-warm was returned in 1 of 1 traces" in reason
+    assert "Requested smol, returned smol-warm in 1 of 1 traces" in browser.text("#attr-preview")
+    used("gemma-answer")
+    browser.until(f"{value} === 'gemma-answer'")
+    chosen(browser, "attr-claim", "smol-warm")
+    used("gemma-answer-latest")
+    assert browser.run(value) == "smol-warm", "a person chose it"
 
 
 def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def test_a_preview_suggests_a_claim_and_says_why() -> None:
     words = "Suggested claim: gpt_4o_mini_2024_07_18, since gpt-4o-mini-2024-07-18 was returned in 2 of 2 traces"
     assert (sentence(found, SOURCES) or "").startswith(words)
     other = with_claims(found, [("gpt4o_mini_x", "other")])
-    assert other.claims == () and "Did you mean gpt4o_mini_x?" in (sentence(other, ["gpt4o_mini_x"]) or "")
+    words = "Did you mean gpt4o_mini_x? Is your model not in the list? Enrol it: python -m jobs enroll"
+    assert other.claims == () and words in (sentence(other, ["gpt4o_mini_x"]) or "")
     plain = preview(io.BytesIO(b'{"response": "r", "model": "gpt-4o"}'), "x.jsonl")
     assert with_claims(plain, [SOURCES]) == plain and sentence(plain, SOURCES) is None
 

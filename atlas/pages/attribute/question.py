@@ -16,7 +16,7 @@ from atlas.data import questions
 from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
-from backend.enrolment.catalogue import Ecosystem, default, did_you_mean
+from backend.enrolment.catalogue import NOT_LISTED, Ecosystem, default, did_you_mean
 from backend.enrolment.claims import claims_of, suggestion
 from backend.errors import AtlasError
 from backend.intake import Columns
@@ -222,7 +222,8 @@ def no_claim(wish: str | None, one: Ecosystem) -> str | None:
     """A sentence where a claim is no source of an ecosystem, with those that are spelled alike."""
     if not wish or wish in one.sources:
         return None
-    return f" No source here is called “{wish[:80]}”, so nothing is claimed. {did_you_mean(wish[:80], one.sources)}"
+    meant = did_you_mean(wish[:80], one.sources)
+    return f" No source here is called “{wish[:80]}”, so nothing is claimed. {meant}{NOT_LISTED}"
 
 
 def prefill(

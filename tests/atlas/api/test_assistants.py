@@ -99,7 +99,8 @@ def test_windows_and_neighbours(address: str) -> None:
     [
         ("attribute", {"traces": []}, "/traces"),
         ("attribute", {"traces": [{"prompt": "p"}]}, "/traces/0/response"),
-        ("attribute", {"job": "../../etc"}, "There is no such"),
+        ("attribute", {"job": "../../etc"}, "not found"),
+        ("attribute", {"job": "f" * 32 + "." + "0" * 24}, "no such audit"),
         ("neighbours", {"source": "a/../b?x"}, "There are no neighbours"),
         ("drift", {"before": [{"response": "r"}], "enrolment": "absent"}, "absent"),
         ("verify", {"report": {"format": 4}}, "no report"),
