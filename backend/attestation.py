@@ -103,18 +103,17 @@ def sign(file: Path, kind: str, facts: Mapping[str, Any], private: Path) -> tupl
 def verify(file: Path, public: Sequence[Path], authorities: Sequence[Path] = ()) -> Attestation:
     """Check the envelope of a file with public keys, and its time stamp with certificates of authorities.
 
-    Raises AtlasError if there is no envelope, no given key signed it, one of its signatures by a given key is wrong,
+    Raises AtlasError if there is no envelope, a given key did not sign it, a signature by one of them is wrong,
     the file is not the one that was signed, or the time stamp is not of this envelope or not by an authority.
     """
     path = envelope_path(file)
     envelope, keys = _envelope(path), [_public(one) for one in public]
     known = {key.keyid: key for key in keys}
     signed = {name: one for name, one in envelope.signatures.items() if name in known}
-    if not signed:
+    if missing := [name[:16] for name in known if name not in signed]:
         names = ", ".join(name[:16] for name in envelope.signatures) or "nobody"
-        raise AtlasError(
-            f"None of the given keys signed {path.name}: signed by {names}", "Give the signer's public key"
-        )
+        problem = f"{path.name} has no signature of {', '.join(missing)}: signed by {names}"
+        raise AtlasError(problem, "Give the signers' public keys")
     for name, signature in signed.items():
         try:
             known[name].verify_signature(signature, envelope.pae())
