@@ -46,7 +46,12 @@ def test_the_server_keeps_its_promises(schema: Any, path: str, method: str, mode
         suppress_health_check=list(HealthCheck),
     )
     def holds(case: Any) -> None:
-        case.call_and_validate(excluded_checks=knows)
+        response = case.call()
+        # What schemathesis takes for accepted: a body that is refused unread because it is too long, and a field of a
+        # form that is no string, which it sends as text.
+        sound = response.status_code == 413 or case.media_type == "multipart/form-data"
+        others = [schemathesis.checks.negative_data_rejection] if sound else []
+        case.validate_response(response, excluded_checks=[*knows, *others])
 
     if mode == "NEGATIVE" and not _can_be_wrong(path, method):
         pytest.skip("there is nothing that could be sent wrongly")
