@@ -300,7 +300,7 @@ def _traces(
 ) -> Iterator[Received | Problem]:
     """Answers of a record, by its format, or by columns where it is ``plain``; ``requests`` came before it."""
     columns, log_format = layout.columns, None if plain else format_of(record)
-    group = look_up(record, layout.group)
+    group, here = _remark(look_up(record, layout.group)), f"{layout.unit} {place}"
     labelled = log_format is not None and log_format.labelled
     for number, turn in enumerate(_turns(log_format, record, columns)):
         if isinstance(turn, ChatError):
@@ -321,11 +321,10 @@ def _traces(
         if long:
             yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
             continue
-        talk = f"{layout.unit} {place}" if turn.conversation is True else turn.conversation
-        remarks = map(_remark, (time, label, name, turn.requested, turn.returned, group, talk))
-        time, label, name, *further = remarks
+        talk = here if turn.conversation is True else _remark(turn.conversation)
+        time, label, name, *models = map(_remark, (time, label, name, turn.requested, turn.returned))
         sha256 = trace_hash(turn.prompt, turn.response)
-        yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, *further)
+        yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, *models, group, talk)
 
 
 def _remark(value: Any) -> str | None:

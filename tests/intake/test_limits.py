@@ -120,13 +120,13 @@ def answer(name: str, data: bytes, limits: Limits = PAGE) -> str:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_takes_little_time(attack: str) -> None:
-    """Files of a fifth of what is taken, in a tenth of the seconds after which a request is answered in any case."""
+    """Files of a fifth of what is taken, in half of the time that the whole may take."""
     name, make, words = ATTACKS[attack]
     data = make()
     assert len(data) <= Limits().bytes
     started = time.thread_time()
     assert words in answer(name, data)
-    assert time.thread_time() - started < 6
+    assert time.thread_time() - started < 2.5
 
 
 @pytest.mark.slow
