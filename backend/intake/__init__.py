@@ -322,8 +322,8 @@ def _traces(
             yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
             continue
         talk = here if turn.conversation is True else _remark(turn.conversation)
-        time, label, name, *models = map(_remark, (time, label, name, turn.requested, turn.returned))
-        sha256 = trace_hash(turn.prompt, turn.response)
+        time, label, name = _remark(time), _remark(label), _remark(name)
+        models, sha256 = (_remark(turn.requested), _remark(turn.returned)), trace_hash(turn.prompt, turn.response)
         yield Received(place, number, turn.prompt, turn.response, time, label, name, sha256, *models, group, talk)
 
 
