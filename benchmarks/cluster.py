@@ -1,6 +1,6 @@
 """What a second machine is worth: extraction on two nodes of Ray, and fits by joblib, against one process.
 
-    python benchmarks/cluster.py [--records 2000] [--layers 1-2] [--part extraction,fits]
+    python benchmarks/cluster.py [--records 2000] [--layers 1-6] [--part extraction,fits]
 
 Two network namespaces of this machine stand for two machines (root, Linux, two processors): each has an address, a
 cache and one processor of its own, and they see each other through a pair of virtual cables. Extraction is timed on one
@@ -54,7 +54,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=2000)
-    parser.add_argument("--layers", default="1-2", help="blocks that are read; few, so that it takes minutes")
+    parser.add_argument("--layers", default="1-6", help="blocks that are read; most readers need more")
     parser.add_argument("--part", default="extraction,fits")
     parser.add_argument("--repeats", type=int, default=2, help="of fits, in turns; the best of each counts")
     parser.add_argument("--folder", type=Path, help="where caches lie (default: a temporary folder)")
@@ -87,9 +87,9 @@ def extraction(folder: Path, prompts: int, layers: str) -> bool:
     hashes = {name: digest(folder / name) for name in ("one", "two", "killed")}
     equal = len(set(hashes.values())) == 1
     ratios = [b / a for a, b in zip(one, two, strict=True)]
-    print(f"bytes: {'equal' if equal else hashes}; two nodes take {ratios[0]:.2f} of the reading (goal .60), "
-          f"{ratios[1]:.2f} with all starts")  # fmt: skip
-    return equal and ratios[0] <= 0.6
+    print(f"bytes: {'equal' if equal else hashes}; two nodes take {ratios[0]:.2f} of the reading, "
+          f"{ratios[1]:.2f} of the whole command (goal .60)")  # fmt: skip
+    return equal and ratios[1] <= 0.6
 
 
 def timed(label: str, command: list[str], cache: Path, during: Callable[[Path], None] | None = None) -> list[float]:

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from backend.cluster import fits
 from backend.corpus.labelled import read_labelled
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
@@ -65,11 +66,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "how the sources are served (default: %(default)s)"
     file.add_argument("--access", choices=("api", "local"), default="api", help=text)
     file.add_argument("--no-publish", action="store_true", help="write file and rows, and publish later")
-    options.add(parser, "limit", "release", "work")
+    options.add(parser, "engine", "address", "workers", "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Enrol, and write the file and the rows."""
+    """Enrol, and write the file and the rows; n-grams are fitted where the engine says."""
+    options.check_engine(arguments)
+    with fits(arguments.engine, arguments.address, arguments.workers):
+        _enrol(arguments)
+
+
+def _enrol(arguments: argparse.Namespace) -> None:
     arguments.proxy = arguments.proxy or (DEFAULT_ENCODER if arguments.readout in ENCODED else DEFAULT_PROXY)
     arguments.view = arguments.view or (READ if arguments.readout == ENCODER else "ur")
     folder = options.data_of(arguments) / "enrolments"

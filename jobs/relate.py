@@ -12,6 +12,7 @@ import argparse
 
 import duckdb
 
+from backend.cluster import fits
 from backend.evaluations import relationships
 from backend.geometry.maps import MODAL, block_of
 from backend.methods.registry import DNA, RELATED
@@ -31,13 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", default=",".join(METHODS), help="comma separated (default: all four)")
     parser.add_argument("--layer", default=MODAL, help="block of reader, a number or 'modal' (default)")
     parser.add_argument("--roster", default="100-way", help="roster whose layer selection counts (default: 100-way)")
-    options.add(parser, "limit", "release", "work")
+    options.add(parser, "engine", "address", "workers", "limit", "release", "work")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure every reader that is named, write its rows, and compare all readers of the work database."""
+    options.check_engine(arguments)
     release = options.release_of(arguments)
-    with options.work_of(arguments) as connection:
+    with fits(arguments.engine, arguments.address, arguments.workers), options.work_of(arguments) as connection:
         subjects = subjects_of(connection, arguments)
         task = relationships.task_of(release, arguments.limit)
         # All are read before work begins, so that a missing one is reported at once.

@@ -27,6 +27,7 @@ from backend.methods.ngrams import CodedGrams, GramReadout, SoftmaxSettings, cod
 from backend.methods.probe import FamilyReadout, LinearReadout
 from backend.methods.readout import Doubles, Floats, Half, Ints, Rows
 from backend.methods.stack import CELLS, Stack, fit_stack
+from backend.parallel import each
 from backend.protocol import CLEAN, FOLDS, balance_rows
 from backend.proxies.encoding import MAX_TOKENS
 
@@ -212,15 +213,19 @@ def _score(
 def fit_gram_models(
     counts: Sequence[Any], labels: Ints, folds: Ints, classes: int, settings: SoftmaxSettings, models: Sequence[int]
 ) -> Iterator[tuple[int, GramReadout]]:
-    """Fit n-gram models on the rows of their training folds, as many of every source, one after the other.
+    """Fit n-gram models on the rows of their training folds, as many of every source (:mod:`backend.parallel`).
 
     counts : sparse (n, buckets), of whole responses, and of copies that are cut short; labels, folds : (n,).
     """
-    for model in models:
-        rows = np.flatnonzero(np.isin(folds, training_folds(model)))
-        rows = rows[balance_rows(labels[rows])]
-        copies = sparse.vstack([part[rows] for part in counts], format="csr")
-        yield model, fit_grams(copies, np.tile(labels[rows], len(counts)), classes, settings, seed=model)
+
+    def steps() -> Iterator[tuple[Any, Ints, int, SoftmaxSettings, int]]:
+        for model in models:
+            rows = np.flatnonzero(np.isin(folds, training_folds(model)))
+            rows = rows[balance_rows(labels[rows])]
+            copies = sparse.vstack([part[rows] for part in counts], format="csr")
+            yield copies, np.tile(labels[rows], len(counts)), classes, settings, model
+
+    yield from zip(models, each(fit_grams, steps()), strict=True)
 
 
 def score_grams(counts: Any, folds: Ints, model: int, readout: GramReadout | CodedGrams, out: npt.NDArray[Any]) -> None:

@@ -8,8 +8,9 @@ whole parent families (*family*).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 import duckdb
@@ -32,6 +33,7 @@ from backend.methods.baselines import SEED as DNA_SEED
 from backend.methods.readout import Doubles, Floats, Half, Ints, Rows
 from backend.methods.registry import DNA, names
 from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, SentenceEncoder
+from backend.parallel import each
 from backend.protocol import READER_PAPER
 from backend.proxies.registry import proxy_hash
 from backend.statistics import FLIPS, REPLICATES, cluster_bootstrap, holm, sign_flip_p_values
@@ -341,15 +343,18 @@ def measure(
             pair_set: {name: matrix[tuple(places.T)] for name, matrix in scores.items()}
             for pair_set, places in task.places.items()
         }
-        metrics = []
-        for protocol in PROTOCOLS:
-            pair_set = SPLIT_PAIRS[SPLITS[protocol]]
-            scored, related = features[pair_set], task.pairs[pair_set]["related"].to_numpy(bool)
-            for readout, seen in subject.readouts.items():
-                reading = read_pairs(np.column_stack([scored[name] for name in seen]), related, task.splits[protocol])
-                metrics.append(reading.metrics.assign(protocol=protocol, readout=readout))
-                if readout == subject.default:
-                    scored[DECISIONS[protocol]] = reading.decision
+        metrics, readings = [], list(product(PROTOCOLS, subject.readouts))
+
+        def steps() -> Iterator[tuple[Doubles, npt.NDArray[np.bool_], list[PairSplit]]]:
+            for protocol, readout in readings:
+                pair_set = SPLIT_PAIRS[SPLITS[protocol]]
+                seen = np.column_stack([features[pair_set][name] for name in subject.readouts[readout]])
+                yield seen, task.pairs[pair_set]["related"].to_numpy(bool), task.splits[protocol]
+
+        for (protocol, readout), reading in zip(readings, each(read_pairs, steps()), strict=True):
+            metrics.append(reading.metrics.assign(protocol=protocol, readout=readout))
+            if readout == subject.default:
+                features[SPLIT_PAIRS[SPLITS[protocol]]][DECISIONS[protocol]] = reading.decision
         if subject.proxy:
             describe_proxy(connection, subject.proxy)
         reader = write_reader(
