@@ -97,7 +97,7 @@ def _identity(reader: Reader, proxy: str) -> StoreIdentity:
 class ReaderPool:
     """Workers of a Ray cluster that read shards; made by :func:`readers`.
 
-    facts, max_tokens : of the first worker that is ready; every other must have the same.
+    Workers load their proxies while the caller prepares; whoever asks for facts waits for the first.
     """
 
     def __init__(self, ray: Any, proxy: str, device: str, count: int, threads: int, folder: str | None) -> None:
@@ -108,15 +108,14 @@ class ReaderPool:
         self._idle: list[Any] = []
         for _ in range(count):
             self._add()
-        self.facts: WorkerFacts | None = None
-        while not self._idle:
-            self._started(self._wait({}))
+        self._facts: WorkerFacts | None = None
 
     @property
-    def max_tokens(self) -> int:
-        """Where workers cut texts."""
-        assert self.facts is not None, "a pool is made with its first worker"
-        return self.facts.max_tokens
+    def facts(self) -> WorkerFacts:
+        """What the first worker reads with, once it is ready; every other must have the same."""
+        while self._facts is None:
+            self._started(self._wait({}))
+        return self._facts
 
     def extract(
         self,
@@ -135,7 +134,6 @@ class ReaderPool:
     ) -> Extraction:
         """Read every shard that is not on disk yet; see :func:`backend.extraction.extract`."""
         facts = self.facts
-        assert facts is not None, "a pool is made with its first worker"
         if facts.proxy_hash != proxy_hash:
             raise AtlasError(
                 "The workers hold other weights than those of this machine", "Install the same proxy there"
@@ -208,15 +206,15 @@ class ReaderPool:
         try:
             facts = self._get(done)
         except _WorkerLost as error:
-            if not (self._starting or self.facts):
+            if not (self._starting or self._facts):
                 raise AtlasError(
                     f"A worker died while it loaded its proxy ({error})", "Look into Ray's logs"
                 ) from error
             return
-        self.facts = self.facts or facts
-        if facts != self.facts:
-            names = [n for n in vars(facts) if getattr(facts, n) != getattr(self.facts, n)]
-            both = "; ".join(f"{n} {getattr(self.facts, n)} and {getattr(facts, n)}" for n in names)
+        first = self._facts = self._facts or facts
+        if facts != first:
+            names = [n for n in vars(facts) if getattr(facts, n) != getattr(first, n)]
+            both = "; ".join(f"{n} {getattr(first, n)} and {getattr(facts, n)}" for n in names)
             remedy = "Use nodes of one kind with the same version and proxy, or fewer --workers"
             raise AtlasError(f"The nodes of the cluster read differently ({both})", remedy)
         self._idle.append(actor)

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import jobs
 from backend.errors import AtlasError
@@ -18,9 +19,9 @@ SHARED = ("options", "pipeline", "trace_options")  # modules that are no verbs
 
 
 def verbs() -> list[str]:
-    """Verbs, which are the modules of this package."""
+    """Verbs, which are the modules of this package, with hyphens."""
     names = (module.name for module in pkgutil.iter_modules(jobs.__path__))
-    return sorted(name for name in names if not name.startswith("_") and name not in SHARED)
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_") and name not in SHARED)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,14 +34,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs", description="Jobs of the Provenance Atlas.")
     chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     if arguments and arguments[0] in verbs():
-        module = importlib.import_module(f"jobs.{arguments[0]}")
+        module = _module(arguments[0])
         module.configure(chosen.add_parser(arguments[0], description=module.__doc__))
     else:
         for verb in verbs():  # summaries, without importing what the verbs need
-            tree = ast.parse(Path(jobs.__path__[0], f"{verb}.py").read_text("utf-8"))
+            tree = ast.parse(Path(jobs.__path__[0], f"{_file(verb)}.py").read_text("utf-8"))
             chosen.add_parser(verb, help=(ast.get_docstring(tree) or "").partition("\n")[0])
     parsed = parser.parse_args(arguments)
-    chosen_verb = importlib.import_module(f"jobs.{parsed.verb}")
+    chosen_verb = _module(parsed.verb)
     try:
         return chosen_verb.run(parsed) or 0
     except AtlasError as error:
@@ -51,6 +52,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(getattr(chosen_verb, "STOPPED", STOPPED), file=sys.stderr)
         return 130
+
+
+def _file(verb: str) -> str:
+    return verb.replace("-", "_")
+
+
+def _module(verb: str) -> Any:
+    return importlib.import_module(f"jobs.{_file(verb)}")
 
 
 if __name__ == "__main__":

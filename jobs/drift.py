@@ -12,20 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from backend import output_files
 from backend.attribution.drift_report import Window, drift_answer, enough_read, long_enough
 from backend.attribution.run import audit
-from backend.attribution.scoring import Models, Progress, Selection, listed_traces
-from backend.attribution.settings import of_windows
+from backend.attribution.scoring import Attributor, Models, Progress, Selection, listed_traces
+from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.files import enrolments
 from backend.inference.drift import named
-from backend.intake import COMMAND_LINE, inspect
+from backend.intake import COMMAND_LINE, Layout, inspect
 from backend.intake.encoding import opened
 from backend.store.builds import command_line, portable
 from jobs import trace_options as options
@@ -75,12 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
             for stream, layout, total in zip(streams, layouts, totals, strict=True):
                 if stopped():
                     break
-                how: Any = {"progress": partial(_progress, total), "cancelled": stopped}
-                found = audit(stream, layout, attributor, settings, **how, keep_fingerprints=True)
-                assert found.scored.fingerprints is not None
-                listed = listed_traces(stream, layout, COMMAND_LINE, found.report["traces"])
-                prompts = [one.prompt for one in listed]
-                read.append(Window(found.report, found.scored.fingerprints, prompts, total))
+                read.append(read_window(stream, layout, attributor, settings, total, stopped))
     if stopped():
         enough_read([*(window.read for window in read), *((0, total) for total in totals[len(read) :])])
     answer = drift_answer(read, enrolment, settings, portable(command_line()))
@@ -88,6 +84,22 @@ def run(arguments: argparse.Namespace) -> None:
     for path in written:
         output_files.write(path, json.dumps(answer, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
         say(f"Written: {path}.")
+
+
+def read_window(
+    stream: BinaryIO,
+    layout: Layout,
+    attributor: Attributor,
+    settings: Settings,
+    total: int,
+    stopped: Callable[[], bool],
+) -> Window:
+    """Read the traces of a file as a window, and say how far that is."""
+    progress = partial(_progress, total)
+    found = audit(stream, layout, attributor, settings, progress=progress, cancelled=stopped, keep_fingerprints=True)
+    assert found.scored.fingerprints is not None
+    listed = listed_traces(stream, layout, COMMAND_LINE, found.report["traces"])
+    return Window(found.report, found.scored.fingerprints, [one.prompt for one in listed], total)
 
 
 def _progress(total: int, step: Progress) -> None:

@@ -107,17 +107,17 @@ def run(arguments: argparse.Namespace) -> None:
         )
     check_room(next(iter(stores.values())).path, needed)
     records: Records | None = None
-    engine: tuple[Callable[..., extraction.Extraction], int] | None = None
+    engine: tuple[Callable[..., extraction.Extraction], Callable[[], int]] | None = None
     with contextlib.ExitStack() as opened:
         for view, store in stores.items():
             done, seconds = extraction.Extraction(0, 0), 0.0
             if plans[view]:
-                bench = arguments.benchmark == extraction.BENCH_A
-                records = records or (release.bench_records() if bench else release.records(arguments.benchmark))
                 engine = engine or opened.enter_context(engine_of(arguments))
                 extract, max_tokens = engine
+                bench = arguments.benchmark == extraction.BENCH_A
+                records = records or (release.bench_records() if bench else release.records(arguments.benchmark))
+                work = extraction.characters_of(records.traces, plans[view], view, max_tokens())
                 started = time.perf_counter()
-                work = extraction.characters_of(records.traces, plans[view], view, max_tokens)
                 with ReadingBar(_records(plans[view]), sum(work.values())) as bar:
                     done = extract(
                         store,
@@ -144,15 +144,20 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def engine_of(arguments: argparse.Namespace) -> Iterator[tuple[Callable[..., extraction.Extraction], int]]:
-    """What extracts: a proxy in this process, or workers of Ray; and the tokens after which texts are cut."""
+def engine_of(
+    arguments: argparse.Namespace,
+) -> Iterator[tuple[Callable[..., extraction.Extraction], Callable[[], int]]]:
+    """What extracts: a proxy in this process, or workers of Ray; and the tokens after which texts are cut.
+
+    Workers start at once, and are waited for by whoever asks.
+    """
     if arguments.engine == "ray":
         text = (arguments.proxy, arguments.device, arguments.address, arguments.workers, arguments.store)
         with cluster.readers(*text) as pool:
-            yield pool.extract, pool.max_tokens
+            yield pool.extract, lambda: pool.facts.max_tokens
     else:
         reader = load_reader(arguments.proxy, arguments.device)
-        yield partial(extraction.extract, reader), reader.max_tokens
+        yield partial(extraction.extract, reader), lambda: reader.max_tokens
 
 
 def part_of(arguments: argparse.Namespace) -> tuple[int, int] | None:

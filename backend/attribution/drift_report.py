@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -152,6 +152,22 @@ class Window:
         return len(self.prompts), len(self.prompts) if self.total is None else self.total
 
 
+def share_fingerprints(windows: Sequence[Window]) -> list[Window]:
+    """The windows, in which equal traces have the same fingerprint, that of the first.
+
+    A batch moves the last bits, which a test of windows that repeat each other would take for a difference.
+    """
+    first: dict[str, npt.NDArray[np.floating]] = {}
+    out = []
+    for window in windows:
+        rows = [
+            first.setdefault(trace["sha256"], row)
+            for trace, row in zip(window.traces, window.fingerprints, strict=False)
+        ]
+        out.append(replace(window, fingerprints=np.stack(rows)) if rows else window)
+    return out
+
+
 def drift_answer(
     read: Sequence[Window], enrolment: Enrolment, settings: Settings | None = None, command: str | None = None
 ) -> dict[str, Any]:
@@ -165,13 +181,12 @@ def drift_answer(
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
     settings = settings or of_windows(enrolment.name)
-    before, after = read if len(read) == 2 else _halves(read[0])
+    before, after = share_fingerprints(read if len(read) == 2 else _halves(read[0]))
     stopped = any(read < total for read, total in (before.read, after.read))
     if stopped:
         enough_read((before.read, after.read))
     rows = in_common(before.prompts, after.prompts) if stopped else None
     first, second = rows or (range(len(before.prompts)), range(len(after.prompts)))
-    method = before.report["method"]
     prompts = [before.prompts[i] for i in first], [after.prompts[i] for i in second]
     test = asdict(compare(before.fingerprints[first], after.fingerprints[second], prompts, enrolment))
     power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
@@ -190,7 +205,17 @@ def drift_answer(
         "level": drift.LEVEL,
         "power": power,
         "validation": _validation_rows(enrolment),
-        "windows": [_window(window) for window in (before, after)],
+        **facts_of((before, after), enrolment, settings),
+        "command": command or _command(read, enrolment, settings),
+    }
+    return signed(body)
+
+
+def facts_of(windows: Sequence[Window], enrolment: Enrolment, settings: Settings) -> dict[str, Any]:
+    """What was read, by what, and under which settings, as JSON without texts."""
+    method = windows[0].report["method"]
+    return {
+        "windows": [_window(window) for window in windows],
         "reading": {
             "enrolment": enrolment.name,
             "layer": enrolment.place,
@@ -201,10 +226,13 @@ def drift_answer(
         "settings": {
             "columns": asdict(settings.columns),
             "encoding": settings.encoding,
-            "keep_duplicates": read[0].report["input"]["selection"]["keep_duplicates"],
+            "keep_duplicates": windows[0].report["input"]["selection"]["keep_duplicates"],
         },
-        "command": command or _command(read, enrolment, settings),
     }
+
+
+def signed(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer as JSON with its own sha256."""
     answer: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return answer | {"sha256": digest(answer)}
 

@@ -39,6 +39,8 @@ from backend.corpus.endpoints import (
 )
 from backend.corpus.release import Records
 from backend.errors import AtlasError
+from backend.intake import COMMAND_LINE, receive
+from backend.intake.encoding import opened
 from backend.shipped import shipped
 from backend.traces import Trace
 
@@ -48,6 +50,8 @@ _IDENTITY = ("model", "weights_sha256", "endpoint", "system", "template", "setti
 _CORRECT = "Correct or remove that line"
 _CHECK = "Check its name and permissions"
 _BEGINNING = b'{"source": "'  # of every line that is written here
+TABLES = (".csv", ".tsv", ".parquet", ".json")
+"""Files of traces, whose prompts can be collected for."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,16 @@ def _read(path: Path) -> bytes:
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read prompts: ``.jsonl`` with ``prompt`` and ``sample_id``, by default of its line, or one prompt a line."""
+    """Read prompts: ``.jsonl`` with ``prompt`` and ``sample_id``, by default of its line, or one prompt a line.
+
+    Of traces in a table or a JSON document the different prompts, in the order of their first answers.
+    """
+    if path.suffix in TABLES:
+        with opened(path) as stream:
+            traces = receive(stream, path.name, limits=COMMAND_LINE).traces
+        if not (prompts := dict.fromkeys(trace.prompt for trace in traces if trace.prompt)):
+            raise AtlasError(f"The traces of {path} have no prompts", "Give a file that has them")
+        return [Prompt(f"trace-{number:06d}", prompt) for number, prompt in enumerate(prompts, start=1)]
     out: list[Prompt] = []
     lines: dict[str, int] = {}
     try:

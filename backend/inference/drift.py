@@ -20,6 +20,7 @@ Method = Literal["energy", "mmd"]
 PERMUTATIONS, POWER_PERMUTATIONS = 999, 199
 SEED = 42
 LEVEL = 0.05  # windows are called different at this p value or below
+ROUNDING = 1e-12  # relative error of sums and products
 FEWEST_PAIRED = 6  # prompts that paired windows need at 5 %: with 5, the rarest of 16 swaps has p = .0625
 WINDOWS = (10, 20, 50)
 PAIRS = 100
@@ -88,7 +89,8 @@ def drift_test(
     weights = np.concatenate([observed[None], drawn])
     statistics = ((weights @ similarity) * weights).sum(1)
     # The same partition met again must count as a tie, whatever the order of its sums.
-    extreme = statistics[1:] >= statistics[0] - 1e-9 * max(abs(float(statistics[0])), 1e-12)
+    slack = max(1e-9 * abs(float(statistics[0])), ROUNDING * float(np.abs(similarity).max()))
+    extreme = statistics[1:] >= statistics[0] - slack
     p_value = (1 + int(extreme.sum())) / len(statistics)
     return DriftTest(float(statistics[0]), p_value, method, paired, n, m, len(drawn), seed)
 
@@ -96,8 +98,9 @@ def drift_test(
 def similarities(rows: Doubles, method: Method) -> Doubles:
     """Matrix (N, N) whose quadratic form in 1/n and -1/m is the statistic: minus a distance, or a Gaussian kernel."""
     squares = (rows**2).sum(1)
-    distances = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0.0)
-    np.fill_diagonal(distances, 0.0)
+    both = squares[:, None] + squares
+    distances = both - 2 * rows @ rows.T
+    distances[distances <= ROUNDING * both] = 0.0  # equal rows, of which the product leaves a rest
     if method == "energy":
         out: Doubles = -np.sqrt(distances)
         return out
@@ -160,6 +163,26 @@ def drift_frame(
                     measured = {"level": LEVEL, "value": share, "std": spread, "n": pairs}
                     rows.append({"k": window, "metric": "alarms", **about, **measured})
     return pd.DataFrame(rows)
+
+
+def outcome_ratios(test: Mapping[str, Any], power: Mapping[str, Any] | None) -> dict[str, float]:
+    """Log10 likelihood ratio of the outcome under an unchanged source against a sibling, and another family.
+
+    test, power : as of :func:`expected`. Shares are those of :data:`PAIRS` real pairs and one more of either outcome,
+    so that no ratio is beyond what so many could have shown. Swaps within prompts alarm at their level exactly.
+    """
+    if power is None:
+        return {}
+
+    def chance(share: float) -> float:
+        alarms = (share * PAIRS + 1) / (PAIRS + 2)
+        return alarms if verdict(test) == DIFFERENT else 1 - alarms
+
+    level = float(power["level"])
+    unchanged = level if power.get("same") is None else (float(power["same"]) * PAIRS + 1) / (PAIRS + 2)
+    same = unchanged if verdict(test) == DIFFERENT else 1 - unchanged
+    kinds = (kind for kind in KINDS if kind != "same" and power.get(kind) is not None)
+    return {kind: float(np.log10(same / chance(power[kind]))) for kind in kinds}
 
 
 def verdict(test: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ ENROL = (
 )
 REFERENCE = (
     "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
-    "python -m jobs drift traces.jsonl genuine.jsonl"
+    "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
 )
 REST = "Read the rest of the file: it was stopped before the end."
 PROMPTS = "Give the prompts beside the responses: name their column with --prompt-column."

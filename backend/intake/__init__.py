@@ -317,9 +317,9 @@ def _traces(
         own = columns.label is None or (columns.label and labelled)
         label = turn.label if own else look_up(record, columns.label or "")
         name = look_up(record, columns.name or "") if turn.name is None or columns.name == "" else turn.name
-        long = [role for role in ("prompt", "response") if len(getattr(turn, role)) > limits.characters]
-        if long:
-            yield Problem(place, long[0], f"the {long[0]} is longer than {limits.characters:,} characters")
+        if max(len(turn.prompt), len(turn.response)) > limits.characters:
+            role = "prompt" if len(turn.prompt) > limits.characters else "response"
+            yield Problem(place, role, f"the {role} is longer than {limits.characters:,} characters")
             continue
         talk = here if turn.conversation is True else _remark(turn.conversation)
         time, label, name = _remark(time), _remark(label), _remark(name)

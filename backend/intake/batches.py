@@ -7,7 +7,6 @@ https://platform.openai.com/docs/guides/batch, https://docs.claude.com/en/docs/b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from backend.errors import AtlasError
@@ -76,7 +75,7 @@ def _result(record: Mapping[str, Any]) -> Iterator[Found]:
                 raise ChatError("result", f"the request has no answer ({kind}); run it again, or leave it out")
             record = {"response": result["message"]}
         for turn in chat_logs.turns(record):
-            yield replace(turn, name=key, key=key, requested=None)
+            yield turn._replace(name=key, key=key, requested=None)
     except ChatError as error:
         yield ChatError(error.column, error.reason, key)
 
@@ -113,7 +112,7 @@ class Requests:
         """An answer with prompt and model of its request, where that stands before it."""
         self.close(key)
         _, request = self._waiting.get(key, (0, None))
-        return turn if request is None else replace(turn, prompt=request.prompt, requested=request.requested)
+        return turn if request is None else turn._replace(prompt=request.prompt, requested=request.requested)
 
     def close(self, key: str | None) -> None:
         """Note that the result of a request was found, whatever it is."""

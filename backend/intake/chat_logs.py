@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.intake.traces import as_text, parse_json
 
@@ -26,8 +26,7 @@ _ASSISTANT = frozenset({"assistant", "gpt", "model", "chatgpt", "bot"})
 KEYS = frozenset({*_TALKS, "choices", "error", *REQUEST, *_RESPONSE, *PROMPT, *TIME, *_LABEL})  # a chat log may need
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One answer, the prompt before it, and the time, model and id that the log states.
 
     ``requested`` and ``returned`` are the models of a request and of its response, where the log names them apart.
@@ -140,18 +139,18 @@ def conversation(messages: Any, time: Any, label: Any, column: str = "messages")
     found: list[Turn] = []
     prompt = ""
     for number, message in enumerate(messages):
-        where = f"{column}[{number}]"
         if not isinstance(message, dict):
-            raise ChatError(where, "a message is no object")
+            raise ChatError(f"{column}[{number}]", "a message is no object")
         role = message.get("role", message.get("from"))
         if role is None and column != "messages" and message.get("content", message.get("value")):
-            raise ChatError(where, "a message does not say whom it is from; give it a role, or from")
+            raise ChatError(f"{column}[{number}]", "a message does not say whom it is from; give it a role, or from")
         if not isinstance(role, str):
             continue
-        if role.lower() in USER:
-            prompt = _text(message, where) or ""
-        elif role.lower() in _ASSISTANT:
-            answer = _text(message, where)
+        role = role.lower()
+        if role in USER:
+            prompt = _text(message, f"{column}[{number}]") or ""
+        elif role in _ASSISTANT:
+            answer = _text(message, f"{column}[{number}]")
             if answer is not None:  # a call of a tool has no text
                 found.append(Turn(prompt, answer, time, label, conversation=True))
     if not found:

@@ -6,7 +6,6 @@ https://langfuse.com/docs/api-and-data-platform/features/observations-api
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from backend.intake import chat_logs
@@ -66,4 +65,4 @@ def turns_of_generation(row: Mapping[str, Any]) -> list[Turn]:
     except ChatError as error:
         raise ChatError("output", error.reason) from error
     named, name = first_of(row, None, *_MODEL), first_of(row, None, "id")
-    return [replace(one, prompt=prompt, label=named or one.label, name=name, returned=named) for one in found]
+    return [one._replace(prompt=prompt, label=named or one.label, name=name, returned=named) for one in found]

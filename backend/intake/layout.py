@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
+from typing import NamedTuple
 
 from backend.traces import Trace
-
-_COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ class Columns:
         return {role: column for role, column in roles.items() if column or (column is not None and role == "response")}
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """One trace as it came in; ``requested`` and ``returned`` are models, where the file names both or one apart."""
 
     place: int  # line, row or record, from 1
@@ -119,4 +117,5 @@ class Intake:
 
 def trace_hash(prompt: str, response: str) -> str:
     """sha256 of a trace: of the JSON array ``[prompt,response]`` in ASCII, without spaces."""
-    return hashlib.sha256(_COMPACT.encode([prompt, response]).encode("ascii")).hexdigest()
+    text = f"[{encode_basestring_ascii(prompt)},{encode_basestring_ascii(response)}]"
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -7,7 +7,6 @@ https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from backend.intake import langfuse
@@ -60,7 +59,7 @@ def _answers_of_span(span: Mapping[str, Any]) -> list[Turn]:
         attributes.update(_attributes(event.get("attributes")))
     attributes.update(_attributes(span.get("attributes")))
     talk = next(filter(None, map(attributes.get, _CONVERSATIONS)), span.get("traceId"))
-    return [replace(turn, conversation=talk) for turn in _turns_of_span(span, attributes)]
+    return [turn._replace(conversation=talk) for turn in _turns_of_span(span, attributes)]
 
 
 def _turns_of_span(span: Mapping[str, Any], attributes: Mapping[str, Any]) -> list[Turn]:

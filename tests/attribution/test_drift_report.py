@@ -147,6 +147,17 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     assert any("same prompts" in note for note in halves["notes"])
 
 
+def test_the_same_answers_in_another_order_do_not_differ(folder: Path) -> None:
+    """Batches move the last bits of equal texts, which is no difference."""
+    lines = (folder / "before.jsonl").read_text("utf-8").splitlines()
+    more = [json.dumps({"prompt": f"More {i}?", "response": "word " * 40}) for i in range(3)]
+    (folder / "one.jsonl").write_text("\n".join([*lines, *more]), "utf-8")
+    (folder / "two.jsonl").write_text("\n".join([*more, *lines[::-1]]), "utf-8")
+    told = by_verb(folder, folder / "one.jsonl", folder / "two.jsonl")
+    assert (told["verdict"], told["paired"], told["p_value"]) == ("NO DIFFERENCE SEEN", True, 1.0)
+    assert told["statistic"] == pytest.approx(0, abs=1e-12)
+
+
 def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
     rows = pd.DataFrame(told["validation"]).assign(roster="tiny")

@@ -1,0 +1,197 @@
+"""Traces of a claimed source against that source's own answers to the same prompts.
+
+The strongest evidence there is: what prompts bring along is the same on both sides. Answers are swapped within prompts
+(:func:`backend.inference.drift.drift_test`), which is exact for two draws from one source, whatever they are about.
+What a test of that size tells apart is in the enrolment's validation; its outcome is weighed by it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from backend.attribution.drift_report import (
+    MOST,
+    Doubles,
+    Window,
+    facts_of,
+    share_fingerprints,
+    signed,
+    standardised,
+    thinned,
+)
+from backend.attribution.settings import Settings, column_words
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.validation_lookup import expected_power, validation_of
+from backend.errors import AtlasError
+from backend.inference import drift
+from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test, p_text
+
+FORMAT = 1
+AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
+SUPPORTING = 1.0  # log10 ratio against a sibling from which no difference supports the claim
+OTHER_PROMPTS = (
+    "These prompts are another kind of traffic than the enrolled ones. A difference counts as it does there; what the "
+    "absence of one is worth was measured on enrolled prompts alone, so that it supports nothing here."
+)
+SAME_SETTINGS = (
+    "A system prompt, a temperature or a limit of tokens that the reference does not share looks like another model: "
+    "ask it as the endpoint is asked."
+)
+
+
+def reference_answer(
+    claimed: Window,
+    reference: Window,
+    rivals: Sequence[Window],
+    enrolment: Enrolment,
+    settings: Settings,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Whether traces are like a reference's answers to their prompts; the answer as JSON without texts.
+
+    rivals : answers of other sources to the same prompts, which may be nearer than the reference.
+    Raises AtlasError where fewer than six prompts are answered by both sides.
+    """
+    windows = claimed, reference, *rivals = share_fingerprints((claimed, reference, *rivals))
+    rows = in_pairs(claimed, reference)
+    first, second = (
+        standardised(thinned(window.fingerprints[list(part)]), enrolment)
+        for window, part in zip((claimed, reference), rows, strict=True)
+    )
+    test = asdict(drift_test(first, second, paired=True))
+    power, traffic = expected_power(enrolment, len(first), paired=True), claimed.report["results"]["traffic"]["kind"]
+    ratios = drift.outcome_ratios(test, power) if traffic == "like" else {}
+    needed = prompts_needed(enrolment) if traffic == "like" else None
+    verdict = verdict_of(test, ratios)
+    body = {
+        "format": FORMAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": verdict,
+        "sentence": _sentence(verdict, test),
+        "next_step": _next_step(verdict, len(first), needed),
+        "expected": drift.expected(power),
+        "log10_ratios": ratios,
+        "prompts": len(first),
+        "prompts_needed": needed,
+        "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [OTHER_PROMPTS]), SAME_SETTINGS],
+        **test,
+        "level": drift.LEVEL,
+        "power": power,
+        "rivals": [_rival(claimed, reference, rival, enrolment) for rival in rivals],
+        **facts_of(windows, enrolment, settings),
+        "command": command or _command(windows, enrolment, settings),
+    }
+    return signed(body)
+
+
+def in_pairs(claimed: Window, reference: Window) -> tuple[list[int], list[int]]:
+    """Rows of both windows that answer the same prompts, the first answer to each."""
+    first, second = _first_answers(claimed), _first_answers(reference)
+    both = [prompt for prompt in first if prompt in second]
+    if len(both) < FEWEST_PAIRED:
+        name = claimed.report["input"]["name"]
+        raise AtlasError(
+            f"{len(both)} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
+            f"Ask the reference these prompts: python -m jobs collect --prompts {name} --source … --to reference.jsonl",
+        )
+    return [first[prompt] for prompt in both], [second[prompt] for prompt in both]
+
+
+def verdict_of(test: Mapping[str, Any], ratios: Mapping[str, float]) -> str:
+    """AGAINST where windows differ; SUPPORTS where a sibling would have been seen ten times as often as not."""
+    if drift.verdict(test) == DIFFERENT:
+        return AGAINST
+    return SUPPORTS if ratios and min(ratios.values()) >= SUPPORTING else INCONCLUSIVE
+
+
+def prompts_needed(enrolment: Enrolment) -> int | None:
+    """The fewest validated prompts with which no difference would support a claim; None where none are enough."""
+    alike = {"p_value": 1.0}
+    rows = validation_of(enrolment)
+    for k in sorted(rows.loc[rows["part"].eq("drift"), "k"].unique()):
+        ratios = drift.outcome_ratios(alike, expected_power(enrolment, int(k), paired=True))
+        if verdict_of(alike, ratios) == SUPPORTS:
+            return int(k)
+    return None
+
+
+def nearer(claimed: Doubles, reference: Doubles, rival: Doubles) -> tuple[int, int, float]:
+    """Prompts (n,) of which a trace is nearer to the reference than to the rival, those that differ, and the p value.
+
+    The p value is that of a two-sided sign test.
+    """
+    gaps = np.linalg.norm(claimed - rival, axis=1) - np.linalg.norm(claimed - reference, axis=1)
+    decided = int((gaps != 0).sum())
+    wins = int((gaps > 0).sum())
+    return wins, decided, float(binomtest(wins, decided).pvalue) if decided else 1.0
+
+
+def _rival(claimed: Window, reference: Window, rival: Window, enrolment: Enrolment) -> dict[str, Any]:
+    """Whether traces are nearer to the reference than to another source that answers the same prompts."""
+    first, second, third = map(_first_answers, (claimed, reference, rival))
+    name = rival.report["input"]["name"]
+    shared = [prompt for prompt in first if prompt in second and prompt in third][:MOST]
+    if len(shared) < FEWEST_PAIRED:
+        return {"name": name, "prompts": len(shared), "sentence": f"{name} answers too few of the same prompts."}
+    three = [
+        standardised(window.fingerprints[[rows[prompt] for prompt in shared]], enrolment)
+        for window, rows in ((claimed, first), (reference, second), (rival, third))
+    ]
+    wins, decided, p = nearer(*three)
+    side = "the reference" if 2 * wins >= decided else name
+    means = f"nearer to {side}" if p <= drift.LEVEL else "about as near to both"
+    sentence = f"Against {name}: {wins} of {decided} answers are nearer to the reference (p = {p_text(p)}): {means}."
+    return {"name": name, "prompts": decided, "nearer": wins, "p_value": p, "sentence": sentence}
+
+
+def _first_answers(window: Window) -> dict[str, int]:
+    """Row of the first answer to every prompt."""
+    rows: dict[str, int] = {}
+    for row, prompt in enumerate(window.prompts):
+        if prompt:
+            rows.setdefault(prompt, row)
+    return rows
+
+
+def _sentence(verdict: str, test: Mapping[str, Any]) -> str:
+    p = p_text(test["p_value"])
+    how = f"on {test['before']} prompts that both answered (p = {p}, answers swapped within prompts)"
+    return {
+        AGAINST: f"The traces differ from the reference by more than chance {how}.",
+        SUPPORTS: f"The traces are like the reference {how}; a sibling would rarely be.",
+        INCONCLUSIVE: f"The traces are like the reference {how}, but so might a sibling's be.",
+    }[verdict]
+
+
+def _next_step(verdict: str, prompts: int, needed: int | None) -> str:
+    if verdict == AGAINST:
+        return "Ask the reference once more with the endpoint's own settings; two draws of it should not differ."
+    if verdict == SUPPORTS:
+        return f"Compare a sibling's answers as well: {', '.join(list(KINDS.values())[1:])} can be given as a rival."
+    if needed is None:
+        return "No validated number of prompts decides with this ecosystem; compare with rivals on the same prompts."
+    return f"Ask both sides {max(needed - prompts, 1)} prompts more: from {needed} on a sibling would rarely pass."
+
+
+def _unused(windows: Sequence[Window], pairs: int) -> list[str]:
+    return [
+        f"Of the {len(window.traces):,} traces of {window.report['input']['name']} {pairs:,} were compared: the first "
+        "answer to every prompt that both sides answered."
+        for window in windows
+        if len(window.traces) > pairs
+    ]
+
+
+def _command(windows: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
+    traces, reference, *rivals = (window.report["input"]["name"] for window in windows)
+    words = ["python", "-m", "jobs", "reference-check", traces, "--reference", reference]
+    words += [word for rival in rivals for word in ("--rival", rival)]
+    words += ["--enrolment", enrolment.name, *column_words(settings.columns)]
+    return shlex.join(words + ([] if settings.encoding is None else ["--encoding", settings.encoding]))

@@ -1,0 +1,159 @@
+"""Traces against the claimed source's own answers to the same prompts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import backend.attribution.scoring
+from backend.attribution.reference_check import nearer, prompts_needed
+from backend.attribution.report import digest
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import save_enrolment
+from backend.inference.drift import outcome_ratios
+from backend.inference.validation import validation_arrays
+from backend.proxies.reader import Reader
+from jobs.__main__ import main
+from tests.attribution.test_run import STYLES, labelled
+from tests.served_api import HASH, lines_of, tiny_enrolment, tiny_reader
+
+SECRET = "Sesame, open up"
+
+
+def with_power(enrolment: Enrolment, *shares: tuple[int, float]) -> Enrolment:
+    """With the share of siblings that a paired test sees, by prompts."""
+    rows = [
+        {"condition": "clean", "part": "drift", "k": k, "metric": "alarms", "scenario": kind, "space": "fingerprints",
+         "statistic": "energy-paired", "level": 0.05, "value": value, "std": 0.0, "n": 100}
+        for k, sibling in shares
+        for kind, value in (("sibling", sibling), ("family", 1.0))
+    ]  # fmt: skip
+    return replace(enrolment, attachments={**enrolment.attachments, **validation_arrays(pd.DataFrame(rows))})
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return tiny_reader()
+
+
+@pytest.fixture
+def folder(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with the tiny enrolment, and files of three styles on the same prompts."""
+    monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
+    save(with_power(tiny_enrolment(reader), (10, 0.75), (50, 1.0)), tmp_path)
+    for style in STYLES:
+        (tmp_path / f"{style}.jsonl").write_bytes(lines_of(style))
+    return tmp_path
+
+
+def save(enrolment: Enrolment, folder: Path) -> None:
+    save_enrolment(enrolment, folder / "data" / "enrolments" / "tiny.npz")
+
+
+def check(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    out = folder / "answer.json"
+    status = main(
+        ["reference-check", *(str(folder / w) if w.endswith(".jsonl") else w for w in words), "--json", str(out)]
+    )
+    answer: dict[str, Any] = json.loads(out.read_text("utf-8"))
+    assert answer["sha256"] == digest({key: value for key, value in answer.items() if key != "sha256"})
+    return status, answer
+
+
+def test_another_style_is_against_the_claim_and_the_rival_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl")
+    assert (status, answer["verdict"], answer["prompts"]) == (1, "AGAINST", 12)
+    assert answer["p_value"] <= 0.05 and answer["paired"]
+    assert all(ratio < 0 for ratio in answer["log10_ratios"].values())
+    (rival,) = answer["rivals"]
+    assert (rival["nearer"], rival["prompts"]) == (0, 12)
+    assert rival["p_value"] == pytest.approx(2 * 0.5**12)
+    assert rival["sentence"].endswith("nearer to shout.jsonl.")
+    said = capsys.readouterr().out
+    for words in (answer["sentence"], answer["next_step"], answer["expected"], rival["sentence"]):
+        assert words in said
+    assert [window["name"] for window in answer["windows"]] == ["shout.jsonl", "plain.jsonl", "shout.jsonl"]
+
+
+@pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])
+def test_no_difference_supports_a_claim_only_where_a_sibling_would_be_seen(
+    folder: Path, reader: Reader, sibling: float, status: int, verdict: str
+) -> None:
+    save(with_power(tiny_enrolment(reader), (10, sibling), (50, 1.0)), folder)
+    traces, labels = labelled()
+    rows = [
+        {"prompt": trace.prompt, "response": trace.response}
+        for trace, label in zip(traces, labels, strict=True)
+        if label == "plain"
+    ]
+    (folder / "known.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    assert check(folder, "known.jsonl", "--reference", "known.jsonl")[0] == status
+    answer = check(folder, "known.jsonl", "--reference", "known.jsonl")[1]
+    assert (answer["verdict"], answer["p_value"]) == (verdict, 1.0)
+    other = check(folder, "plain.jsonl", "--reference", "plain.jsonl")[1]
+    assert (other["verdict"], other["log10_ratios"]) == ("INCONCLUSIVE", {})  # other prompts than the enrolled ones
+    assert any("another kind of traffic" in note for note in other["notes"])
+
+
+def test_outcomes_are_weighed_by_what_real_pairs_showed() -> None:
+    power = {"window": 20, "level": 0.05, "same": None, "sibling": 0.9, "family": 1.0}
+    seen, unseen = (outcome_ratios({"p_value": p}, power) for p in (0.01, 0.5))
+    assert seen["sibling"] == pytest.approx(math.log10(0.05 / (91 / 102)))
+    assert unseen["sibling"] == pytest.approx(math.log10(0.95 / (11 / 102)))
+    assert unseen["family"] == pytest.approx(math.log10(0.95 * 102))  # no more than 100 pairs can show
+    assert outcome_ratios({"p_value": 0.5}, None) == {}
+    measured = outcome_ratios({"p_value": 0.5}, power | {"same": 0.04})
+    assert measured["sibling"] == pytest.approx(math.log10((97 / 102) / (11 / 102)))
+
+
+def test_the_number_of_prompts_that_would_do_is_the_first_validated_one(reader: Reader) -> None:
+    enrolment = tiny_enrolment(reader)
+    assert prompts_needed(with_power(enrolment, (10, 0.75), (20, 0.89), (50, 0.97))) == 50
+    assert prompts_needed(with_power(enrolment, (10, 0.75))) is None
+
+
+def test_nearness_is_a_sign_test() -> None:
+    claimed, rival = np.zeros((8, 3)), np.ones((8, 3))
+    reference = np.full((8, 3), 0.5)
+    assert nearer(claimed, reference, rival) == (8, 8, 2 * 0.5**8)
+    assert nearer(claimed, rival, rival) == (0, 0, 1.0)
+
+
+def test_no_text_is_in_the_answer(folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "plain.jsonl").read_text("utf-8").splitlines()]
+    rows = [row | {"response": f"{row['response']} {SECRET}"} for row in rows]
+    (folder / "secret.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    _, answer = check(folder, "secret.jsonl", "--reference", "plain.jsonl")
+    assert SECRET not in json.dumps(answer) and "New 3?" not in json.dumps(answer)
+
+
+def test_too_few_shared_prompts_are_refused_with_the_command_that_asks_for_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"Other {i}?", "response": "Yes."} for i in range(12)]
+    (folder / "other.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    words = ["reference-check", str(folder / "plain.jsonl"), "--reference", str(folder / "other.jsonl")]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "0 prompts are answered by both sides, and a comparison needs 6" in error
+    assert "python -m jobs collect --prompts plain.jsonl" in error
+
+
+def test_of_a_prompt_that_was_answered_twice_the_first_answer_counts(folder: Path) -> None:
+    lines = (folder / "plain.jsonl").read_text("utf-8").splitlines()
+    again = [json.dumps(json.loads(line) | {"response": "SOMETHING ELSE!"}) for line in lines]
+    (folder / "twice.jsonl").write_text("\n".join([*lines, *again]), "utf-8")
+    _, answer = check(folder, "twice.jsonl", "--reference", "plain.jsonl")
+    assert (answer["prompts"], answer["p_value"]) == (12, 1.0)
+    assert "Of the 24 traces of twice.jsonl 12 were compared" in answer["notes"][0]
