@@ -181,7 +181,8 @@ def _drift() -> Schema:
     """The answer of a comparison."""
     return _object(
         "format:count created verdict:verdict sentence expected notes:text* statistic:number p_value:number method "
-        "paired:flag before:count after:count permutations:count seed:count level:number power:power? validation:any* "
+        "paired:flag before:count after:count permutations:count seed:count level:number power:power? log10_ratios:any "
+        "prompts_needed:count? validation:any* "
         "windows:window* reading:any settings:any command sha256",
         verdict={"enum": [DIFFERENT, ALIKE]},
         power=_object("window:count level:number same:number? sibling:number? family:number?"),

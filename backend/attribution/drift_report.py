@@ -189,13 +189,13 @@ def drift_answer(
     first, second = rows or (range(len(before.prompts)), range(len(after.prompts)))
     prompts = [before.prompts[i] for i in first], [after.prompts[i] for i in second]
     test = asdict(compare(before.fingerprints[first], after.fingerprints[second], prompts, enrolment))
-    power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
+    worth = worth_of(test, enrolment, before)
     body = {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": drift.verdict(test),
         "sentence": drift.sentence(test),
-        "expected": drift.expected(power),
+        "expected": drift.expected(worth["power"]),
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
             *([] if test["paired"] else [drift.UNPAIRED]),
@@ -203,12 +203,33 @@ def drift_answer(
         ],
         **test,
         "level": drift.LEVEL,
-        "power": power,
+        **worth,
         "validation": _validation_rows(enrolment),
         **facts_of((before, after), enrolment, settings),
         "command": command or _command(read, enrolment, settings),
     }
     return signed(body)
+
+
+def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:
+    """What the validation says of a test of this size, and of its outcome; JSON.
+
+    Returns the power, the log10 ratios of an unchanged source against others, and the fewest validated prompts with
+    which no difference would speak for it. Both are empty on prompts unlike the enrolled ones.
+    """
+    rows, like = validation_of(enrolment), window.report["results"]["traffic"]["kind"] == "like"
+    power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
+
+    def speaks(k: int) -> bool:
+        ratios = drift.outcome_ratios({"p_value": 1.0}, expected_power(enrolment, k, test["paired"]))
+        return bool(ratios) and min(ratios.values()) >= drift.SUPPORTING
+
+    budgets = sorted(map(int, rows.loc[rows["part"].eq("drift"), "k"].unique())) if like else []
+    return {
+        "power": power,
+        "log10_ratios": drift.outcome_ratios(test, power) if like else {},
+        "prompts_needed": next(filter(speaks, budgets), None),
+    }
 
 
 def facts_of(windows: Sequence[Window], enrolment: Enrolment, settings: Settings) -> dict[str, Any]:

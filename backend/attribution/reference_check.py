@@ -25,17 +25,16 @@ from backend.attribution.drift_report import (
     signed,
     standardised,
     thinned,
+    worth_of,
 )
 from backend.attribution.settings import Settings, column_words
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.validation_lookup import expected_power, validation_of
 from backend.errors import AtlasError
 from backend.inference import drift
 from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test, p_text
 
 FORMAT = 1
 AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
-SUPPORTING = 1.0  # log10 ratio against a sibling from which no difference supports the claim
 OTHER_PROMPTS = (
     "These prompts are another kind of traffic than the enrolled ones. A difference counts as it does there; what the "
     "absence of one is worth was measured on enrolled prompts alone, so that it supports nothing here."
@@ -66,24 +65,20 @@ def reference_answer(
         for window, part in zip((claimed, reference), rows, strict=True)
     )
     test = asdict(drift_test(first, second, paired=True))
-    power, traffic = expected_power(enrolment, len(first), paired=True), claimed.report["results"]["traffic"]["kind"]
-    ratios = drift.outcome_ratios(test, power) if traffic == "like" else {}
-    needed = prompts_needed(enrolment) if traffic == "like" else None
-    verdict = verdict_of(test, ratios)
+    worth, traffic = worth_of(test, enrolment, claimed), claimed.report["results"]["traffic"]["kind"]
+    verdict, needed = verdict_of(test, worth["log10_ratios"]), worth["prompts_needed"]
     body = {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": verdict,
         "sentence": _sentence(verdict, test),
         "next_step": _next_step(verdict, len(first), needed),
-        "expected": drift.expected(power),
-        "log10_ratios": ratios,
+        "expected": drift.expected(worth["power"]),
         "prompts": len(first),
-        "prompts_needed": needed,
         "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [OTHER_PROMPTS]), SAME_SETTINGS],
         **test,
         "level": drift.LEVEL,
-        "power": power,
+        **worth,
         "rivals": [_rival(claimed, reference, rival, enrolment) for rival in rivals],
         **facts_of(windows, enrolment, settings),
         "command": command or _command(windows, enrolment, settings),
@@ -108,18 +103,7 @@ def verdict_of(test: Mapping[str, Any], ratios: Mapping[str, float]) -> str:
     """AGAINST where windows differ; SUPPORTS where a sibling would have been seen ten times as often as not."""
     if drift.verdict(test) == DIFFERENT:
         return AGAINST
-    return SUPPORTS if ratios and min(ratios.values()) >= SUPPORTING else INCONCLUSIVE
-
-
-def prompts_needed(enrolment: Enrolment) -> int | None:
-    """The fewest validated prompts with which no difference would support a claim; None where none are enough."""
-    alike = {"p_value": 1.0}
-    rows = validation_of(enrolment)
-    for k in sorted(rows.loc[rows["part"].eq("drift"), "k"].unique()):
-        ratios = drift.outcome_ratios(alike, expected_power(enrolment, int(k), paired=True))
-        if verdict_of(alike, ratios) == SUPPORTS:
-            return int(k)
-    return None
+    return SUPPORTS if ratios and min(ratios.values()) >= drift.SUPPORTING else INCONCLUSIVE
 
 
 def nearer(claimed: Doubles, reference: Doubles, rival: Doubles) -> tuple[int, int, float]:

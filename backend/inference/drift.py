@@ -22,6 +22,7 @@ SEED = 42
 LEVEL = 0.05  # windows are called different at this p value or below
 ROUNDING = 1e-12  # relative error of sums and products
 FEWEST_PAIRED = 6  # prompts that paired windows need at 5 %: with 5, the rarest of 16 swaps has p = .0625
+SUPPORTING = 1.0  # log10 ratio against a sibling from which no difference speaks for an unchanged source
 WINDOWS = (10, 20, 50)
 PAIRS = 100
 KINDS = {"same": "an unchanged source", "sibling": "a sibling of its family", "family": "another family"}

@@ -355,7 +355,8 @@ def window_of(enrolment: Enrolment, prompts: list[str], total: int, seed: int = 
     told = {
         "method": method | {"enrolment_sha256": enrolment.sha256},
         "input": {"name": "t.jsonl", "selection": {"keep_duplicates": True}},
-        "traces": [{"place": i, "turn": 0, "sha256": "0"} for i in range(len(prompts))],
+        "traces": [{"place": i, "turn": 0, "sha256": f"{seed}-{i}"} for i in range(len(prompts))],
+        "results": {"traffic": {"kind": "like"}},
     }
     return Window(told, rng.normal(size=(len(prompts), 2 * enrolment.hidden_size)).astype(np.float16), prompts, total)
 

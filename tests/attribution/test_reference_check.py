@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import backend.attribution.scoring
-from backend.attribution.reference_check import nearer, prompts_needed
+from backend.attribution.drift_report import Window, worth_of
+from backend.attribution.reference_check import nearer
 from backend.attribution.report import digest
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
@@ -117,10 +118,22 @@ def test_outcomes_are_weighed_by_what_real_pairs_showed() -> None:
     assert measured["sibling"] == pytest.approx(math.log10((97 / 102) / (11 / 102)))
 
 
-def test_the_number_of_prompts_that_would_do_is_the_first_validated_one(reader: Reader) -> None:
-    enrolment = tiny_enrolment(reader)
-    assert prompts_needed(with_power(enrolment, (10, 0.75), (20, 0.89), (50, 0.97))) == 50
-    assert prompts_needed(with_power(enrolment, (10, 0.75))) is None
+@pytest.mark.parametrize(
+    ("kind", "shares", "needed"),
+    [
+        ("like", ((10, 0.75), (20, 0.89), (50, 0.97)), 50),
+        ("like", ((10, 0.75),), None),
+        ("other topic", ((10, 1.0),), None),
+    ],
+)
+def test_the_number_of_prompts_that_would_do_is_the_first_validated_one(
+    reader: Reader, kind: str, shares: tuple[tuple[int, float], ...], needed: int | None
+) -> None:
+    window = Window({"results": {"traffic": {"kind": kind}}}, np.zeros((12, 1)), ["p"] * 12)
+    test = {"p_value": 1.0, "before": 12, "after": 12, "paired": True}
+    worth = worth_of(test, with_power(tiny_enrolment(reader), *shares), window)
+    assert worth["prompts_needed"] == needed
+    assert bool(worth["log10_ratios"]) == (kind == "like")
 
 
 def test_nearness_is_a_sign_test() -> None:
