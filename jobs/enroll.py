@@ -10,13 +10,11 @@ are written as well, as by python -m jobs cases.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 from backend.cluster import fits
-from backend.corpus.labelled import read_labelled
+from backend.corpus.labelled import read_families, read_labelled
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.enrolment.fit import enrolment_of, sample_enrolment
@@ -134,7 +132,7 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> str:
         )
     (view,) = views
     columns = Columns(response=arguments.response_column, prompt=arguments.prompt_column, label=arguments.label_column)
-    families, group = _families(arguments.families), arguments.group_column
+    families, group = read_families(arguments.families), arguments.group_column
     found = read_labelled(arguments.traces, columns, families, encoding=arguments.encoding, group=group)
     for note in found.notes:
         print(note)
@@ -173,15 +171,6 @@ def _publish(name: str, work: Path, data: Path) -> None:
             f"The enrolment {name} is written, and its ecosystem not published. {error.problem}",
             f"{error.remedy}. Then run: {by_hand}",
         ) from error
-
-
-def _families(path: Path | None) -> Mapping[str, str] | None:
-    if path is None:
-        return None
-    try:
-        return {str(source): str(family) for source, family in json.loads(path.read_text("utf-8")).items()}
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise AtlasError(f"The families in {path} cannot be read", 'Write JSON: {"source": "family"}') from error
 
 
 def _write(enrolment: Enrolment, folder: Path) -> Enrolment:

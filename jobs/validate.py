@@ -4,22 +4,29 @@ The rule itself answers on groups of K traces, with the true source as the claim
 a claim. Named enrolments answer as they are served, and get the rows as attachments. With ``--refit`` a part of the
 release is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about
 the tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
-stored fingerprints. With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
+stored fingerprints. With ``--draws`` the paired test of drift meets sources that answered the same prompts twice.
+With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
 folds part single prompts, and as they part groups of them; text alone needs no fingerprints.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
 
+from backend.attribution import repeated_draws
+from backend.attribution.scoring import Models
 from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, transfers
+from backend.corpus.collection import read_collected
+from backend.corpus.labelled import read_families
 from backend.corpus.release import BENCHMARKS, Release
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.left_out import SCENARIO, release_corpus, summary
@@ -50,6 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     text = "with --refit: stated and realised accuracy on every category of prompts that is left out"
     parser.add_argument("--by", choices=("category",), help=text)
+    text = "two collections of the same sources and prompts, for false alarms of the paired test of drift"
+    parser.add_argument("--draws", type=Path, nargs=2, metavar="FILE", help=text)
+    parser.add_argument("--families", type=Path, metavar="FILE", help="of --draws; JSON object: source to family")
     parser.add_argument("--sources", type=int, metavar="N", help="of --by: so many of the roster, evenly drawn")
     options.add(parser, "to")
     # The rows go to the usual work database, unlike those of a quick run.
@@ -66,6 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     release = options.release_of(arguments)
     with options.work_of(arguments) as connection:
         measured = (_by_category if arguments.by else _refit) if arguments.refit else _served
+        measured = _twice if arguments.draws else measured
         measured(arguments, release, connection)
 
 
@@ -86,6 +97,24 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
         attachments = {**enrolment.attachments, **validation_arrays(rows)}
         save_enrolment(replace(enrolment, attachments=attachments), known[name])
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
+
+
+def _twice(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
+    del release
+    known = enrolments(options.data_of(arguments))
+    first, second = map(read_collected, arguments.draws)
+    families = read_families(arguments.families) or {}
+    data_hash = hashlib.sha256(b"".join(path.read_bytes() for path in arguments.draws)).hexdigest()
+    for name in options.named(arguments.enrolment, list(known), "There is no enrolment '{}'"):
+        enrolment, began = load_enrolment(known[name]), time.perf_counter()
+        frame = repeated_draws.measure(Models.on("cpu").attributor(enrolment), first, second, families)
+        place: Row = {"reader": enrolment.reader, "roster": enrolment.facts["roster"], "condition": CLEAN}
+        about: Row = {"data_hash": data_hash, "proxy_hash": enrolment.facts["proxy_hash"]}
+        details = {"draws": [path.name for path in arguments.draws]}
+        timed = {**about, "earlier_s": time.perf_counter() - began}
+        with recorded(connection, stage="validate", **timed, details=details) as build:
+            replace_rows(connection, "audit_validation", frame, place | {"part": repeated_draws.PART}, build)
+        print(frame.pivot(index="scenario", columns="k", values="value").to_string())
 
 
 def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:

@@ -6,6 +6,7 @@ What belongs together is in one fold; see :mod:`backend.corpus.grouping`.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +123,16 @@ def read_labelled(
         where = f"(the first is {unit} {first.place:,}: {first.reason})"
         notes.append(f"{len(intake.problems):,} {unit}s gave no trace {where}.")
     return labelled(intake.traces, intake.layout.sha256, families, notes, group)
+
+
+def read_families(path: Path | None) -> dict[str, str] | None:
+    """Source to family from a JSON object; None where no file is named."""
+    if path is None:
+        return None
+    try:
+        return {str(source): str(family) for source, family in json.loads(path.read_text("utf-8")).items()}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise AtlasError(f"The families in {path} cannot be read", 'Write JSON: {"source": "family"}') from error
 
 
 def labelled(

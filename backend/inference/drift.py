@@ -166,6 +166,37 @@ def drift_frame(
     return pd.DataFrame(rows)
 
 
+def repeated_frame(
+    first: Floating,
+    second: Floating,
+    family: Ints,
+    space: str,
+    windows: Sequence[int] = WINDOWS,
+    pairs: int = PAIRS,
+    permutations: int = POWER_PERMUTATIONS,
+    seed: int = SEED,
+) -> pd.DataFrame:
+    """As :func:`drift_frame` for two draws (C * P, D) of the same sources on the same prompts, paired only.
+
+    'same' is the first draw of a source against its second one, on the same prompts: its share is that of false alarms.
+    """
+    prompts = len(first) // len(family)
+    rows: list[dict[str, object]] = []
+    for window in (one for one in windows if one <= prompts):
+        for kind in pair_kinds(family):
+            rng = np.random.default_rng([seed, window, list(KINDS).index(kind)])
+            alarms = []
+            for a, b in pairs_of_kind(family, kind, pairs, rng):
+                order = rng.permutation(prompts)[:window]
+                one, other = first[a * prompts + order], second[b * prompts + order]
+                alarms.append(drift_test(one, other, "energy", True, permutations, seed).p_value <= LEVEL)
+            share = float(np.mean(alarms))
+            about = {"scenario": kind, "statistic": "energy-paired", "space": space, "level": LEVEL}
+            spread = float(np.sqrt(share * (1 - share) / pairs))
+            rows.append({"k": window, "metric": "alarms", **about, "value": share, "std": spread, "n": pairs})
+    return pd.DataFrame(rows)
+
+
 def outcome_ratios(test: Mapping[str, Any], power: Mapping[str, Any] | None) -> dict[str, float]:
     """Log10 likelihood ratio of the outcome under an unchanged source against a sibling, and another family.
 
