@@ -63,6 +63,9 @@ _STEP = 1 << 17  # characters between two looks at the clock
 _STEP_EACH = 1 << 9  # those that a call counts for whatever it read
 
 
+ALIKE = 1.3  # ratio of lengths below which texts are about as long
+
+
 class Clock:
     """Processor time that reading a file takes, and the place it has reached.
 
@@ -109,6 +112,22 @@ _ROLES = frozenset(name for names in _NAMES.values() for name in names.split())
 _CONVERSATIONS = "conversation_id session_id thread_id chat_id dialogue_id dialog_id conversation_hash session thread"
 MOST_COLUMNS = 2_000
 _NONE = "none"  # what a person says for a role that is to have no column, where no column has that name
+
+
+def propose_columns(records: Sequence[Mapping[str, str]]) -> Columns:
+    """Columns of text for a person to confirm, by the first records; without a response where none holds text.
+
+    The longest texts are responses, the next ones prompts; of two that are about as long, the later column answers.
+    """
+    texts: dict[str, list[str]] = {}
+    for record in records:
+        for name, value in record.items():
+            texts.setdefault(name, []).append(value)
+    worded = {name: sum(map(len, values)) for name, values in texts.items() if any(" " in value for value in values)}
+    longest = sorted(worded, key=lambda name: -worded[name])[:2]
+    if len(longest) == 2 and worded[longest[0]] < ALIKE * worded[longest[1]]:
+        longest.sort(key=list(worded).index, reverse=True)
+    return Columns(**dict(zip(("response", "prompt"), longest, strict=False)))
 
 
 def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:

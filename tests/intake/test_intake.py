@@ -25,7 +25,7 @@ from backend.intake.chat_logs import ChatError, is_chat, turns
 from backend.intake.encoding import codec_of, encoding_given
 from backend.intake.formats import read_table, table_lines
 from backend.intake.parquet import Page, chunks_of, pages_of
-from backend.intake.traces import Clock, as_text, is_remark, look_up, recognise, short, visible, whole
+from backend.intake.traces import Clock, as_text, is_remark, look_up, propose_columns, recognise, short, visible, whole
 
 
 def read(data: bytes, name: str = "traces", **given: Any) -> Intake:
@@ -841,3 +841,19 @@ def test_nesting_that_is_too_deep() -> None:
     survives(b"[" * 9_000)
     survives(b'{"response": ' + b"[" * 9_000 + b"\n")
     survives(b'{"a":' * 3_000)
+
+
+@pytest.mark.parametrize(
+    ("records", "response", "prompt"),
+    [
+        ([{"nr": "1", "q": "Why is it so?", "a": "Because of the rain, and of the wind that came."}], "a", "q"),
+        ([{"a": "A long answer, in many more words than that.", "q": "Why is it?"}], "a", "q"),
+        ([{"x": "one two three", "y": "four five six"}], "y", "x"),  # about as long: the later column answers
+        ([{"nr": "1", "only": "some words here"}], "only", None),
+        ([{"nr": "1", "code": "abcdefghijklmnop"}], None, None),
+        ([], None, None),
+    ],
+)
+def test_columns_of_texts_are_proposed(records: list[dict[str, str]], response: str | None, prompt: str | None) -> None:
+    proposed = propose_columns(records)
+    assert (proposed.response, proposed.prompt) == (response, prompt)

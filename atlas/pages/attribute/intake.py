@@ -18,6 +18,7 @@ from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Clicks, Stored, Text
 from backend.errors import AtlasError
 from backend.intake import Columns, Layout, Preview
+from backend.intake.traces import propose_columns
 from backend.service.uploads import Upload
 
 ROLES = {
@@ -189,11 +190,18 @@ def unread(
     name = html.Strong(layout.name, className="long", dir="auto")
     kind = f" · {KINDS.get(layout.kind, layout.kind)} · no trace yet"
     remedy = "Choose the column that holds the response; the first lines are shown below"
-    return _readable(layout, recognised if values is None else last["recognised"], shown, encoding) | {
+    found = _readable(layout, recognised if values is None else last["recognised"], shown, encoding) | {
         "head": html.Div(html.Span([name, kind]), className="preview-facts"),
         "body": _columns(layout, rows),
         "problem": visitor.refusal(AtlasError(error.problem, remedy)),
     }
+    proposal = propose_columns([record for _, record in rows])
+    if layout.columns.response is None and values is None and proposal.response is not None:
+        found["columns"]["proposal"] = [proposal.response, proposal.prompt]
+        prompts = [" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else []
+        words = ["Take ", html.B(proposal.response, dir="auto"), " for responses", *prompts]
+        found["body"].insert(0, html.Button(words, id="attr-propose", className="button"))
+    return found
 
 
 def _readable(
@@ -284,6 +292,15 @@ def register(app: Dash) -> None:
             return no_update
         saved, path = visitor.service().uploads.get(visitor.session(), upload["key"])
         return {"content": path.read_text("utf-8"), "filename": saved.name, "type": "application/jsonl"}
+
+    @sections.callback(
+        app, "attr-column-response.value* attr-column-prompt.value*", "attr-propose.n_clicks", "attr-columns.data"
+    )
+    def propose(clicks: Clicks, known: Stored) -> Any:
+        if not clicks or not known or "proposal" not in known:
+            return no_update, no_update
+        response, prompt = known["proposal"]
+        return response, no_update if prompt is None else prompt
 
     @app.callback(
         output={

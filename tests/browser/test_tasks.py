@@ -1,0 +1,59 @@
+"""Tasks that people must be able to do without help, in few clicks."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from backend.corpus.collection import SAMPLES, read_collected
+from tests.browser.conftest import Browser
+from tests.browser.test_attribute import browser as browser
+from tests.browser.test_attribute import given
+from tests.browser.test_attribute import place as place
+
+pytestmark = [pytest.mark.browser, pytest.mark.proxy]
+
+COUNTS = """
+window.clicks = 0;
+document.addEventListener('click', event => { if (event.isTrusted) window.clicks += 1; }, true);
+"""
+SENTENCE = "return document.querySelector('.verdict-sentence')?.innerText"
+
+
+def odd_table(folder: Path) -> Path:
+    """Answers of one sample source under names of columns that nobody recognises."""
+    records = [one for one in read_collected(SAMPLES / "responses.jsonl") if one.source == "smol-pirate"][:10]
+    path = folder / "export.csv"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["nr", "q_txt", "a_txt"])
+        writer.writerows([i, one.prompt, one.response] for i, one in enumerate(records))
+    return path
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_auditor_gets_an_answer_and_a_sheet_for_the_board(browser: Browser, tmp_path: Path, width: int) -> None:
+    browser.driver.set_window_size(width, 900)
+    browser.driver.get(f"{browser.url}/?theme=light")
+    browser.until("return document.querySelector('#map') !== null || document.querySelector('h1') !== null")
+    browser.run(COUNTS)
+    browser.driver.find_element(By.CSS_SELECTOR, "a[href^='/attribute']").click()
+    given(browser, odd_table(tmp_path))
+    browser.until("return document.querySelector('#attr-propose') !== null")
+    browser.click("#attr-propose")
+    browser.until("return document.querySelector('.preview-facts')?.innerText.includes('10 traces')")
+    assert browser.run("return document.querySelector('#attr-column-response').value") == "a_txt"
+    assert browser.run("return document.querySelector('#attr-column-prompt').value") == "q_txt"
+    claim = browser.driver.find_element(By.ID, "attr-claim")
+    claim.click()
+    claim.send_keys("smol-pirate", Keys.ARROW_DOWN, Keys.ENTER)
+    browser.until("return document.querySelector('#attr-claim').value === 'smol-pirate'")
+    browser.click("#attr-go")
+    browser.until(SENTENCE)
+    assert "smol-pirate" in browser.run(SENTENCE)
+    assert browser.run("return document.querySelector('.verdict-next')?.innerText"), "what to do next is said"
+    assert browser.run("return window.clicks") <= 6
