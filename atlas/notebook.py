@@ -121,6 +121,17 @@ class Attribution:
         """
         return pd.DataFrame(self.report["results"]["candidates"]).astype({"probability": "float64"})
 
+    @property
+    def mixture(self) -> str:
+        """Whether all traces come from one source: 'one source', 'mixture' or 'cannot tell'."""
+        return str(self.report["results"]["mixture"]["outcome"])
+
+    @property
+    def shares(self) -> pd.DataFrame:
+        """Share of the traces from every source (source, family, share, low, high); empty where none is stated."""
+        columns = ["source", "family", "share", "low", "high"]
+        return pd.DataFrame(self.report["results"]["mixture"]["shares"] or [], columns=columns)
+
     def figure(self, kind: str = "evidence", *, theme: Theme = "light") -> go.Figure:
         """A Plotly figure: how the evidence grows, what each trace adds ('contributions'), or 'leave-one-out'."""
         from atlas.figures import evidence

@@ -152,6 +152,7 @@ def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
     print()
     say(f"{results['verdict']}: {results['sentence']}")
+    say(f"One source or several: {results['mixture']['outcome']}. {results['mixture']['sentence']}")
     for step in results["next_steps"]:
         say(f"Next: {step}")
     options.excluded(report["input"], report["exclusions"], "the report")

@@ -59,7 +59,7 @@ STRESSED = ("agent500 t128-global", "agent500 t64-global", "agent500 t32-global"
 CLEAN = ("agent500 clean",)
 PROTOCOLS = ("pair", "model", "family")
 BOTH = f"--benchmark {','.join(BENCHMARKS)}"
-VALIDATED = ("calibration", "unknown", "refit", "stop", "drift")  # parts of the audit's validation
+VALIDATED = ("calibration", "unknown", "refit", "stop", "mixture", "drift")  # parts of the audit's validation
 
 
 def evaluated() -> list[str]:

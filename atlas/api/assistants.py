@@ -145,6 +145,7 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
         **{name: results[name] for name in names},
         "candidates": results["candidates"][:TOP],
         "families": results["families"][:TOP],
+        "mixture": {**results["mixture"], "shares": (results["mixture"]["shares"] or [])[:TOP]},
         "validation": first_findings(report["validation"]),
         "limits": report["limits"],
         "enrolment": report["reference"]["enrolment"],

@@ -2,8 +2,8 @@
 
 The propositions: the named source wrote the traces; another enrolled source did; none of the enrolled did. Without a
 claim the leading source stands in for the named one. Fitted statistics are attachments ``part.name`` of the enrolment:
-``calibration``, ``unknown``, ``stop``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT`` and
-``unknown-CUT`` serve responses that were cut.
+``calibration``, ``unknown``, ``stop``, ``mixture``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT``
+and ``unknown-CUT`` serve responses that were cut.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
+from backend.attribution.mixture import mixture_of
 from backend.attribution.scoring import Scored
 from backend.attribution.settings import STOP_LEVEL
 from backend.enrolment.catalogue import SHOWN, alike
@@ -34,6 +35,7 @@ from backend.errors import AtlasError
 from backend.inference import likelihood_ratios as ratios
 from backend.inference.calibration import Calibration
 from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic
+from backend.inference.mixture import MixtureReference
 from backend.inference.sequential_stop import StopRule, running_ratios
 from backend.inference.unknown_source import UnknownReference
 from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile, shift_flags
@@ -66,6 +68,7 @@ class FittedStatistics:
     # (log-posteriors (n, C), source or None) to the number of traces that was enough, as JSON; ``looked`` is the number
     # of traces that were looked at, where that is not all of them
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
+    mixture: MixtureReference | None = None  # for shares of several sources
     flags: Callable[[Scored], tuple[Flag, ...]] | None = None  # shift flags of the verdict's rule
     rule: Rule = DEFAULT_RULE
     # statistics that were fitted for such short traces; None where these here are right
@@ -131,9 +134,10 @@ def fitted_statistics_of(
     tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:
         calibration, unknown = (_part(enrolment, f"{part}{tail}") for part in ("calibration", "unknown"))
-        stop = {} if tail else _part(enrolment, "stop") or {}
+        stop, mixture = ({} if tail else _part(enrolment, part) or {} for part in ("stop", "mixture"))
         fitted = None if calibration is None else Calibration.from_arrays(calibration)
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
+        mixtures = MixtureReference.from_arrays(mixture) if mixture else None
         rules = {level: StopRule.from_arrays(stop, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
         parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == condition]
@@ -173,6 +177,7 @@ def fitted_statistics_of(
     found = FittedStatistics(
         unknown_p=None if reference is None else p_none,
         stop=stopped if looks else None,
+        mixture=mixtures,
         flags=flags,
         rule=verdict_rule,
         matched=matched if cuts and condition == CLEAN else None,
@@ -243,6 +248,7 @@ class Findings:
     drift: Mapping[str, Any] | None = None  # filled where two windows of traces were compared
     validation: Mapping[str, Any] | None = None  # of such traces, see :func:`matched_validation`
     interval: ratios.Interval | None = None  # of the ratio and the probability; None for a single trace
+    mixture: Mapping[str, Any] | None = None  # see :func:`backend.attribution.mixture.mixture_of`
 
 
 def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None) -> Doubles:
@@ -300,7 +306,8 @@ def find(
     n = len(scored.log_posteriors)
     if not n:
         raise AtlasError("No trace was scored", "Let at least the first batch finish, or give a file with good lines")
-    companions = (companions or FittedStatistics()).for_condition(scored)
+    of_whole = companions or FittedStatistics()
+    companions = of_whole.for_condition(scored)
     named = None if claimed is None else source_number(enrolment, claimed)
     stated = stated_prior(enrolment) if prior is None else prior
     scores = ratios.running_scores(scored.log_posteriors, enrolment.log_prior)
@@ -317,6 +324,9 @@ def find(
     verdict = evidence.decide(named, stated)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     contributions = ratios.leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
+    uniform = np.full(len(stated), -math.log(len(stated)))
+    single = companions.posterior(scored.log_posteriors - enrolment.log_prior, 1, uniform)
+    mixture = mixture_of(scored, enrolment, of_whole.mixture, single, verdict, named, whole=companions is of_whole)
     family = ratios.family_answer(log_posterior, enrolment.sources, enrolment.families)
     interval = _interval(scored, enrolment, subject, stated, companions, verdict.level, seed)
     stop = None if companions.stop is None else companions.stop(scored.log_posteriors, named)
@@ -368,6 +378,7 @@ def find(
         flags=evidence.flags,
         validation=validation,
         interval=interval,
+        mixture=mixture,
     )
 
 

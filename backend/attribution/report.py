@@ -36,7 +36,7 @@ START = "0" * 64
 NEAREST = 3  # sources that the sentence names
 MODELS = ("requested", "returned")  # of a trace, where its file names them
 REMARKS = ("time", "label", "name")  # in words of the file: a column that was taken for one of them may hold text
-FORMAT = 4  # of reports; others are refused, since they state numbers where these were not validated
+FORMAT = 5  # of reports; others are refused, since they state numbers where these were not validated
 RULE = {"decided_log10": Rule.log10_lr, "least_share": Rule.share, "unknown_p": Rule.unknown_level, "prompts_p": LEVEL}
 LIMITS = (
     "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
@@ -184,6 +184,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
         "unknown_p": f.unknown_p,
         "unknown_words": words.unknown,
         "stop": None if f.stop is None else dict(f.stop),
+        "mixture": f.mixture,
         "flags": None if f.flags is None else [FLAGS[flag] for flag in f.flags],
         "drift": None if f.drift is None else dict(f.drift),
         "interval": None

@@ -224,7 +224,7 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
     version = report.get("format") if isinstance(report, dict) else None
     if isinstance(version, int) and version < FORMAT:
         raise AtlasError(
-            f"The report has format {version}: it was made before the kind of traffic was checked",
+            f"The report has format {version}: it was made before mixtures of sources were looked for",
             "Make it again: python -m jobs attribute TRACES --report FILE",
         )
     if version is not None and version != FORMAT:

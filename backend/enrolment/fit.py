@@ -38,7 +38,7 @@ from backend.evaluations.corpus import Corpus, read_corpus, truncation_tokenizer
 from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated, load_conditions, validation_rows
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.geometry.signatures import signatures, source_means
-from backend.inference import calibration, domain_shift, sequential_stop, unknown_source, validation
+from backend.inference import calibration, domain_shift, mixture, sequential_stop, unknown_source, validation
 from backend.methods import registry as methods
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
@@ -65,7 +65,7 @@ def fit_attachments(
     log_posteriors: Mapping[str, Floating], prompt_folds: Ints, fingerprints: Mapping[str, Floating] | None = None,
     domain: str = "enrolled", *, families: Sequence[str] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:  # fmt: skip
-    """Attachments of an enrolment: ``calibration``, ``unknown``, ``stop``, ``domain-DOMAIN``, ``signatures``.
+    """Attachments of an enrolment: parts calibration, unknown, stop, mixture, domain-DOMAIN, and signatures.
 
     log_posteriors : by condition (C * P, C), out-of-fold, row = source * P + prompt; parts of a cut end in ``-CUT``.
     prompt_folds : (P,) folds 0, 1, ..; each needs at least two prompts.
@@ -88,6 +88,8 @@ def fit_attachments(
         out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
         if condition == CLEAN:
             out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibrated).items()}
+            mixtures = mixture.fit_mixture(calibrated.apply(scores, 1))
+            out |= {} if mixtures is None else attached({"mixture": mixtures})
     for condition, rows in (fingerprints or {}).items():
         sources = len(rows) // prompts
         reference = domain_shift.fit_domain(rows, np.repeat(np.arange(sources), prompts), budgets, DOMAIN_DRAWS)

@@ -38,6 +38,7 @@ SCENARIOS = {  # what is excluded, what a pair of windows is of, and what kind t
     "category": ("", "", "a category of prompts that was left out"),
     "time": ("", "", "the last fifth of the time, after fitting on the earlier traces"),
 }
+MIXED = {"any": "another source", "sibling": "a sibling"}  # what is mixed in
 GROUPS = "Of {n:,} groups of {traces} to prompts held out, "
 PASS = " pass as an enrolled source's in {share} of the groups of {traces}."
 REJECT = ", {share} of the groups of {traces} of an enrolled source are called unknown."
@@ -59,6 +60,10 @@ SENTENCES = {  # by part and metric
     ("stop", "stop_error"): "Of the sessions that stop {stated}, {share} name a wrong source.",
     ("stop", "claim_false_support"): "{Stated}, the nearest other source passes as the claim in {share}.",
     ("stop", "claim_false_against"): "{Stated}, {share} of the true claims are refuted.",
+    ("mixture", "share_coverage"): "Of the 95 % intervals of the {role} source's share in simulated mixtures of "
+    "{traces}, {share} hold that share.",
+    ("mixture", "found"): "A share of {part} from {mixed} is found in {share} of {n:,} simulated mixtures of {traces}.",
+    ("mixture", "alarm"): "Of {n:,} groups of {traces} of one source, {share} are taken for a mixture with {mixed}.",
     ("drift", "alarms"): "Two windows of {k:,} traces of {pair} are called different in {share} of the pairs.",
 }
 UNDECIDED = {  # error rates of the stop, their threshold, and what never happens where it is infinite
@@ -142,10 +147,13 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         return None
     condition = condition_in(enrolment, tokens, {CLEAN, *columns["condition"]})
     rows: list[dict[str, Any]] = []
-    for part in ("calibration", "transfer", "refit", "unknown", "stop", "drift"):
+    for part in ("calibration", "transfer", "refit", "unknown", "stop", "mixture", "drift"):
         of_part = columns["part"] == part
         if part in SERVED:
             of_part &= columns["rule" if part == "stop" else "statistic"] == SERVED[part]
+        if part == "mixture":
+            of_share = (columns["metric"] == "share_coverage") & np.isnan(columns["level"])
+            of_part &= of_share | (columns["metric"] == "found")
         if part == "drift":
             of_part &= columns["space"] == SPACE
         here = of_part & (columns["condition"] == condition)
@@ -258,11 +266,14 @@ def sentence(row: Mapping[str, Any]) -> str | None:
         return None
     if part in ("refit", "unknown", "stop") and row["level"] is None:
         return None
+    if part == "mixture" and row["level"] == 0:
+        metric = "alarm"
     text = SENTENCES.get((part, "verdict" if rule else metric))
     stated = "" if row["level"] is None else f"at a stated error rate of {100 * row['level']:g} %"
     return text and text.format(
         n=row["n"], k=k, value=value, share=f"{100 * value:.1f} %", traces=f"{k:,} trace{'s' if k != 1 else ''}",
         rule=rule, of=of, pair=pair, traffic=traffic, stated=stated, Stated=stated.capitalize(),
+        role=row["statistic"], part=f"{100 * (row['level'] or 0):g} %", mixed=MIXED.get(row["scenario"] or "", ""),
     )  # fmt: skip
 
 

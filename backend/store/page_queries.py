@@ -46,6 +46,21 @@ def validated(cursor: Cursor) -> pd.DataFrame:
     return cursor.execute(sql).df()
 
 
+def mixtures(cursor: Cursor) -> pd.DataFrame:
+    """Coverage of 95 % intervals of shares by the role of a source, false alarms, and the smallest detectable share."""
+    sql = """
+        SELECT reader, roster, k,
+            max(value) FILTER (metric = 'share_coverage' AND statistic = 'claimed' AND level IS NULL) AS claimed,
+            max(value) FILTER (metric = 'share_coverage' AND statistic = 'leading' AND level IS NULL) AS leading,
+            max(value) FILTER (metric = 'share_coverage' AND statistic = 'other' AND level IS NULL) AS other,
+            max(value) FILTER (metric = 'found' AND scenario = 'any' AND level = 0) AS false_alarms,
+            max(value) FILTER (metric = 'detectable' AND scenario = 'any') AS detectable,
+            max(value) FILTER (metric = 'detectable' AND scenario = 'sibling') AS detectable_sibling,
+            max(n) FILTER (metric = 'share_coverage') AS mixtures, any_value(build_id) AS build_id
+        FROM audit_validation WHERE part = 'mixture' GROUP BY reader, roster, k ORDER BY reader, roster, k"""
+    return cursor.execute(sql).df()
+
+
 def drift(cursor: Cursor, reader: str) -> pd.DataFrame:
     """Alarms of the drift test on undamaged responses, the longest roster first: share of n pairs, k traces each."""
     sql = """

@@ -765,12 +765,12 @@ def test_settings_give_the_report_again(report: Report) -> None:
 
 def test_earlier_formats_are_refused_in_words(report: Report) -> None:
     assert read_report(json.dumps(report)) == report
-    for number in (1, 2, 3):
-        with pytest.raises(AtlasError, match=f"has format {number}: it was made before the kind of traffic") as refused:
+    for number in (1, 2, 3, 4):
+        with pytest.raises(AtlasError, match=f"has format {number}: it was made before mixtures of sources") as refused:
             read_report(json.dumps(report | {"format": number}))
         assert "Make it again: python -m jobs attribute" in str(refused.value)
-    for number in (5, "4", 4.5, []):
-        with pytest.raises(AtlasError, match="this program knows 4"):
+    for number in (6, "5", 5.5, []):
+        with pytest.raises(AtlasError, match="this program knows 5"):
             read_report(json.dumps(report | {"format": number}))
     with pytest.raises(AtlasError, match="no report"):
         read_report(json.dumps({key: value for key, value in report.items() if key != "log_posteriors"}))

@@ -244,3 +244,23 @@ def test_cut_traces_meet_their_own_calibration(bare: Enrolment) -> None:
     assert fitted_statistics_of(enrolment, stop_level=0.01).stop is not None
     with pytest.raises(AtlasError, match=r"no stop rule for an error rate of 0\.2"):
         fitted_statistics_of(enrolment, stop_level=0.2)
+
+
+def test_mixtures_are_told_by_what_was_mixed_in(bare: Enrolment) -> None:
+    about = {"condition": "clean", "part": "mixture", "k": 50, "std": 0.01, "n": 700}
+    rows = [
+        {"metric": "share_coverage", "scenario": "any", "statistic": "claimed", "value": 0.951},
+        {"metric": "share_coverage", "scenario": "any", "statistic": "claimed", "level": 0.2, "value": 0.9},
+        {"metric": "found", "scenario": "any", "level": 0.0, "value": 0.05},
+        {"metric": "found", "scenario": "sibling", "level": 0.2, "value": 0.812},
+        {"metric": "says_mixture", "scenario": "any", "level": 0.2, "value": 0.7},
+    ]
+    enrolment = replace(bare, attachments=validation_arrays(pd.DataFrame([about | row for row in rows])))
+    found = matched_validation(enrolment, np.full(50, 200), 40)
+    assert found is not None
+    assert [row["sentence"] for row in found["rows"]] == [
+        "Of the 95 % intervals of the claimed source's share in simulated mixtures of 50 traces, "
+        "95.1 % hold that share.",
+        "Of 700 groups of 50 traces of one source, 5.0 % are taken for a mixture with another source.",
+        "A share of 20 % from a sibling is found in 81.2 % of 700 simulated mixtures of 50 traces.",
+    ]

@@ -106,7 +106,7 @@ def test_validation_readouts_and_enrolments_are_found(place, capsys):
     (place / "data" / "enrolments").mkdir(parents=True)
     (place / "data" / "enrolments" / "100-way-smollm2-135m-ur.npz").write_bytes(b"")
     lines = status(capsys, "--work", str(work), "--release", str(place / "none"))
-    assert "1 of 5" in state(lines, "evaluate audit", "100-way")
+    assert "1 of 6" in state(lines, "evaluate audit", "100-way")
     assert "missing" in state(lines, "evaluate audit", "165-way")
     assert "done" in state(lines, "evaluate readouts", "100-way")
     assert "missing" in state(lines, "evaluate readouts", "165-way")

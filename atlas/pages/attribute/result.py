@@ -40,6 +40,7 @@ COLUMNS = {
         "probability", "unknown_p", "calibrated", "enrolment_sha256",
     ],
     "left": ["place", "column", "reason"],
+    "mixture": ["source", "family", "share", "low", "high"],
     "lands": ["rank", "source", "family", "cosine"],
 }  # fmt: skip
 FLOATS = dict.fromkeys(("log10_ratio_others", "low", "high", "probability", "unknown_p"), float)
@@ -68,6 +69,8 @@ def rows(name: str, report: Report) -> pd.DataFrame:
             return _points(report, "pav")
         case "candidates" | "readers":
             found = results[name]
+        case "mixture":
+            found = (results.get("mixture") or {}).get("shares") or []
         case "left":
             found = [*report["input"]["problems"], *({**row, "column": None} for row in report["exclusions"])]
         case "lands":
@@ -204,6 +207,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
             verdict.exports(report),
             plot("evidence", grows, 380, controls=_stops(report)),
             show("candidates", explains, candidates(report, marks, view, known)),
+            mixture(report, show),
             html.Div([plot("adds", adds), plot("without", sensitivity(report))], className="two"),
             readers(report, show),
             tokens(report, show, known),
@@ -214,6 +218,30 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
             verdict.verify(report),
         ]
     )
+
+
+def mixture(report: Report, show: Section) -> Component | None:
+    """Whether one source wrote all traces, and the largest shares; None for a report of before they were looked for."""
+    found = report["results"].get("mixture")
+    if found is None:
+        return None
+    body = []
+    for row in tables.rows(rows("mixture", report).head(SHOWN)):
+        fill = html.Span(className="share-fill", style={"width": f"{100 * row.share:.2f}%"})
+        cells = [
+            html.Th(shell.source_name(row.source), scope="row"),
+            html.Td(row.family, dir="auto"),
+            html.Td(html.Span(fill, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
+            number_cell(rate_text(row.share)),
+            number_cell(f"{rate_text(row.low)} to {rate_text(row.high)}"),
+        ]
+        body.append(html.Tr(cells, className="here" if row.source == found["subject"] else ""))
+    sentence = [html.Strong(found["outcome"].capitalize()), f": {found['sentence']}"]
+    if not body:
+        return show("mixture", sentence, html.Div(), table=False)
+    heads = ["source", "family", "", "share of the traces", "95 % interval"]
+    sentence.append(" Shares hold if only enrolled sources took part.")
+    return show("mixture", sentence, shell.small_table(heads, body, QUESTIONS["mixture"], "small wide candidates"))
 
 
 def readers(report: Report, show: Section) -> Component | None:

@@ -26,6 +26,7 @@ from backend.store import queries
 QUESTIONS = {
     "evidence": "How does the evidence grow with the traces?",
     "candidates": "Which sources explain the traces?",
+    "mixture": "Do all traces come from one source?",
     "adds": "What does every trace add?",
     "without": "What if one trace were left out?",
     "readers": "What hangs on the reader?",

@@ -1,4 +1,4 @@
-"""Cross-validated evidence of an audit: calibration, unknown sources, sequential stop and drift.
+"""Cross-validated evidence of an audit: calibration, unknown sources, sequential stop, mixtures and drift.
 
 Needs the saved log-posteriors of a readout that can be enrolled; sources excluded by refitting (of probes on spectral
 blocks and of discriminants), and drift between fingerprints, need fingerprints as well. The rows go to
@@ -31,6 +31,7 @@ from backend.geometry.maps import modal_block
 from backend.inference import validation
 from backend.inference.calibration import WITH_BIAS, Calibration, budgets_of, fit_scale, held_out_groups, normalised
 from backend.inference.drift import drift_frame
+from backend.inference.mixture_validation import mixture_frame
 from backend.inference.unknown_source import LeftOut, Statistic, unknown_frame, without_columns
 from backend.methods.discriminant import Moments, fit_discriminant, merged, moments_of
 from backend.methods.probe import LinearReadout, fit_probe, standardiser
@@ -43,7 +44,7 @@ from backend.traces import View
 
 TESTED = (0, 1)
 """Folds that a readout refitted without some sources does not see: one for the reference, one for the test, in turn."""
-PARTS = ("calibration", "unknown", "refit", "stop", "drift")
+PARTS = ("calibration", "unknown", "refit", "stop", "mixture", "drift")
 STATISTICS: tuple[Statistic, ...] = ("relative-mahalanobis", "max-logit")
 SIBLING_DRAWS = 3
 VALIDATION = "validation.npz"
@@ -157,8 +158,8 @@ def validate(
     family, clean = np.unique(families, return_inverse=True)[1], log_posteriors[CLEAN]
     budgets = budgets_of(folds)
     calibrations: dict[int, Calibration] | None = None
+    groups = {k: held_out_groups(clean, folds, k) for k in budgets}
     if {"calibration", "stop"} & set(parts):
-        groups = {k: held_out_groups(clean, folds, k) for k in budgets}
         calibrations = validation.fold_calibrations(groups, WITH_BIAS, family)
     if "calibration" in parts:
         for condition, scores in log_posteriors.items():
@@ -188,6 +189,8 @@ def validate(
             write(_unknown(family, refitted, folds, few), "refit", CLEAN)
     if "stop" in parts:
         write(validation.stop_frame(clean, folds, calibrations=calibrations), "stop", CLEAN)
+    if "mixture" in parts and not (frame := mixture_frame(clean, folds, groups, family)).empty:
+        write(frame, "mixture", CLEAN)
     if "drift" in parts:
         frames = [drift_frame(clean, family, "log-posteriors", _windows(folds))]
         if fingerprints is not None:
