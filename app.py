@@ -30,6 +30,7 @@ environment variables:
   ATLAS_COMPILE  0 keeps the forward pass uncompiled
   ATLAS_QUEUE    queue from which workers take audits (default: this process scores them)
   ATLAS_STATE    database of jobs and cookies (default: a file in the cache folder)
+  ATLAS_WATCHES  folder of watches that the page Watch shows (default: watches/ in the cache folder)
 
 Many readers at once: gunicorn --workers 4 --threads 8 --graceful-timeout 90 app:server. See docs/deployment.md."""
 

@@ -39,6 +39,7 @@ from atlas.pages import (
     neighbourhoods,
     relationships,
     source,
+    watch,
 )
 from atlas.theme import style_variables
 from backend.enrolment.catalogue import WORDS
@@ -51,7 +52,8 @@ from backend.store.database import default_data_folder
 PAGES = tuple(
     module.PAGE
     for module in (
-        map, neighbourhoods, attribution, compare, relationships, attribute, brief, methods, source, family
+        map, neighbourhoods, attribution, compare, relationships, attribute, watch, brief, methods, source,
+        family,
     )
 )  # fmt: skip
 ANYTHING = "/<path:path>"  # where Dash answers whatever nobody else does

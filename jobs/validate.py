@@ -4,9 +4,10 @@ The rule itself answers on groups of K traces, with the true source as the claim
 a claim. Named enrolments answer as they are served, and get the rows as attachments. With ``--refit`` a part of the
 release is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about
 the tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
-stored fingerprints. With ``--draws`` the paired test of drift meets sources that answered the same prompts twice.
-With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
-folds part single prompts, and as they part groups of them; text alone needs no fingerprints.
+stored fingerprints. With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
+folds part single prompts, and as they part groups of them; text alone needs no fingerprints. With ``--by stream`` it
+measures false alarms and delays of a watch on streams of held-out responses, of methods that were evaluated. With
+``--draws`` enrolments' paired test of drift meets sources that answered the same prompts twice.
 """
 
 from __future__ import annotations
@@ -33,9 +34,22 @@ from backend.enrolment.left_out import SCENARIO, release_corpus, summary
 from backend.enrolment.left_out import measure as left_out
 from backend.enrolment.validation_lookup import validation_of
 from backend.errors import AtlasError
+from backend.evaluations import streams
+from backend.evaluations.artifacts import enrolled_folder, evaluation, load_log_posteriors
 from backend.evaluations.stages.readout_live import live_blocks
+from backend.evaluations.stages.roster_run import RosterRun
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import OF_TRACES, STATES, TEXT, block_of, reader_id, title_of
+from backend.methods.registry import (
+    BASELINES,
+    ENROLLABLE,
+    OF_TRACES,
+    STATES,
+    TEXT,
+    block_of,
+    reader_id,
+    reads_text,
+    title_of,
+)
 from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.store.builds import recorded
@@ -43,6 +57,7 @@ from backend.store.writers import replace_rows, write_reader
 from jobs import options
 
 REFITTED = tuple(method for method in OF_TRACES if method in STATES)  # refitted to parts of the release
+STREAMED = {"streams": streams.STREAMS, "traces": streams.TRACES, "change": streams.CHANGE, "seed": streams.SEED}
 Row = dict[str, Any]
 
 
@@ -55,8 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "parts that --refit tests on (default: %(default)s)"
     parser.add_argument("--scenario", metavar="NAMES", default=",".join(TRANSFERS), help=text)
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
-    text = "with --refit: stated and realised accuracy on every category of prompts that is left out"
-    parser.add_argument("--by", choices=("category",), help=text)
+    text = "with --refit: accuracy on every category of prompts that is left out, or a watch on streams"
+    parser.add_argument("--by", choices=("category", "stream"), help=text)
     text = "two collections of the same sources and prompts, for false alarms of the paired test of drift"
     parser.add_argument("--draws", type=Path, nargs=2, metavar="FILE", help=text)
     parser.add_argument("--families", type=Path, metavar="FILE", help="of --draws; JSON object: source to family")
@@ -75,8 +90,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
     release = options.release_of(arguments)
     with options.work_of(arguments) as connection:
-        measured = (_by_category if arguments.by else _refit) if arguments.refit else _served
-        measured = _twice if arguments.draws else measured
+        by = {"category": _by_category, "stream": _by_stream}.get(arguments.by, _refit)
+        measured = by if arguments.refit else _twice if arguments.draws else _served
         measured(arguments, release, connection)
 
 
@@ -153,6 +168,27 @@ def _by_category(arguments: argparse.Namespace, release: Release, connection: du
             rows = pd.concat([*frames, summary(frames)]).assign(scenario=f"{SCENARIO}, {corpus.classes} sources")
             timed = {**about, "earlier_s": time.perf_counter() - began}
             _write(connection, {"reader": reader, "roster": roster}, rows, arguments.prompts, timed)
+
+
+def _by_stream(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
+    methods = options.named(arguments.refit, [*BASELINES, *ENROLLABLE], "'{}' is not measured on streams")
+    proxy, limit = arguments.proxy, arguments.prompts.get("agent500")
+    for roster in options.rosters_of(arguments.roster):
+        run = RosterRun(connection, release, roster, limit)
+        for method in methods:
+            began, read = time.perf_counter(), not reads_text(method)
+            folder = enrolled_folder(method, proxy, "ur", roster, run.prompts)
+            log_posteriors = load_log_posteriors(folder, evaluation(method, proxy, "ur", roster, limit))
+            reads = {"proxy": proxy, "view": "ur"} if read else {}
+            reader = write_reader(
+                connection, method=method, name=" · ".join((title_of(method), *reads.values())), **reads
+            )
+            frame = streams.measure(log_posteriors, release.roster(roster)["plot_family"].tolist(), progress=print)
+            about: Row = {"data_hash": release.manifest_hash, "earlier_s": time.perf_counter() - began}
+            with recorded(connection, stage="validate", **about, details={"by": "stream", **STREAMED}) as build:
+                place = {"reader": reader, "roster": roster, "condition": CLEAN, "part": "drift"}
+                replace_rows(connection, "audit_validation", frame, place | {"statistic": streams.STATISTIC}, build)
+            print(f"{reader} on {roster}:\n{frame.to_string(index=False)}", flush=True)
 
 
 def limits_of(text: str | None) -> dict[str, int]:

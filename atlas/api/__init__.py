@@ -7,7 +7,7 @@ import threading
 
 from flask import Blueprint, Flask, abort, request
 
-from atlas.api import access, assistants, attribution, metrics, numbers, openapi, problems
+from atlas.api import access, assistants, attribution, metrics, numbers, openapi, problems, watches
 from atlas.api.access import authorised
 from atlas.api.requests import LARGE
 from atlas.data import QueryCache
@@ -49,6 +49,7 @@ def install(server: Flask, cache: QueryCache, service: Service) -> None:
     access.add(routes)
     server.register_blueprint(routes)
     assistants.install(server)
+    watches.install(server)
     problems.handle(server, NAME)
 
     @server.before_request

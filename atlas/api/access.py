@@ -48,7 +48,8 @@ CALLBACK = "/_dash-update-component"
 FILE = 27_000_000  # bytes of a request to /api: a file of 25 MB, and its wrapping
 PAGE_FILE = 34_500_000  # bytes of a request by a page: a file of 25 MB in base64, and its wrapping
 ASSISTANTS = "/mcp"
-TRACES = frozenset({*(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift")), ASSISTANTS})
+TRACES_OF_SPANS = "/v1/traces"  # as exporters of OpenTelemetry call it
+TRACES = frozenset({*(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift")), ASSISTANTS, TRACES_OF_SPANS})
 
 
 def install(server: Flask) -> None:

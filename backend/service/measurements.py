@@ -6,6 +6,7 @@ together (:mod:`backend.service.process_group`); a worker process counts its own
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from backend.errors import AtlasError
 from backend.service.process_group import FOLDER
+from backend.service.watch_state import watches
 
 if TYPE_CHECKING:
     from backend.attribution.run import AuditResult
@@ -60,6 +63,26 @@ class Depth(Collector):
         yield depth
 
 
+class Watches(Collector):
+    """Every watch at the moment at which somebody looks; labels are the names that people gave them."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        words = {
+            "evidence_log10": "Log10 of the e-value against the claimed source.", "alarms": "Alarms so far.",
+            "alarm": "Whether an alarm stands.", "traces_counted": "Traces that were counted as evidence.",
+            "traces_other": "Traces of other traffic.", "last_look": "Seconds since 1970 of the last look.",
+        }  # fmt: skip
+        gauges = {
+            name: GaugeMetricFamily(f"atlas_watch_{name}", text, labels=["watch"]) for name, text in words.items()
+        }
+        known = watches()
+        for state in known:
+            with contextlib.closing(state), contextlib.suppress(AtlasError):  # a damaged one is on the page
+                for name, value in state.measured().items():
+                    gauges[name].add_metric([state.name], value)
+        yield from gauges.values() if known else ()
+
+
 def registry(load: Callable[[], Mapping[str, int]] | None = None) -> CollectorRegistry:
     """Everything that was measured, with the depth of the queue where ``load`` counts it by state."""
     every = CollectorRegistry()
@@ -67,6 +90,7 @@ def registry(load: Callable[[], Mapping[str, int]] | None = None) -> CollectorRe
         MultiProcessCollector(every)  # type: ignore[no-untyped-call]
     else:
         every.register(REGISTRY)
+    every.register(Watches())
     if load is not None:
         every.register(Depth(load))
     return every
