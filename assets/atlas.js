@@ -150,6 +150,11 @@
           stage.dataset.dim = dim;
           window.dispatchEvent(new Event("resize"));
         }
+        // Another selection is read from its beginning.
+        const before = query();
+        if ((source || "") !== (before.source || "") || (other || "") !== (before.other || "")) {
+          document.querySelectorAll(".map-side .card").forEach((card) => { card.scrollTop = 0; });
+        }
         const unless = (value, standard) => (value === standard ? "" : value);
         return remember({
           projection: unless(projection, "tsne"),
@@ -193,6 +198,13 @@
         const plot = document.querySelector("#map .js-plotly-plot");
         if (!relayout || !("xaxis.range[0]" in relayout) || !plot || !plot._fullLayout.xaxis) return none();
         return [plot._fullLayout.xaxis, plot._fullLayout.yaxis].flatMap((axis) => axis.range.map((edge) => +edge.toFixed(3)));
+      },
+      // The answer about two models is in sight, from its beginning, whatever they were chosen by.
+      pairShown: function () {
+        const card = document.querySelector("#figure-kinship .pair"), top = card ? card.getBoundingClientRect().top : 0;
+        if (card) card.scrollTop = 0;
+        if (card && (top < 0 || top > window.innerHeight - 160)) card.scrollIntoView({ block: "center" });
+        return none();
       },
       // A figure of as many dimensions keeps its layout, and with it the reader's camera.
       redraw: function (redrawn, now, drawn) {
@@ -343,6 +355,28 @@
       if (field) { event.preventDefault(); field.focus(); field.select(); }
     }
   });
+
+  // Links that change some choices of the address, or lead to another page, and keep the others; Back undoes them.
+  document.addEventListener("click", function (event) {
+    const link = event.target instanceof Element && event.target.closest("a[data-choices]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    const page = link.dataset.page, url = new URL(page ? page + "?" + shared() : window.location.href, window.location.href);
+    url.hash = "";
+    for (const [name, value] of Object.entries(JSON.parse(link.dataset.choices))) {
+      if (value) url.searchParams.set(name, value);
+      else url.searchParams.delete(name);
+    }
+    window.history.pushState({}, "", url);
+    window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+  });
+
+  // Compare shows one figure at a time: an anchor says which, before Dash reads the address.
+  if (window.location.pathname === "/compare" && /^#(figure|chapter)-/.test(window.location.hash)) {
+    const url = new URL(window.location.href);
+    url.searchParams.set("figure", url.hash.slice(1).replace("figure-", ""));
+    window.history.replaceState(window.history.state, "", url);
+  }
 
   // A link that names a figure scrolls to it once the page is there.
   if (window.location.hash.startsWith("#figure-")) {

@@ -31,8 +31,32 @@
     const top = stage.getBoundingClientRect().top;
     const places = stops.map((stop) => stop.getBoundingClientRect().top - top + stage.scrollTop);
     const now = stage.scrollTop + 16;
+    // Compare has one figure at a time: after the last one of the page comes the next link to one.
+    const links = [...document.querySelectorAll(".questions > div:first-child a")];
     const place = way > 0 ? places.find((y) => y > now + 32) : places.filter((y) => y < now - 32).pop();
     if (place !== undefined) stage.scrollTo({ top: place - 16 });
+    else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
+  }
+
+  // What a presenter shows with one key: pages, and the part of them that comes to the top.
+  const STAGES = {
+    1: ["/", "", "#map"],
+    2: ["/attribution", "", ".page-head"],
+    3: ["/attribution", "", "#figure-confusion"],
+    4: ["/brief", "&figures=case", ".sheet-case"],
+  };
+
+  function show([path, choices, place]) {
+    if (window.location.pathname !== path || choices) {
+      window.history.pushState({}, "", path + "?" + window.atlasShared() + choices);
+      window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+    }
+    const until = Date.now() + 20000;
+    (function top() {
+      const found = window.location.pathname === path && document.querySelector(place);
+      if (found) found.scrollIntoView({ block: "start" });
+      else if (Date.now() < until) window.setTimeout(top, 100);
+    })();
   }
 
   document.addEventListener("click", function (event) {
@@ -42,8 +66,11 @@
   });
 
   document.addEventListener("keydown", function (event) {
-    if (!on() || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.target instanceof Element && event.target.closest(".ag-root, input, textarea")) return;
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.target instanceof Element && event.target.closest(".ag-root, input:not([type=radio]), textarea")) return;
+    if (event.key === "p" && !on()) present(true);
+    if (!on()) return;
+    if (STAGES[event.key]) show(STAGES[event.key]);
     if (event.key === "Escape") present(false);
     else if (event.key === "ArrowRight" || event.key === "PageDown") { event.preventDefault(); step(1); }
     else if (event.key === "ArrowLeft" || event.key === "PageUp") { event.preventDefault(); step(-1); }

@@ -11,13 +11,17 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.api import answers
-from atlas.data import DOMAIN_NAMES, QueryCache, questions
+from atlas.data import DOMAIN_NAMES, METHOD_NAMES, QueryCache, questions
+from atlas.pages import relationships
+from atlas.pages.attribute import visitor
 from atlas.shell import Page, aria, icon
 from atlas.state import View
 from atlas.theme import MONO, SANS
+from backend.enrolment.catalogue import Ecosystem, default
 from backend.errors import AtlasError
 from backend.store import queries
 
+PRESENT = "Present (P): 1 map, 2 accuracy, 3 confusions, 4 your case; arrows step, Escape leaves"
 OFFLINE = "The server does not answer. What you see is what it drew last. "
 HELP = {
     "reader": "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees",
@@ -47,13 +51,14 @@ def frame(
         *(_choice(name, options.get(name, []), getattr(view, name), grow=name == "reader") for name in HELP),
         html.Div(className="gap"),
         _icon_button("copy-view", "link", "Copy a link to this view"),
-        _icon_button("present", "present", "Present: no controls, larger (Escape leaves)"),
+        _icon_button("present", "present", PRESENT),
         _icon_button("theme-toggle", "theme", "Switch between dark and light"),
     ]
     lost = "An enrolment is damaged and does not answer: "
     problems = [html.Div([lost, str(error)], className="problem", role="alert") for error in damaged]
     content = html.Main(id="content", className="content", tabIndex=-1, children=page_container)
-    stage = html.Div([html.Header(bar, className="bar"), *problems, content], className="stage")
+    readers = [] if sealed else [html.Div(id="readers-note", className="readers-note")]
+    stage = html.Div([html.Header(bar, className="bar"), *readers, *problems, content], className="stage")
     sizes = {"xs": "12px", "sm": "13px", "md": "15px", "lg": "18px", "xl": "24px"}
     fonts = {"fontFamily": SANS, "fontFamilyMonospace": MONO, "fontSizes": sizes}
     whole: Component = dmc.MantineProvider(
@@ -118,6 +123,30 @@ def _icon_button(identity: str, sign: str, label: str) -> Component:
     return tooltip
 
 
+def readers_words(
+    cache: QueryCache, view: View, path: str, ecosystem: Ecosystem | None, relates: str = ""
+) -> list[Component | str]:
+    """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name."""
+    here = {"/": cache.map_reader, "/neighbourhoods": cache.map_reader}.get(path, cache.attribution_reader)(view)
+    names = {}
+    if path == "/relationships":
+        here, names = relates, relationships.reader_names(cache)
+    parts: list[Component | str] = []
+
+    def add(words: str, reader: str, name: str) -> None:
+        parts.append(html.Span([words, html.Strong("the header's reader" if reader == view.reader else name)]))
+
+    if path not in ("/attribute", "/methods"):
+        known = cache.reader_name(here) if cache.knows(here) else "none of this reader"
+        add("Numbers here: ", here, names.get(here, known))
+    who, judge = "nothing is enrolled", ""
+    if ecosystem:
+        method, judge = ecosystem.reader.partition("/")[0], ecosystem.reader
+        who = f"{METHOD_NAMES.get(method, method)} ({ecosystem.roster or ecosystem.name})"
+    add("Traces in Attribute: ", judge, who)
+    return parts
+
+
 def register(app: Dash, pages: Sequence[Page]) -> None:
     """Callbacks of the frame, and those that all figures share."""
     metas = {name: figure for page in pages for name, figure in page.figures.items()}
@@ -165,6 +194,24 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         cache, view = questions(), shell.shared_view(reader, roster, domain, theme)
         found = [cache.origin(metas[identity["figure"]].reader(cache, view)) for identity in identities]
         return [shell.ORIGINS[origin] for origin in found], [f"origin origin-{origin}" for origin in found]
+
+    @app.callback(
+        Output("readers-note", "children"),
+        *shell.SHARED,
+        Input("_pages_location", "pathname"),
+        Input("attr-ecosystem", "value", allow_optional=True),
+        Input("relates", "value", allow_optional=True),
+    )
+    def readers_note(
+        reader: str, roster: str, domain: str, theme: str, path: str, chosen: str | None, relates: str | None
+    ) -> Any:
+        if questions().problem() is not None:
+            return None
+        view = shell.shared_view(reader, roster, domain, theme)
+        known = visitor.ecosystems()
+        usual = default([one for one in known if not one.sample], None, view.reader, view.roster)
+        ecosystem = next((one for one in known if one.name == chosen), usual)
+        return readers_words(questions(), view, path, ecosystem, relates or "")
 
     # The browser knows which tables are open, so that it calls the server for none where none is.
     opened = Input(every("table"), "n_clicks"), Input("view", "data"), State(every("table"), "id")

@@ -25,6 +25,7 @@ REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
 PROTOCOLS = {"pair": "Pairs", "model": "Models", "family": "Families"}
 MEASURES = {"accuracy": "Accuracy", "precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 BUDGETS = (1, 5, 10, 20, 50, 100)
+TABS = {"readers": "Readers", "conditions": "Conditions", "read": "What is read", "cost": "Cost"}
 MOST_READERS = 6  # readers that one figure can hold side by side
 LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of a source
 
@@ -32,7 +33,7 @@ LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of
 _OFFERED: Mapping[str, Iterable[Any]] = {
     **{"theme": THEMES, "projection": PROJECTIONS, "dim": DIMENSIONS, "access": ACCESS, "size": SIZES, "links": LINKS},
     **{"space": SPACES, "regions": REGIONS, "k": BUDGETS, "metric": METRICS, "reduction": REDUCTIONS},
-    **{"others": OTHERS, "protocol": PROTOCOLS, "measure": MEASURES},
+    **{"others": OTHERS, "protocol": PROTOCOLS, "measure": MEASURES, "tab": TABS},
 }
 
 
@@ -64,6 +65,8 @@ class View:
     other: str = ""  # label of the source that the selected one is compared with
     readers: tuple[str, ...] = ()  # readers to compare, with the first; empty for those that the data offer
     condition: str = "clean"  # what was done to the traces before they were read
+    tab: str = "readers"  # part of the comparison of readers
+    figure: str = ""  # its figure, empty for the first one of the tab that has something to show
     protocol: str = "pair"  # what test pairs of a relationship share with the training pairs' models
     measure: str = "accuracy"  # metric of relationships
     relates: str = ""  # reader whose scores of pairs are shown, empty for the one that the data offer

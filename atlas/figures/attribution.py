@@ -176,7 +176,7 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
     }  # fmt: skip
     y = plots.titled("Share of errors", range=[0, 1.1], tickformat=".1~f", dtick=0.2)
     blind = [plots.level(expectation, token["soft"], 1, "dot")]
-    notes = plots.end_notes([(expectation, "if blind", token["soft"])], shift=8)
+    notes = plots.end_notes([(expectation, "chance", token["soft"])], shift=8)
     more = {"shapes": blind, "annotations": notes, "hovermode": None}
     return plots.figure(theme, (64, 72, 20, 52), [bars], CATEGORY_AXIS, y, **more)
 
@@ -192,12 +192,12 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
     counted = folds.groupby("layer").size()
     modal = {int(layer) for layer in selected.loc[selected["outer_fold"].isna(), "layer"]}
     hover = [
-        f"Block {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
+        f"Layer {layer}, chosen by {count} of {len(folds)} folds" + (", modal" if layer in modal else "")
         for layer, count in counted.items()
     ]
     mean: Plot = {
         "mode": "lines+markers", "line": plots.pen(token["accent"], 2), "marker": {"size": 5},
-        "hovertemplate": "Block %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
+        "hovertemplate": "Layer %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
     }  # fmt: skip
     chosen: Plot = {
         "mode": "markers+text", "textposition": "top center", "textfont": {"size": 12, "color": token["ink"]},
@@ -213,7 +213,7 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
     ]
     reach = [curve["layer"].min() - 0.6, curve["layer"].max() + 0.6]
     dtick = 2 if len(curve) <= 32 else 5
-    x = plots.titled("Transformer block of the proxy", showgrid=False, dtick=dtick, range=reach)
+    x = plots.titled("Layer of the proxy", showgrid=False, dtick=dtick, range=reach)
     y = plots.titled("Accuracy at one trace", tickformat=".2~f")
     return plots.figure(theme, (64, 32, 24, 52), data, x, y, hovermode=None)
 

@@ -40,7 +40,7 @@ def layer_curves(
             continue
         name = plain(line.label)
         hover = [
-            f"<b>{name}</b><br>block {int(layer)}: {rate_text(accuracy)}"
+            f"<b>{name}</b><br>layer {int(layer)}: {rate_text(accuracy)}"
             for layer, accuracy in tables.rows(rows, "layer", "accuracy")
         ]
         style = plots.pen(line.colour, 2, line.dash)
@@ -53,7 +53,7 @@ def layer_curves(
             x, y = float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])
             near = any((a, b) != (x, y) and abs(a - x) < 0.12 and 0 <= b - y < 0.06 for a, b in rings)
             words: Plot = {
-                "text": [f"block {int(layer)}" for layer in modal["layer"]],
+                "text": [f"layer {int(layer)}" for layer in modal["layer"]],
                 "textposition": "bottom center" if near else "top center",
                 "textfont": {"size": 12, "color": line.colour},
             }

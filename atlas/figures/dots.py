@@ -12,7 +12,8 @@ from atlas.figures import plots, tables
 from atlas.figures.plots import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
-LINE_HEIGHT = 40
+LINE_HEIGHT, LEAST_HEIGHT = 40, 22
+ROOM = 400  # pixels of lines before they move closer together
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
 RANGE = ", 95 % interval {} to {}"
 
@@ -63,7 +64,7 @@ class Level:
 
 def dots_height(rows: int) -> int:
     """Height in pixels of figures with a line a reader."""
-    return 56 + 60 + LINE_HEIGHT * max(rows, 2)
+    return 56 + 60 + max(min(LINE_HEIGHT * max(rows, 2), ROOM), LEAST_HEIGHT * rows)
 
 
 def height_of(figure: Plot) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,12 @@ def band(
     around = [*high, *list(low)[::-1]]
     style: Plot = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, alpha), "line": {"width": 0}}
     return scatter(name, [*across, *across[::-1]], around, **style, **more)
+
+
+def wilson(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval of a share of ``n`` independent groups, 95 % by default."""
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
 
 def bars(over: Iterable[float], under: Iterable[float], colour: str, thickness: float = 2, width: int = 0) -> Plot:

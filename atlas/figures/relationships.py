@@ -30,7 +30,7 @@ FORMS = {
     "distance-rbf": "embedding distance, curved",
 }
 """Readouts that tables alone hold."""
-ENDINGS = {"@best": ", best block", "@last": ", last block", "-euclidean": ", Euclidean"}
+ENDINGS = {"@best": ", best layer", "@last": ", last layer", "-euclidean": ", Euclidean"}
 LESS: Mapping[str, Series] = {
     "ac": Series("less drift (first AC)", "diamond", 1, 1),
     "dc": Series("less mean (DC)", "square", -1, 2),
@@ -63,7 +63,7 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
         p_raw=[plots.p_text(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
-    return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", compared="both blocks")
+    return difference_rows(marks, names, LESS, theme=theme, axis=f"Difference in {measure}", compared="both components")
 
 
 def readout_words(readout: str) -> str:

@@ -20,13 +20,14 @@ FEWEST_ROWS = 6  # rows that bars are spaced for, so that two of them are no blo
 
 def accuracy_curves(
     table: pd.DataFrame, lines: Sequence[tuple[Line, Mapping[int, float]]], *, theme: Theme, k: int,
-    thin: Sequence[str] = (), colour: str = "",
+    thin: Sequence[str] = (), colour: str = "", spread: Mapping[int, tuple[float, float]] | None = None,
 ) -> go.Figure:  # fmt: skip
     """Accuracy against the budget of some sources, before the spread of all sources of the roster.
 
     table : Columns source, name, accuracy_1 ... of every source of the roster.
     lines : With a name, and accuracy by budget; the front line last.
     thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
+    spread : Interval of the front line by budget, drawn as bars.
     """
     token = TOKENS[theme]
     columns = _measured(table)
@@ -49,7 +50,11 @@ def accuracy_curves(
             continue
         name, style = plain(line.label), plots.pen(line.colour, 2.5, line.dash)
         heights = [accuracy[budget] for budget in measured]
-        marks = {"mode": "lines+markers", "marker": {"size": 8}}
+        marks: Plot = {"mode": "lines+markers", "marker": {"size": 8}}
+        if spread and line is lines[-1][0]:
+            over = [spread[budget][1] - accuracy[budget] for budget in measured]
+            under = [accuracy[budget] - spread[budget][0] for budget in measured]
+            marks["error_y"] = plots.bars(over, under, line.colour, 1.5, 4)
         data.append(_curve(name, f"<b>{name}</b>", measured, heights, style, **marks))
         ends.append((accuracy[measured[-1]], plain(line.label, 22), line.colour))
     x, y = plots.budget_axis(budgets), plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
@@ -69,7 +74,7 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
     """
     token = TOKENS[theme]
     colours = [marks[family].colour(theme) for family in frame["family"]]
-    reach = 1.25 * max(float(frame[["answered_as", "named_for"]].to_numpy().max()), 0.01)
+    reach = 1.8 * max(float(frame[["answered_as", "named_for"]].to_numpy().max()), 0.01)
     data = []
     for column, sign, words in (
         ("answered_as", -1, "of its groups are answered as"),
@@ -91,10 +96,10 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
         plots.note(0.03 * reach, 1, "answered as it →", 13, token["soft"], xanchor="left", **head),
     ]
     x = {"range": [-reach, reach], "showticklabels": False, "showgrid": False, "ticks": "", "showline": False}
-    y = _bar_rows([plain(name, 33) for name in frame["name"]], showline=False)
+    y = _bar_rows([plain(name, 29) for name in frame["name"]], showline=False)
     shapes = [plots.upright(0, token["edge"], xref="x")]
     more = {"barmode": "overlay", "annotations": notes, "shapes": shapes}
-    return plots.figure(theme, (244, 24, 32, 16), data, x, y, **more)
+    return plots.figure(theme, (208, 8, 32, 16), data, x, y, **more)
 
 
 def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, own: str) -> go.Figure:
@@ -104,7 +109,7 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     """
     ink = TOKENS[theme]["ink"]
     hover = [
-        f"{plots.heading(family)}{share:.1%} of the errors; {expected:.1%} if blind"
+        f"{plots.heading(family)}{share:.1%} of the errors; {expected:.1%} by chance"
         for family, share, expected in tables.rows(frame, "family", "share", "expected")
     ]
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}

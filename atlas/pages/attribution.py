@@ -1,4 +1,4 @@
-"""Attribution: how many traces name a source, which sources are taken for which, and how sure that is."""
+"""Accuracy: how many traces name a source, which sources are taken for which, and how sure that is."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
         html.Div(_answer(cache, view), id="answer", className="answer", **shell.aria(live="polite")),
     ]
-    head = html.Div([html.H1("Attribution"), html.Div(answer, className="answer-row")], className="page-head")
+    head = html.Div([html.H1("Accuracy"), html.Div(answer, className="answer-row")], className="page-head")
     choices = [
         shell.segmented("metric", METRICS, view.metric, "Metric"),
         shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
@@ -143,10 +143,9 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     size = len(cache.ask(queries.sources, view.roster))
     traces = drawing.traces(view.k)
     return [
-        f"With {traces}, ",
+        f"With {traces}, it names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
-        f" of groups are given to the right one of {size} sources; a guess would reach {100 / max(size, 1):.1f} %."
-        + _kinship(cache, view),
+        f" of the time; chance: {100 / max(size, 1):.1f} %.{_kinship(cache, view)}",
     ]
 
 
@@ -190,7 +189,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
     badges = [part for origin in shell.ORIGINS if origin in drawn for part in (shell.origin_badge(origin), " ")]
-    best = ["the best measured here", *(["the best published"] if "published" in drawn else []), "the best baseline"]
+    named = [line for line in lines if line.key in set(behind["reader"]) and line.named]
     sentence = [
         *badges,
         "· ",
@@ -199,8 +198,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
         + (
-            f" Thin: {behind['reader'].nunique()} other readers; named are {', '.join(best)} and the nearest at "
-            f"K = {view.k}, the rest on hover."
+            f" {len(named)} other lines of {behind['reader'].nunique()} are labelled; hover for the rest."
             if len(behind)
             else ""
         ),
@@ -279,8 +277,7 @@ def _families(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     row = frame[frame["k"] == view.k]
     counted = f" n = {row['errors'].iloc[0]:,.0f} errors a seed at K = {view.k}." if len(row) else ""
     sentence = (
-        f"Share of wrong answers that name a source of the same family; blind errors would give "
-        f"{100 * expectation:.0f} %.{counted}"
+        f"Share of wrong answers that name a source of the same family; chance: {100 * expectation:.0f} %.{counted}"
     )
     return FigureView(figure, sentence)
 
@@ -312,8 +309,8 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
         usual = cache.usual(view)
         return drawing.nothing(
             view,
-            "Blocks are compared for the paper's readout alone",
-            "Choose READER above to see which block it reads",
+            "Layers are compared for the paper's readout alone",
+            "Choose READER above to see which layer it reads",
             [(f"Show {cache.reader_name(usual.reader)}", f"{PAGE.path}?{usual.query()}")],
         )
     if curve.empty:
@@ -321,9 +318,9 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     figure = figures.layer_curve(curve, selected, theme=view.theme)
     sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
-        shell.term("block", "A Transformer layer of the proxy; the fingerprint is read after it"),
-        f"; a ring gives the number of outer folds that chose the block, bold for the modal one. "
-        f"n = {int(curve['fits'].max())} fits a block.",
+        shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),
+        f"; a ring gives the number of outer folds that chose the layer, bold for the modal one. "
+        f"n = {int(curve['fits'].max())} fits a layer.",
     ]
     return FigureView(figure, sentence)
 
@@ -460,7 +457,7 @@ FIGURES = {
     "family": PageFigure("When it errs, does it stay in the family?", _families, _by_budget(_families_table), 320),
     "folds": PageFigure("How much do the five folds disagree?", _folds, _by_budget(_fold_rows), 320),
     "layers": PageFigure(
-        "Which block of the proxy tells sources apart best?", _layers, pieces.meta(
+        "Which layer of the proxy tells sources apart best?", _layers, pieces.meta(
             _layers_table, "layer_scores",
             lambda cache, view: {"reader": cache.attribution_reader(view), "roster": view.roster},
         ), 340,
@@ -470,4 +467,4 @@ FIGURES = {
         pieces.meta(pieces.source_accuracies, "source_accuracy", pieces.attribution_key), 560, grid=True,
     ),
 }  # fmt: skip
-PAGE = pieces.page("attribution", layout, register, FIGURES)
+PAGE = dataclasses.replace(pieces.page("attribution", layout, register, FIGURES), title="Accuracy")

@@ -14,11 +14,14 @@ from dash import Dash, Input, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
+from atlas.api import answers
 from atlas.data import QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods
+from atlas.figures.evidence import evidence_curve
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces, relationships
+from atlas.pages.attribute import verdict, visitor
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts as fused
 from atlas.pages.methods import TEXT
@@ -33,6 +36,8 @@ PAPER = TOKENS["light"]
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 OTHERS = 3
 """Readers next to the chosen one."""
+CASE = "case"  # the visitor's own answer, which no generation holds
+CASE_QUESTION = "Your case: what was asked, and the answer"
 USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
 
 
@@ -54,7 +59,7 @@ class Kind:
     question: str
     draw: Callable[[QueryCache, View, pd.DataFrame], PrintFigure | None]
     rows: pieces.Rows
-    builds: pieces.Builds
+    builds: pieces.Builds  # of rows of the store
     also: Callable[[QueryCache, View], tuple[str, dict[str, object]] | None] = lambda _cache, _view: None
 
     def printed(self, cache: QueryCache, view: View) -> PrintFigure | None:
@@ -80,7 +85,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         "roster and domain are those of the header."
     )
     offered = pieces.select(
-        "brief-figures", [{"value": name, "label": kind.question} for name, kind in KINDS.items()], list(chosen(view)),
+        "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
         "Figures of the brief", kind=dmc.MultiSelect, clearable=True, searchable=True, hidePickedOptions=True,
     )  # fmt: skip
     budget = pieces.budget_choice("brief-k", view)
@@ -116,7 +121,7 @@ def register(app: Dash) -> None:
 
 def chosen(view: View) -> tuple[str, ...]:
     """Figures of the brief in their order: those of the link that exist, else the usual ones."""
-    return tuple(name for name in view.figures if name in KINDS) or USUAL
+    return tuple(name for name in view.figures if name in QUESTIONS) or USUAL
 
 
 def on_paper(view: View) -> View:
@@ -130,11 +135,13 @@ def on_paper(view: View) -> View:
 def _sheets(cache: QueryCache, view: View) -> list[Component]:
     view = on_paper(view)
     names = chosen(view)
-    drawn = {name: KINDS[name].printed(cache, view) for name in names}
-    builds = builds_of(cache, view, [name for name in names if drawn[name] is not None])
+    figures = [name for name in names if name != CASE]
+    drawn = {name: KINDS[name].printed(cache, view) for name in figures}
+    builds = builds_of(cache, view, [name for name in figures if drawn[name] is not None])
     sheets = [_cover(cache, view, names)]
-    for number, name in enumerate(names, start=1):
-        sheets.append(_sheet(cache, _figure(name, drawn[name], number, builds), name))
+    for name in names:
+        content = _case(cache, view) if name == CASE else _figure(name, drawn[name], figures.index(name) + 1, builds)
+        sheets.append(_sheet(cache, content, name))
     return [*sheets, _sheet(cache, _builds(builds), "builds")]
 
 
@@ -172,7 +179,7 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
         html.H3("Limits"),
         html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
         html.H3("Figures"),
-        html.Ol([html.Li(KINDS[name].question) for name in names], className="contents"),
+        html.Ol([html.Li(QUESTIONS[name]) for name in names], className="contents"),
     ]
     return _sheet(cache, children, "cover")
 
@@ -193,8 +200,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
         add(
             f"From {traces(view.k)} the source is named right in ",
             f"{100 * at['value'].iloc[0]:.1f}",
-            f"{pieces.spread_text(at.iloc[0])} of the groups, among {count} sources; a guess would be right in "
-            f"{100 / count:.1f} %. ",
+            f"{pieces.spread_text(at.iloc[0])} of the groups, among {count} sources; chance: {100 / count:.1f} %. ",
             cache.origin(reader),
         )
     purity = _purities(cache, view)
@@ -227,14 +233,7 @@ def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.Data
     if printed is None:
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
-    plot = printed.figure if isinstance(printed.figure, dict) else printed.figure.to_plotly_json()
-    layout = plot["layout"] | {"width": WIDTH, "height": printed.height, "hovermode": False}
-    graph = dcc.Graph(
-        figure={"data": plot["data"], "layout": layout},
-        responsive=False,
-        config={"displayModeBar": False, "staticPlot": True},
-        style={"width": WIDTH, "height": printed.height},
-    )
+    graph = _still(printed.figure, printed.height)
     numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
     title = html.Div([head, shell.origin_badge(printed.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
@@ -245,6 +244,36 @@ def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.Data
         html.Div([title, tools], className="figure-head"),
         html.Figure(figure, id=f"figure-brief-{name}", className="plate"),
     ]
+
+
+def _still(figure: go.Figure | Plot, height: int) -> Component:
+    """A drawing of the width of the paper that does not answer the pointer."""
+    plot = figure if isinstance(figure, dict) else figure.to_plotly_json()
+    layout = plot["layout"] | {"width": WIDTH, "height": height, "hovermode": False}
+    still: Component = dcc.Graph(
+        figure={"data": plot["data"], "layout": layout},
+        responsive=False,
+        config={"displayModeBar": False, "staticPlot": True},
+        style={"width": WIDTH, "height": height},
+    )
+    return still
+
+
+def _case(cache: QueryCache, view: View) -> list[Component]:
+    """The visitor's newest answer: verdict, evidence, and how to check it."""
+    answers.refuse()  # It belongs to one visitor.
+    head = html.H3(CASE_QUESTION, className="plate-title")
+    report = visitor.newest_report()
+    if report is None:
+        remedy = "Run an attribution on the page Attribute; its answer then stands here, for this browser alone"
+        return [head, shell.empty("No question has been answered in this session yet", remedy)]
+    caption = (
+        f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
+        f"{report['results']['traces']:,} traces. Report sha256 {report['sha256']}; python -m jobs verify checks it."
+    )
+    drawn = html.Div(_still(evidence_curve(report, theme=view.theme), 340), role="img", className="plate-drawing")
+    figure = html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")
+    return [head, verdict.verdict(report, cache, view.reader), figure]
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------
@@ -381,7 +410,7 @@ def _siblings(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
     figure = attribution.family_errors(frame, theme=view.theme, expectation=blind, k=view.k)
     caption = (
         "Share of the wrong answers that name a sibling, a source of the same family, at every number of traces; "
-        f"errors that fell blindly would give {100 * blind:.0f} %. Where most errors stay in the family, the family "
+        f"chance: {100 * blind:.0f} %. Where most errors stay in the family, the family "
         f"can be answered for although the source cannot. n = {int(frame['errors'].max()):,} errors a seed at the "
         f"smallest number of traces, {int(frame['errors'].min()):,} at the largest; {scope(cache, view)}. No interval "
         "is stored."
@@ -400,7 +429,7 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     row = frame.iloc[0]
     caption = (
         "Share of the k sources with the most similar answers that are of the same family, with 95 % bootstrap "
-        f"intervals, beside what chance gives; nobody told the reader any name. n = {int(row['sources'])} sources of "
+        f"intervals, next to chance; the reader knows no names. n = {int(row['sources'])} sources of "
         f"{int(row['families'])} families with at least five members."
     )
     return PrintFigure(figure, 380, caption, cache.origin(reader))
@@ -488,7 +517,7 @@ KINDS = {
         _purities, pieces.builds("family_purity", _MAP_KEY),
     ),
     "readouts": Kind(
-        "Which reader tells relatives from strangers?", _readouts,
+        "Which reader tells related models from unrelated ones?", _readouts,
         pieces.without(relationships.summaries, "build_id", "row"), relationships.metrics_builds,
     ),
     "kinship": Kind(
@@ -496,7 +525,7 @@ KINDS = {
         relationships.scores_builds,
     ),
     "reached": Kind(
-        "What do readouts made here reach beside the paper's best?", _reached, fused.goal_frame, fused.goals_builds,
+        "How close are the readouts made here to the paper's best?", _reached, fused.goal_frame, fused.goals_builds,
         fused.printed_builds,
     ),
     "shorter": Kind(
@@ -504,5 +533,6 @@ KINDS = {
     ),
 }  # fmt: skip
 """Figures on offer, in the order of the list."""
+QUESTIONS = {CASE: CASE_QUESTION} | {name: kind.question for name, kind in KINDS.items()}
 FIGURES = {f"brief-{name}": kind.meta() for name, kind in KINDS.items()}
 PAGE = pieces.page("brief", layout, register, FIGURES)

@@ -127,7 +127,7 @@ def _leave(cache: QueryCache, view: View, _: pd.DataFrame) -> FigureView:
         none = shell.empty(f"At {traces} none of its sources is taken for another", "Choose a smaller budget K above")
         return FigureView(drawing.blank(view.theme), "There is no error to share out.", none)
     sentence = (
-        f"Families that wrong answers name at {traces}; the bar across is what blind errors would give. "
+        f"Families that wrong answers name at {traces}; the bar across is what chance would give. "
         f"n = {int(frame['errors'].sum()):,} errors over three seeds."
     )
     figure = sources.error_families(frame.head(SHOWN), cache.marks(), theme=view.theme, own=view.zoom)
@@ -183,7 +183,7 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
         tables.source("confused_name", "Most confused with", "confused_with", 124),
         tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
-        tables.number("same_5", "Kin in 5", "count", 70),
+        tables.number("same_5", "Family in 5", "count", 70),
     ]
     sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."
     return tables.grid("members-grid", frame, columns), sentence

@@ -141,7 +141,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         rest = "1 other is" if others == 1 else f"{others} others are"
         return [f"This reader has no geometry for {drawing.choice_words(view)}; {rest} shown below."]
     first = frame.iloc[0]
-    blind = f"; blind neighbours would give {100 * first['expectation']:.0f} %. "
+    blind = f"; chance: {100 * first['expectation']:.0f} %. "
     return [
         html.Strong(f"{100 * first['purity']:.0f} %"),
         f" of {purity_sources(first)} have a sibling as their nearest{blind}"
@@ -191,8 +191,8 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
         tables.family("nearest_family", "Its family", 108),
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.number("rank_back", "Rank back", "count", 84),
-        tables.number("same_5", "Kin in 5", "count", 74),
-        tables.number("same_10", "Kin in 10", "count", 80),
+        tables.number("same_5", "Same family in 5", "count", 92),
+        tables.number("same_10", "Same family in 10", "count", 96),
         tables.number("kin", "Kin", "count", 58),
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
@@ -255,7 +255,7 @@ def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     judged = (
         f"{int((frame['passes'] == 'yes').sum())} pairs pass with {readers} readers."
         if readers >= FEWEST
-        else f"Here {pieces.counted(readers, 'reader')} voted, so these are candidates and none can pass."
+        else f"Only {pieces.counted(readers, 'reader')} covers this roster, so no pair can be confirmed."
     )
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
     sentence = (
@@ -395,7 +395,7 @@ FIGURES = {
     "purity": PageFigure(
         "Are a source's neighbours its family?", _purity, _meta(_purity_rows, "family_purity"), 340
     ),
-    "neighbours": PageFigure("Who stands beside whom?", _neighbours, _meta(_rows, "neighbors"), 480, grid=True),
+    "neighbours": PageFigure("Which sources are neighbours?", _neighbours, _meta(_rows, "neighbors"), 480, grid=True),
     "nearest": PageFigure(
         "What is nearest to one source?", _nearest, _meta(pieces.nearest_rows, "neighbors"), 380
     ),

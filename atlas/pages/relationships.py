@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -77,17 +77,19 @@ def layout(cache: QueryCache, view: View) -> Component:
     protocol = html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence")
     reader = shell.labelled("Reader of pairs", "relates", reader_field(cache, view))
     models = [
-        shell.labelled(word, place, model_field(cache, place, value, f"{word} model"))
-        for word, place, value in (("First", "left", view.left), ("Second", "right", view.right))
-    ]
+        part
+        for word, place, value in (("First model", "left", view.left), ("Second model", "right", view.right))
+        for part in (
+            html.Label(word, htmlFor=place, className="choice-label"), model_field(cache, place, value, word)
+        )
+    ]  # fmt: skip
+    card = pieces.live("pair-answer", pair_answer(cache, view), className="kin")
     return html.Div(
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), controls, protocol),
-            show("readouts"),
-            show("kinship", controls=[reader]),
-            show("verdicts", controls=models),
-            *map(show, ("mistaken", "contrasts", "tested", "rates")),
+            show("kinship", controls=[reader], aside=html.Div([*models, card], className="pair")),
+            *map(show, ("verdicts", "readouts", "mistaken", "contrasts", "tested", "rates")),
         ],
         className="column",
     )
@@ -103,7 +105,13 @@ def register(app: Dash) -> None:
     pieces.follow(app, FIGURES, "rates", protocol=protocol)
     pieces.follow(app, FIGURES, "mistaken", protocol=protocol, relates=relates)
     chosen = {"protocol": protocol, "relates": relates, "left": left, "right": right}
-    pieces.follow(app, FIGURES, "kinship verdicts", **chosen)
+    pieces.follow(app, FIGURES, "kinship verdicts", drawing.place("pair-answer", pair_answer), **chosen)
+    # Whatever a pair is chosen by, its answer is in sight, from its beginning.
+    app.clientside_callback(
+        ClientsideFunction("atlas", "pairShown"),
+        *(Input(name, "value") for name in ("left", "right")),
+        prevent_initial_call=True,
+    )
 
     # A point, a row, a partner in the list: all of them choose the pair.
     @app.callback(
@@ -301,6 +309,36 @@ def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.sort_values("reader", key=lambda column: column.map(order)).reset_index(drop=True)
 
 
+def pair_answer(cache: QueryCache, view: View) -> list[Component]:
+    """What the chosen pair is and how it is read, before both models; the one model that is chosen; or what to do."""
+    models = cache.ask(store.relationship_models).set_index("model")
+    chosen = [model for model in dict.fromkeys((view.left, view.right)) if model in models.index]
+    cards = [_model_card(cache, view, models, model) for model in chosen]
+    if len(chosen) < 2:
+        return [
+            pieces.words("Choose two models, or click a mark, to see whether one is derived from the other."),
+            *cards,
+        ]
+    frame = pair_rows(cache, view)
+    if frame.empty:
+        return [pieces.words("This pair is not in the task."), *cards]
+    related = bool(frame["related"].iloc[0])
+    decided = frame.set_index("reader")[DECISIONS[view.protocol]].dropna()
+    correct = int(((decided > 0) == related).sum())
+    many = f"{correct} of {len(decided)} readers decide so" if len(decided) else "no reader has decided"
+    reader = shown_reader(cache, view)
+    own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
+    return [html.P([_truth(related), f": {many}{own}."], className="pair-answer"), *cards]
+
+
+def _truth(related: bool) -> Component:
+    return html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}")
+
+
+def _decided(value: float, related: bool) -> str:
+    return "is right" if (value > 0) == related else "is wrong"
+
+
 def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     """One pair: both models, the truth, and every reader; or all pairs of one model."""
     models = cache.ask(store.relationship_models).set_index("model")
@@ -308,16 +346,15 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     if not models.size:
         return drawing.absent(unmeasured(view, "pair of models yet"))
     if not left and not right:
-        empty = shell.empty("No pair is chosen", "Click a mark above, select a row below, or type the name of a model")
+        empty = shell.empty("No pair is chosen", "Click a mark above, select a row below, or choose two models above")
         return empty, f"Two of {len(models)} models, and what every reader makes of them."
     if left == right or not (left and right):
         return _partners(cache, view, left or right)
     frame = pair_rows(cache, view)
-    card = html.Div([_model_card(cache, view, models, model) for model in (left, right)], className="kin-models")
     if frame.empty:
         same = models["parent_family"][left] == models["parent_family"][right]
         why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
-        return html.Div([card, shell.empty("Nobody was asked about this pair", why)]), "A pair that is not in the task."
+        return shell.empty("No reader has scored this pair", why), "A pair that is not in the task."
     names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
     related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[view.protocol]]
     scores = [name for name in COLUMNS if frame[name].notna().any()]
@@ -331,18 +368,18 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         )
         for one, decision in zip(tables.rows(frame), decisions, strict=True)
     ]
-    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above strangers", "Read as"]
+    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above unrelated", "Read as"]
     decided = decisions.dropna()
     correct = int(((decided > 0) == related).sum())
     verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
     sentence: shell.Children = [
-        html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}"),
+        _truth(related),
         f" in truth. {verdict}",
-        shell.term("Above strangers", ABOVE_HELP),
+        shell.term("Above unrelated", ABOVE_HELP),
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
         f"{PROTOCOLS[view.protocol].lower()} split.",
     ]
-    return html.Div([card, pieces.scrolling(pieces.table(heads, rows, "wide kin-table"))], className="kin"), sentence
+    return pieces.scrolling(pieces.table(heads, rows, "wide kin-table")), sentence
 
 
 def _score(name: str, value: float) -> str:
@@ -376,16 +413,14 @@ def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str)
 
 def _partners(cache: QueryCache, view: View, model: str) -> pieces.GridView:
     """All pairs of one model, as the shown reader scores them."""
-    models = cache.ask(store.relationship_models).set_index("model")
     reader = shown_reader(cache, view)
     frame, _ = scored(cache, view, reader)
     own = frame[(frame["model_a"] == model) | (frame["model_b"] == model)]
-    card = html.Div(_model_card(cache, view, models, model), className="kin-models")
     scorer = reader_names(cache).get(reader, "a reader")
     sentence = f"Pairs of this model that {scorer} has scored, the closest first; choose one. n = {len(own)}."
     if own.empty:
         nothing = shell.empty("No pair of this model is in this split", "Choose another split above")
-        return html.Div([card, nothing]), sentence
+        return nothing, sentence
     name = figures.leading(own)
     own = own.assign(other=own["model_b"].where(own["model_a"] == model, own["model_a"]))
     own = own.sort_values(["related", name], ascending=[False, name == "distance"], kind="stable").head(COUNT_MISTAKEN)
@@ -395,7 +430,7 @@ def _partners(cache: QueryCache, view: View, model: str) -> pieces.GridView:
         kind = html.Span(truth, className=f"kin-truth kin-{truth}")
         content = [shell.source_name(pair.other), kind, pieces.number(rate_text(getattr(pair, name)))]
         rows.append(html.Button(content, id={"type": "partner", "model": pair.other}, className="kin-partner"))
-    return html.Div([card, html.Div(rows, className="kin-partners")], className="kin"), sentence
+    return html.Div(rows, className="kin-partners"), sentence
 
 
 def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -476,7 +511,7 @@ def called(row: pd.Series, names: Mapping[str, str]) -> str:
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     measured, published = (best(cache, view, origin) for origin in shell.ORIGINS)
     if measured is None and published is None:
-        return ["No reader has been asked yet which of two models is derived from the other."]
+        return ["No reader has been measured yet on which of two models is derived from the other."]
     names = reader_names(cache)
     share = view.measure == "accuracy"
 
@@ -488,7 +523,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     answer: list[Component | str] = []
     if measured is not None:
         verb, end = (
-            ("tells", " of the pairs right, the best measured here. ") if share else ("reaches", ", the best here. ")
+            ("is right on", " of the pairs, the best measured here. ") if share else ("reaches", ", the best here. ")
         )
         answer += [f"{called(measured, names)} {verb} ", *rate(measured), end]
     if published is not None:
@@ -581,7 +616,7 @@ def _untested(what: str) -> pieces.Draw:
     return absent
 
 
-@pieces.needs(_contrast_rows, _untested("tested differences of the blocks"))
+@pieces.needs(_contrast_rows, _untested("tested differences of the components"))
 def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     names = reader_names(cache)
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
@@ -589,7 +624,7 @@ def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     figure = figures.contrast_dots(frame, lines, theme=view.theme, measure=measure)
     sentence: shell.Children = [
         "What the readout of ",
-        shell.term("both blocks", "DC is the mean of the proxy's states over a response, the first AC how they drift"),
+        shell.term("both components", "DC is the mean of the proxy's states over a response, first AC how they drift"),
         " gains over one of them alone, right of zero for a gain; bars are 95 % bootstrap intervals over the splits, p "
         "is ",
         shell.term("Holm-corrected", "Made larger to allow for the number of differences that were tested together"),
@@ -691,7 +726,7 @@ _SUMMARIES = pieces.without(summaries, "build_id", "row")
 _CONTRASTS = pieces.without(_contrast_rows, "build_id", "row")
 FIGURES = {
     "readouts": PageFigure(
-        "Which reader tells relatives from strangers?", readouts,
+        "Which reader tells related models from unrelated ones?", readouts,
         shell.FigureMeta(_SUMMARIES, metrics_builds, shown_reader),
     ),
     "kinship": PageFigure(
@@ -699,7 +734,7 @@ FIGURES = {
         shell.FigureMeta(shown_rows, scores_builds), 460,
     ),
     "verdicts": PageFigure(
-        "What does every reader say of one pair?", verdicts,
+        "How does every reader score one pair?", verdicts,
         shell.FigureMeta(pair_rows, pair_builds), grid=True,
     ),
     "mistaken": PageFigure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from urllib.parse import urlencode
 
 import pandas as pd
 from dash import Dash, Input, dcc, html
@@ -31,14 +32,15 @@ def layout(cache: QueryCache, requested: View, view: View) -> Component:
     title = html.Span(profile.name, dir="auto", className="long")
     facts = html.Div(_facts(cache, view), id="source-facts", className="source-facts")
     field = "source-other", cache, view, view.other, "Compare with", "Another source", "Source to compare with"
+    compared = html.Div([pieces.source_field(*field), pieces.live("versus", _versus(cache, view))], className="versus")
     return html.Div(
         [
             shell.settled(requested, view),
             drawing.remembered(PAGE.name),
             dcc.Store(id="source-label", data=view.source),
             pieces.subject_head("source", kicker, title, facts, _answer(cache, view), view),
-            show("soon", controls=[pieces.source_field(*field)]),
-            pieces.live("versus", _versus(cache, view)),
+            compared,
+            show("soon"),
             html.Div([show("taken"), show("beside")], className="two"),
             show("near"),
             show("again"),
@@ -69,6 +71,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     rosters = ", ".join(profile.rosters)
     links = {"Show it on the map": "/", "Show its neighbourhood": "/neighbourhoods"}
     query = pieces.choices_query(view, source=view.source)
+    test = f"/attribute?{urlencode({'claim': view.source})}&{pieces.choices_query(view)}"
     family = pieces.marked(
         shell.symbol(cache.marks()[profile.family], view.theme), shell.family_link(view, profile.family)
     )
@@ -82,7 +85,13 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     }
     return [
         html.Dl([html.Div([html.Dt(word), html.Dd(fact)]) for word, fact in facts.items()], className="facts-row"),
-        html.Div([dcc.Link(word, href=f"{path}?{query}") for word, path in links.items()], className="ways"),
+        html.Div(
+            [
+                *(dcc.Link(word, href=f"{path}?{query}") for word, path in links.items()),
+                dcc.Link("Test traces against this source", href=test, id="source-test"),
+            ],
+            className="ways",
+        ),
     ]
 
 
@@ -112,13 +121,16 @@ def _soon(cache: QueryCache, view: View) -> FigureView:
     if view.other and view.other != view.source and view.other in names.index:
         other = sources.accuracy_of(accuracies, [view.other])
         lines.insert(0, (Line(view.other, names[view.other], colours[1], "dot"), other))
-    first = _profile(cache, view).accuracy.iloc[0]
+    groups = _profile(cache, view).accuracy.set_index("k")["n"]
+    spread = {k: plots.wilson(share, int(groups[k])) for k, share in own.items()}
     sentence = (
         f"Share of its groups of K traces that are given to it, on {pieces.domain_words(view.domain)} by "
         f"{cache.reader_words(cache.attribution_reader(view))}. Grey: the middle half and the middle 80 % of all "
-        f"{len(accuracies)} sources. n = {int(first['n']):,} groups a seed at K = {int(first['k'])}."
+        f"{len(accuracies)} sources. Bars: 95 % Wilson interval of its groups of one seed. "
+        f"n = {int(groups.iloc[0]):,} groups a seed at K = {int(groups.index[0])}."
     )
-    return FigureView(sources.accuracy_curves(accuracies, lines, theme=view.theme, k=view.k), sentence)
+    figure = sources.accuracy_curves(accuracies, lines, theme=view.theme, k=view.k, spread=spread)
+    return FigureView(figure, sentence)
 
 
 def _taken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -200,7 +212,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f" are among all pairs of {view.roster}. ",
         shell.term("Proxies", proxies_help),
         f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
-        f"family; so many or more would be with p {plots.p_text(luck)} if families were dealt out blindly. n = "
+        f"family; chance would give this many with p {plots.p_text(luck)}. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
         "is, Neighbourhoods shows.",
     ]
@@ -253,24 +265,27 @@ def _versus(cache: QueryCache, view: View) -> list[Component]:
     if view.other not in members.index or view.source not in members.index:
         return [pieces.words(f"One of the two sources is not in {view.roster}.", caution=True)]
     parts: list[Component | str] = []
+    near = cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source)
+    found = near[near["neighbor"] == view.other]
+    if len(found):
+        one = found.iloc[0]
+        parts += [
+            "Cosine ", html.Strong(rate_text(one["cosine"])),
+            f" in the original space; rank {int(one['rank'])} from here, {int(one['rank_back'])} from there. ",
+        ]  # fmt: skip
     cells = pieces.confusion(cache, view)
     if len(cells):
         share = cells.set_index(["truth", "predicted"])["share"]
         there, back = (float(share.get(pair, 0.0)) for pair in ((view.source, view.other), (view.other, view.source)))
         parts.append(
-            f"At {drawing.traces(view.k)}, {there:.1%} of its groups are answered as the other, {back:.1%} the other "
-            "way. "
+            f"At {drawing.traces(view.k)}, {100 * there:.1f} % of its groups are answered as the other, "
+            f"{100 * back:.1f} % the other way."
         )
-    near = cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, view.source)
-    found = near[near["neighbor"] == view.other]
-    if len(found):
-        one = found.iloc[0]
-        parts.append(
-            f"In the original space their cosine is {rate_text(one['cosine'])}, rank {int(one['rank'])} from here and "
-            f"{int(one['rank_back'])} from there. "
-        )
-    link = shell.source_link(view, view.other, str(members.at[view.other, "name"]))
-    return [html.P([html.Span("Beside "), link, ": ", *parts], className="versus")]
+    names = [str(members.at[source, "name"]) for source in (view.source, view.other)]
+    pair: list[Component | str] = [shell.source_name(names[0]), " and ", shell.source_link(view, view.other, names[1])]
+    if not parts:
+        parts.append("Neither their cosine nor their confusions are stored.")
+    return [html.P(parts, className="answer"), html.P(pair, className="marked")]
 
 
 def _ordinal(place: int) -> str:
@@ -298,7 +313,7 @@ FIGURES = {
         "What is it taken for?", _taken, pieces.meta(_taken_rows, "confusion", pieces.budget_key), 420
     ),
     "beside": PageFigure(
-        "What stands beside it?", _neighbours, _mapped(pieces.nearest_rows, "neighbors", "reader", "roster", "domain"),
+        "What is nearest to it?", _neighbours, _mapped(pieces.nearest_rows, "neighbors", "reader", "roster", "domain"),
         420,
     ),
     "near": PageFigure(

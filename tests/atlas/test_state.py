@@ -19,6 +19,7 @@ from atlas.state import (
     PROJECTIONS,
     PROTOCOLS,
     REDUCTIONS,
+    TABS,
     View,
     join,
     split,
@@ -53,6 +54,8 @@ views = st.builds(
     relates=names,
     left=names,
     right=names,
+    tab=st.sampled_from(list(TABS)),
+    figure=names,
     figures=st.lists(names.filter(bool), max_size=4, unique=True).map(tuple),
 )
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import waitress
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -524,6 +525,55 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
     assert f"out of {SAMPLES}" in browser.text("#figure-power .sentence")
+
+
+@pytest.mark.parametrize("form", ["txt", "json"])
+def test_an_operator_compares_two_windows_and_sends_the_result(browser: Browser, downloads: Path, form: str) -> None:
+    """Five clicks from the map: the page, two windows, the two files, compare, save."""
+    browser.open(f"/?theme=dark&ecosystem={SAMPLES}")
+    browser.click("#nav-attribute")
+    browser.until("return document.querySelector('#attr-mode input[value=two]') !== null")
+    browser.click("#attr-mode input[value=two]")
+    browser.until("return !document.querySelector('#attr-two').hidden")
+    browser.click("#win-sample")
+    browser.until("return document.querySelectorAll('#attr-two .preview-facts').length === 2")
+    browser.until("return !document.querySelector('#win-go').disabled")
+    browser.click("#win-go")
+    assert browser.text("#win-verdict").split()[-1] in ("DIFFERENT", "SEEN")
+    browser.run(
+        "[...document.querySelectorAll('#win-result .exports button')].at(arguments[0]).click()", form == "json"
+    )
+    saved = downloaded(browser, downloads, f"drift-*.{form}").read_text("utf-8")
+    if form == "json":
+        assert len(json.loads(saved)["windows"]) == 2 and "sha256" in json.loads(saved)
+    else:
+        assert "python -m jobs drift sample-1.jsonl sample-2.jsonl" in saved and "p = " in saved
+
+
+def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(browser: Browser) -> None:
+    opened(browser)
+    browser.click("#attr-sample")
+    browser.until("return document.querySelector('.preview-facts') !== null")
+    word = weighed(browser).split()[1]
+    browser.open("/?theme=dark&roster=12-way")
+
+    def pressed(key: str) -> None:
+        ActionChains(browser.driver).send_keys(key).perform()
+
+    pressed("p")
+    browser.wait(lambda: browser.query().get("present") == "1", "the presentation")
+    pressed("2")
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    pressed("3")
+    top = "const e = document.querySelector(arguments[0]); return e && Math.abs(e.getBoundingClientRect().top) < 60"
+    browser.until(top, "#figure-confusion")
+    pressed("4")
+    browser.until(top, ".sheet-case")
+    assert word in browser.text(".sheet-case .verdict-word")
+    browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
+    pressed(Keys.ESCAPE)
+    browser.wait(lambda: "present" not in browser.query(), "the end of the presentation")
+    browser.settled()
 
 
 def test_cancelled_windows_are_compared_as_far_as_they_were_read(browser: Browser, tmp_path: Path) -> None:

@@ -9,15 +9,22 @@ from pathlib import Path
 
 import pytest
 import waitress
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
 
 from atlas.application import create_application
-from atlas.pages.compare import CHAPTERS, FIGURES
+from atlas.pages.compare import FIGURES, TABS
+from atlas.state import TABS as TAB_NAMES
 from tests.browser.conftest import Browser
 from tests.invented_comparisons import publish_compared
 
 pytestmark = pytest.mark.browser
 LINK = "/compare?roster=12-way&reader=reader-paper/tiny/ur&theme="
+HERE = "const e = document.querySelector(arguments[0] + '[aria-current]'); return e && e.innerText === arguments[1]"
+SCREEN = 960
+"""Pixels that a tab may be long."""
 
 
 @pytest.fixture(scope="module")
@@ -34,43 +41,85 @@ def calm(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     server.close()
 
 
-def test_every_figure_is_drawn_and_the_way_to_its_chapter_is_short(calm: Browser) -> None:
+def test_every_tab_is_one_screen_with_its_answer_on_top(calm: Browser) -> None:
     calm.open(f"{LINK}dark")
-    calm.until("return document.querySelectorAll('.figure .main-svg').length >= 12")
-    heads = calm.run("return [...document.querySelectorAll('.figure h2')].map(e => e.innerText)")
-    assert heads == [figure.question for figure in FIGURES.values()]
-    assert calm.run("return document.querySelectorAll('.figure .empty').length") == 0
-    for name in CHAPTERS:
-        calm.click(f".chapters a[href='#chapter-{name}']")
-        place = "return Math.abs(document.querySelector(arguments[0]).getBoundingClientRect().top - 56) < 80"
-        if name != "price":
-            calm.until(place, f"#chapter-{name}")
+    for name, tab in TABS.items():
+        calm.click(f".tabs a[data-choices*='\"{name}\"']")
+        calm.until(HERE, ".tabs a", TAB_NAMES[name])
+        assert "traces" in calm.text("#compare-answer") and calm.query().get("tab", "readers") == name
+        for figure, words in tab.figures.items():
+            calm.click(f".questions a[data-choices*='\"{figure}\"']")
+            calm.until(HERE, ".questions a", words)
+            calm.settled()
+            heads = calm.run("return [...document.querySelectorAll('.figure h2')].map(e => e.innerText)")
+            assert heads == [FIGURES[figure].question]
+            assert calm.run("return document.querySelectorAll('.figure .empty').length") == 0
+            assert calm.run("return document.querySelector('#content').scrollHeight") < SCREEN, figure
     assert calm.query()["roster"] == "12-way"
     assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_back_returns_to_the_tab_before_with_its_choices(calm: Browser) -> None:
+    calm.open(f"{LINK}light&tab=cost")
+    assert calm.text(".tabs a[aria-current]") == "Cost"
+    calm.run("document.querySelector('#compare-k input[value=\"5\"]').click()")
+    calm.wait(lambda: calm.query().get("k") == "5", "the budget in the link")
+    calm.click(".tabs a[data-choices*='\"read\"']")
+    calm.until(HERE, ".tabs a", "What is read")
+    assert calm.query()["k"] == "5"
+    calm.run("history.back()")
+    calm.until(HERE, ".tabs a", "Cost")
+    assert calm.query()["k"] == "5" and "With 5 traces" in calm.text("#compare-answer")
+
+
+@pytest.mark.parametrize(
+    ("anchor", "place"), [("chapter-price", "cost"), ("figure-brings", "brings"), ("chapter-readouts", "reached")]
+)
+def test_former_anchors_still_land(calm: Browser, anchor: str, place: str) -> None:
+    calm.open(f"{LINK}dark#{anchor}")
+    calm.until("return document.querySelector(arguments[0]) !== null", f"#figure-{place}")
+
+
+@pytest.mark.parametrize("keys", [False, True])
+def test_a_researcher_compares_two_readers_under_cut_responses(calm: Browser, keys: bool) -> None:
+    """At most four clicks; by keyboard alone too."""
+    calm.open("/compare?roster=12-way&reader=reader-paper/tiny/ur&readers=reader-paper/tiny/ur&theme=dark")
+
+    def press(element: WebElement) -> None:
+        element.send_keys(Keys.ENTER) if keys else element.click()
+
+    field = calm.driver.find_element(By.ID, "readers")
+    press(field)
+    field.send_keys("word n-grams")
+    calm.until("return [...document.querySelectorAll('[role=option]')].filter(o => o.offsetParent).length > 0")
+    if keys:
+        field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    else:
+        calm.run("[...document.querySelectorAll('[role=option]')].find(o => o.offsetParent).click()")
+    calm.wait(lambda: calm.query()["readers"].count(",") == 1, "two readers in the link")
+    field.send_keys(Keys.ESCAPE)
+    press(calm.driver.find_element(By.CSS_SELECTOR, ".tabs a[data-choices*='\"conditions\"']"))
+    calm.until(HERE, ".tabs a", "Conditions")
+    answer = calm.text("#compare-answer")
+    assert answer.startswith("With 20 traces, 64 tokens: ") and "Tiny-1M" in answer and "n-grams" in answer
+    assert answer.count("%") >= 2
+
+
 def test_the_budget_redraws_readouts_parts_and_capability(calm: Browser) -> None:
-    calm.open(f"{LINK}light")
-    calm.run("document.querySelector('#compare-k input[value=\"100\"]').click()")
-    axis = "return document.querySelector('#brings-graph .js-plotly-plot').layout.xaxis.title.text"
-    calm.wait(lambda: calm.run(axis) == "Accuracy at 100 traces", "members at 100 traces")
-    calm.wait(
-        lambda: (
-            "K = 100"
-            in calm.run("return document.querySelector('#capability-graph .js-plotly-plot').layout.yaxis.title.text")
-        ),
-        "capability at 100 traces",
-    )
-    assert calm.query()["k"] == "100"
+    axes = {"brings": "xaxis", "capability": "yaxis"}
+    for figure, axis in axes.items():
+        calm.open(f"{LINK}light&figure={figure}")
+        calm.run("document.querySelector('#compare-k input[value=\"100\"]').click()")
+        title = f"return document.querySelector('#{figure}-graph .js-plotly-plot').layout.{axis}.title.text"
+        calm.until(f"{title}.includes('100')")
+        assert calm.query()["k"] == "100"
 
 
 def test_a_row_of_all_readers_joins_the_others(calm: Browser) -> None:
-    calm.open(f"{LINK}light")
+    calm.open(f"{LINK}light&figure=every")
     before = calm.run("return document.querySelectorAll('#compare-key .reader-name').length")
-    calm.run("document.querySelector('#figure-every').scrollIntoView()")
     calm.until("return document.querySelectorAll('#every-grid .ag-center-cols-container [role=row]').length > 3")
-    # The text of what is not in sight has no innerText.
-    chosen = set(calm.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.textContent)"))
+    chosen = set(calm.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.title)"))
     rows = "return [...document.querySelectorAll('#every-grid .ag-center-cols-container [role=row]')]"
     names = calm.run(f"{rows}.map(r => r.querySelector('[col-id=name]').textContent)")
     place = next(number for number, name in enumerate(names) if name not in chosen)
@@ -82,11 +131,12 @@ def test_a_row_of_all_readers_joins_the_others(calm: Browser) -> None:
 
 
 def test_table_csv_and_builds_of_the_readouts(calm: Browser, downloads: Path) -> None:
-    calm.open(f"{LINK}dark")
+    calm.open(f"{LINK}dark&figure=reached")
     calm.run(
         "[...document.querySelectorAll('#figure-reached .tool')].find(b => b.innerText.trim() === 'Table').click()"
     )
     calm.until("return document.querySelectorAll('#figure-reached .figure-table [role=row]').length > 5")
+    calm.open(f"{LINK}dark&figure=gains")
     calm.run("[...document.querySelectorAll('#figure-gains .tool')].find(b => b.innerText.trim() === 'CSV').click()")
     found = calm.wait(lambda: sorted(downloads.glob("atlas_gains*.csv")), "a downloaded CSV")
     with found[0].open(encoding="utf-8", newline="") as stream:
@@ -94,6 +144,7 @@ def test_table_csv_and_builds_of_the_readouts(calm: Browser, downloads: Path) ->
     assert {(row["series"], round(float(row["difference"]), 2)) for row in rows} == {
         ("accuracy@1", 0.14), ("accuracy@100", 0.02), ("accuracy@1", 0.07),
     }  # fmt: skip
+    calm.open(f"{LINK}dark&figure=parts")
     calm.run("[...document.querySelectorAll('#figure-parts .tool')].find(b => b.innerText.includes('How')).click()")
     calm.until("return document.querySelectorAll('.made .build').length >= 2")
 
@@ -112,7 +163,7 @@ def test_numbers_are_taken_from_methods(calm: Browser, downloads: Path) -> None:
 @pytest.mark.parametrize(
     "path", [f"{LINK}light", "/source/gpt_1?roster=27-way&theme=dark", "/family/GPT?roster=27-way"]
 )
-@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
+@pytest.mark.parametrize("size", [(1280, 800), (820, 1180), (390, 844)])
 def test_pages_fit_their_window(calm: Browser, path: str, size: tuple[int, int]) -> None:
     override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)

@@ -169,10 +169,17 @@ def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     browser.open(f"/compare?theme=light&roster=12-way&{readers}")
     assert names(browser, "#curves-graph") == ["Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
     key = browser.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.innerText)")
-    assert key == ["READER · Tiny-1M · prompt + response", "Word n-grams"]
+    assert key == ["Tiny-1M", "Word n-grams"]
+    browser.click(".questions a[data-choices*='ends']")
+    browser.until("return document.querySelector('#ends-place') !== null")
     assert "p .004" in browser.run(ENDS) and "less the first" in browser.run(ENDS)
+    browser.click(".tabs a[data-choices*='conditions']")
+    browser.until("return document.querySelector('.questions') && location.search.includes('tab=conditions')")
+    browser.click(".questions a[data-choices*='every']")
     select_row(browser, "#every-grid", "published")
     browser.wait(lambda: "reader-paper/vast/ur" in browser.query()["readers"], "the third reader in the link")
+    browser.click(".tabs a[data-choices*='readers']")
+    browser.until("return document.querySelector('#curves-graph .js-plotly-plot') !== null")
     browser.until(
         "const p = document.querySelector('#curves-graph .js-plotly-plot');"
         "return p.data.some(t => t.name === 'Vast-70B' && t.line.dash === 'dash')"

@@ -22,6 +22,7 @@ from flask.testing import FlaskClient
 from plotly.utils import PlotlyJSONEncoder
 
 from atlas.application import PAGES, create_application
+from atlas.pages import compare
 from backend.costs import stage as cost
 from backend.enrolment.enrolment import Enrolment, arrays_of
 from backend.enrolment.files import load_enrolment, save_enrolment
@@ -222,7 +223,8 @@ def pages(folder: Path) -> Document:
     found: Document = {"layouts": {}}
     with app.server.test_request_context():
         found["frame"] = _layout(app.layout())
-    for path, choice in itertools.product(_paths(), ("", "roster=12-way", "reader=ngram-word&roster=12-way&k=5")):
+    addresses = list(itertools.product(_paths(), ("", "roster=12-way", "reader=ngram-word&roster=12-way&k=5")))
+    for path, choice in [*addresses, *(("/compare", f"roster=12-way&figure={name}") for name in compare.FIGURES)]:
         address = f"{path}?{choice}".removesuffix("?")
         both = [_page(app, path, f"theme={theme}&{choice}".strip("&")) for theme in ("dark", "light")]
         dark, light = both

@@ -5,12 +5,13 @@ Each part takes two files, runs jobs on them, follows the jobs, and shows the an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from dash import Dash, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
@@ -19,7 +20,7 @@ from atlas.data import QueryCache, questions
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import intake, question, sections, visitor, work
-from atlas.pages.attribute.sections import Clicks, Stored, Text
+from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.settings import of_windows
 from backend.errors import AtlasError
@@ -91,13 +92,36 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         html.P(test["sentence"], className="verdict-sentence"),
         sections.facts(
             ("p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
-            ("Energy distance", distance, f"{test['statistic']:.3g}", "standardised fingerprints"),
+            ("Size of the change", distance, f"{test['statistic']:.3g}", "energy distance of the fingerprints"),
             ("Same prompts", "", *paired),
         ),
         *[html.P(note, className="flag") for note in test["notes"]],
     )
+    saved = [
+        html.Button([shell.icon("download"), word], id=live("win-export", form), className="button", title=meaning)
+        for form, word, meaning in (
+            ("txt", "Result (text)", "The answer to send, with the command that gives it again"),
+            ("json", "Result (JSON)", "All numbers, and the hashes of files and traces"),
+        )
+    ]
+    without = html.Span("No text of any trace is in these files.", className="soft")
+    exports = html.Div([*saved, without], className="exports")
     window = min(int(test["before"]), int(test["after"]))
-    return html.Div([box, _power_section(measured, window, theme, test["expected"])])
+    return html.Div([box, exports, _power_section(measured, window, theme, test["expected"])])
+
+
+def windows_text(test: Mapping[str, Any]) -> str:
+    """The answer of the drift test as text to send."""
+    reading = test["reading"]
+    files = [f"{word}: {named(window)}, {len(window['traces']):,} traces, file sha256 {window['file']['sha256']}"
+             for word, window in zip(("First window", "Second window"), test["windows"], strict=True)]  # fmt: skip
+    lines = [
+        f"{test['verdict']}: {test['sentence']}", test["expected"], *test["notes"], "", *files,
+        f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
+        f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
+        f"Result sha256 {test['sha256']}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
 
 
 def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str) -> Component:
@@ -186,8 +210,8 @@ WINDOWS = Part(
     {"before": ["First window: drop a file"], "after": ["Second window: drop a file"]},
     ("Windows", "Test"),
     "Compare the windows",
-    "Traces of one endpoint from two times, best with the same prompts: the test cannot tell another model from "
-    "other questions. It needs no enrolled source. One file alone is split into its first and second half.",
+    "Traces of one endpoint from two times. Use the same prompts in both windows, or a change of questions looks like "
+    "a change of model. It needs no enrolled source. One file alone is split into its first and second half.",
     _describe_window,
     (REFUSED, "That file was refused. Drop another one, or reload the page to begin anew."),
 )
@@ -214,7 +238,7 @@ def stores() -> list[Component]:
         names = [*(f"{kind}-upload" for kind in part.files), part.job, "done"]
         out += [dcc.Store(id=f"{part.prefix}-{name}") for name in names]
         out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
-    return out
+    return [*out, dcc.Download(id="win-download")]
 
 
 def page(part: Part) -> Component:
@@ -222,9 +246,13 @@ def page(part: Part) -> Component:
     prefix, windows = part.prefix, part is WINDOWS
     drops = [intake.place(f"{prefix}-{kind}", *words) for kind, words in part.files.items()]
     files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
+    if windows:
+        sample = html.Button("Try a sample", id="win-sample", className="button")
+        about = "Answers of two small models to the same prompts, which ship with the atlas."
+        files.append(html.Div([sample, sections.hint(about)], className="row"))
     go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
     ecosystem = shell.select(
-        "win-ecosystem", "Proxy and block that read the traces", size="sm", w=360, allowDeselect=False,
+        "win-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, allowDeselect=False,
         placeholder="Looking for ecosystems …",
     )  # fmt: skip
     run = html.Div([ecosystem, go] if windows else go, className="row")
@@ -243,7 +271,9 @@ def register(app: Dash) -> None:
         for kind in part.files:
             _receive(app, part, kind)
     work.cancelling(app, "win", "jobs", "compared where it is enough")
+    _sample(app)
     _windows(app)
+    _export(app)
     _check(app)
 
 
@@ -279,6 +309,38 @@ def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], fai
     read, total = sum(job.done for job in jobs), sum(job.total for job in jobs)
     words = f"{read:,} of {total:,} traces read." if read else "Waiting for the proxy."
     return False, words, sections.bar(*jobs), False, no_update, no_update, None
+
+
+def _sample(app: Dash) -> None:
+    sides = [f"win-{kind}" for kind in WINDOWS.files]
+    outputs = " ".join(f"{side}-upload.data* {side}-head.children*" for side in sides)
+
+    @sections.callback(app, f"{outputs} win-ecosystem.value* win-problem.children*", "win-sample.n_clicks")
+    def sample(clicks: Clicks) -> Any:
+        if not clicks:
+            return (no_update,) * 6
+        try:
+            session = visitor.opened_session()
+            uploads = [visitor.service().sample(session, number) for number in range(2)]
+            filled = [(intake.reference(one), _describe_window(session, one, "")) for one in uploads]
+        except AtlasError as error:
+            return *(no_update,) * 5, visitor.refusal(error)
+        return *filled[0], *filled[1], uploads[0].enrolment or no_update, None
+
+
+def _export(app: Dash) -> None:
+    @app.callback(
+        Output("win-download", "data"),
+        Input(live("win-export", ALL), "n_clicks"),
+        State("win-done", "data"),
+        prevent_initial_call=True,
+    )
+    def export(clicks: list[Clicks], jobs: list[str] | None) -> Any:
+        if not any(clicks) or not jobs or not isinstance(ctx.triggered_id, dict):
+            return no_update
+        test, form = visitor.service().drift(visitor.session(), *jobs), str(ctx.triggered_id["figure"])
+        text = windows_text(test) if form == "txt" else json.dumps(test, indent=1) + "\n"
+        return {"content": text, "filename": f"drift-{test['sha256'][:8]}.{form}", "type": "text/plain"}
 
 
 def _windows(app: Dash) -> None:

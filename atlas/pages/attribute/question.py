@@ -47,11 +47,11 @@ def step() -> Component:
     names = {"attributes": {"input": {"maxLength": LONGEST, "dir": "auto"}}, "value": "", "size": "sm"}
     case = dmc.TextInput(id="attr-case", placeholder="Untitled case", **names)
     wording = dmc.TextInput(id="attr-question", placeholder="Made from the claim", **names)
-    weighed = "“This is served by …”; without one the leading source is weighed."
+    meaning = "“This is served by …”. Leave empty to ask which model it is."
     unknown = html.Span(id="attr-claim-note", className="caution", role="status")
     suggested = html.Span(id="attr-claim-file", role="status")
     fields = [
-        _field("Claim to test", "attr-claim", claim, [weighed, unknown, suggested]),
+        _field("Claim to test", "attr-claim", claim, [meaning, unknown, suggested]),
         _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
         _field("Case", "attr-case", case, "Goes into the report."),
         _field("Question", "attr-question", wording, "Goes into the report."),
@@ -106,10 +106,12 @@ def _more() -> Component:
         ),
     ]
     stop = [
-        shell.segmented("attr-stop-level", sections.error_rates((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Error of the stop"),
+        shell.segmented(
+            "attr-stop-level", sections.error_rates((STOP_LEVEL,)), f"{STOP_LEVEL:g}", "Risk of stopping too early"
+        ),
         sections.hint(
             "How often 'enough after so many traces' may name a wrong source. The result shows the other measured "
-            "rates too; looking at them does not change what each states.",
+            "rates too; checking later does not change that rate.",
             id="attr-stop-note",
         ),
     ]
@@ -118,7 +120,7 @@ def _more() -> Component:
         clearable=True, comboboxProps={"zIndex": 300},
         attributes=shell.named("Further ecosystems that read the same traces"),
     )  # fmt: skip
-    further = "Shows what hangs on the reader: each reads all traces once more, beside the answer."
+    further = "Compare with other readers: each reads all traces once more."
     children = [
         html.Div(prior, className="ask-field ask-wide"),
         html.Div(duplicates, className="ask-field"),

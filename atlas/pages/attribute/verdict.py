@@ -17,6 +17,8 @@ from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import Report, number_cell
 from backend.attribution.report_page import headline
 
+BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
+"""Where a link of :func:`exports` leads, with the choices of the header."""
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
 TRAFFIC_WORDS = {
     "like": "like the enrolled prompts",
@@ -210,8 +212,9 @@ def exports(report: Report) -> Component:
         )
     ]
     shown = "The report shows the text of the traces that were chosen for it."
+    brief = html.A("Put it into a brief", href="/brief?figures=case", id="attr-brief", **BRIEF)
     text = html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft")
-    return html.Div([*buttons, text, dcc.Download(id="attr-download")], className="exports")
+    return html.Div([*buttons, brief, text, dcc.Download(id="attr-download")], className="exports")
 
 
 def verify(report: Report) -> Component:

@@ -16,6 +16,7 @@ from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
 from atlas.api import access, problems
+from backend.attribution.settings import of_windows
 from backend.enrolment.catalogue import Ecosystem
 from backend.errors import AtlasError
 from backend.service import measurements
@@ -24,6 +25,7 @@ from backend.service.uploads import DeniedError
 
 COOKIE = "atlas_session"
 PRESS = "Press the button to start again"
+WINDOWS_CASE = of_windows(None).case
 
 
 def service() -> Service:
@@ -73,6 +75,18 @@ def opened_session() -> str:
 
 def _sign(key: str) -> str:
     return hmac.new(service().secret, key.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def newest_report() -> dict[str, Any] | None:
+    """Report of the visitor's newest answered question; None without one. Windows that were compared do not count."""
+    if not (key := session()) or not known():
+        return None
+    for job in service().jobs(key):
+        if job.reported:
+            report = service().report(key, job.job)
+            if report["case"] != WINDOWS_CASE:
+                return report
+    return None
 
 
 def count_refusal(error: AtlasError) -> None:

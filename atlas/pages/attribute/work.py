@@ -28,7 +28,7 @@ WARM_MS = 2_000  # the same for a proxy that is not there yet
 STATES = {
     "absent": "No ecosystem is enrolled on this server",
     "loading": "The proxy {proxy} is being loaded; you can choose traces meanwhile",
-    "ready": "The proxy {proxy} is in memory",
+    "ready": "Ready: {proxy} is loaded",
     "failed": "The proxy {proxy} cannot be loaded",
 }
 
@@ -38,7 +38,7 @@ def step() -> Component:
     graph = sections.drawing("attr-live", blank("dark"))
     drawn = html.Div(graph, className="live-graph", role="img", **shell.aria(label="Evidence so far"))
     start = [
-        html.Button("Weigh the evidence", id="attr-go", className="button button-main", disabled=True),
+        html.Button("Run attribution", id="attr-go", className="button button-main", disabled=True),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
     ]
     return sections.step(
@@ -106,7 +106,7 @@ def register(app: Dash) -> None:
     )
     def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text) -> Any:
         if job:
-            return True, "These traces are being weighed"
+            return True, "These traces are being read"
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
@@ -170,7 +170,7 @@ def _running(app: Dash) -> None:
         bar = sections.bar(snapshot)
         return ended, words(snapshot), sentence, bar, drawn, ended, job if ended else None, no_update, None
 
-    cancelling(app, "attr", "job", "kept and weighed")
+    cancelling(app, "attr", "job", "kept and answered")
 
 
 def cancelling(app: Dash, prefix: str, jobs: str, then: str) -> None:

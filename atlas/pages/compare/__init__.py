@@ -1,12 +1,14 @@
-"""Compare: readers side by side, readouts, other prompts and lengths, what is read of a response, and its price."""
+"""Compare in four tabs: readers, conditions, what is read of a response, and cost; one figure at a time."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -15,72 +17,134 @@ from atlas.pages import pieces
 from atlas.pages.compare import proxies, readers, readouts
 from atlas.pages.pieces import PageFigure
 from atlas.state import METRICS, MOST_READERS, REDUCTIONS, View
+from atlas.state import TABS as TAB_NAMES
 
-CHAPTERS = {
-    "side": ("Side by side", "The readers chosen above.", "curves ends"),
-    "readouts": (
-        "Readouts",
-        "Other ways to read the same traces with small proxies, trained and tested on the paper's folds.",
-        "reached brings gains",
+
+@dataclasses.dataclass(frozen=True)
+class Tab:
+    """A part of the page: its answer, and its figures with their short names."""
+
+    answer: Callable[[QueryCache, View], shell.Children]
+    figures: Mapping[str, str]
+
+
+TABS = {
+    "readers": Tab(
+        readers.answer,
+        {
+            "curves": "By traces", "ends": "Differences", "reached": "Paper's best", "brings": "Members",
+            "gains": "Tests of the fused readout",
+        },
     ),
-    "conditions": (
-        "Domains and lengths",
-        "Probes trained on whole Agent500 responses, asked about something else.",
-        "panels elsewhere every",
+    "conditions": Tab(
+        readers.conditions_answer, {"elsewhere": "At K traces", "panels": "By traces", "every": "All readers"}
     ),
-    "forms": (
-        "What is read",
-        "Which states of the proxy carry the source, all else alike.",
-        "depths parts views forms variance",
+    "read": Tab(
+        proxies.read_answer,
+        {
+            "parts": "Mean and drift", "views": "Prompt", "depths": "Layers", "forms": "Forms over time",
+            "variance": "Variance",
+        },
     ),
-    "price": ("What it takes", "Capability, size and time.", "capability cost costs"),
+    "cost": Tab(proxies.cost_answer, {"cost": "Size", "costs": "Time and memory", "capability": "Capability"}),
+}  # fmt: skip
+CONTROLS = {
+    **{"curves": "readers k metric reduction condition", "ends": "readers k condition"},
+    **dict.fromkeys(("depths", "panels", "elsewhere"), "readers k metric"),
+    "every": "readers k",
 }
-"""Title, sentence and figures of the parts of the page."""
+"""Controls that a figure follows; others follow the budget."""
+MOVED = {
+    **{"chapter-side": "curves", "chapter-readouts": "reached", "chapter-conditions": "elsewhere"},
+    **{"chapter-forms": "parts", "chapter-price": "cost"},
+}
+"""Figures that former anchors of the page lead to."""
 
 
 @drawing.page
 def layout(cache: QueryCache, requested: View) -> Component:
     """The page for a query string."""
     view = cache.opened(requested)
-    view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)))
-    show = pieces.sections(FIGURES, cache, view, origin="")
-    children = [shell.settled(requested, view), drawing.remembered(PAGE.name), _head(cache, view)]
-    for name, (title, words, names) in CHAPTERS.items():
-        head = [html.H2(title), html.P(words, className="sentence")]
-        children += [html.Div(head, id=f"chapter-{name}", className="chapter"), *map(show, names.split())]
+    tab, figure = shown(cache, view)
+    view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)), tab=tab, figure=figure)
+    section = pieces.sections(FIGURES, cache, view, origin="")(figure)
+    stores = [dcc.Store(id="compare-tab", data=tab), dcc.Store(id="compare-figure", data=figure)]
+    children = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores, _head(cache, view), section]
     return html.Div(children, className="column compare")
 
 
+def shown(cache: QueryCache, view: View) -> tuple[str, str]:
+    """Tab and figure of a view: the figure that it names, else the first one of its tab that has rows."""
+    figure = MOVED.get(view.figure, view.figure)
+    tab = next((name for name, tab in TABS.items() if figure in tab.figures), "")
+    if tab:
+        return tab, figure
+    names = TABS[view.tab].figures
+    return view.tab, next((name for name in names if _has_rows(cache, view, name)), next(iter(names)))
+
+
+def _has_rows(cache: QueryCache, view: View, figure: str) -> bool:
+    return not FIGURES[figure].meta.table(cache, view).empty
+
+
+def _answer(cache: QueryCache, view: View) -> shell.Children:
+    return TABS[view.tab].answer(cache, view)
+
+
+def _way(words: str, view: View, here: bool, **choices: Any) -> Component:
+    """A link to a tab or figure that keeps the other choices of the address."""
+    link = f"{PAGE.path}?{dataclasses.replace(view, **choices).query()}"
+    marks: dict[str, Any] = {"data-choices": json.dumps(choices)} | (shell.aria(current="true") if here else {})
+    return html.A(words, href=link, **marks)
+
+
+def _figure_links(cache: QueryCache, view: View) -> list[Component]:
+    """Figures of the tab; those that have nothing to show stand apart."""
+    links: dict[bool, list[Component]] = {True: [], False: []}
+    for name, words in TABS[view.tab].figures.items():
+        rows = _has_rows(cache, view, name)
+        links[rows].append(_way(words, view, name == view.figure, tab=view.tab, figure=name))
+    nothing = [html.Span(f"Nothing to show for {view.roster}:", className="soft"), *links[False]]
+    return [html.Div(links[True]), *([html.Div(nothing, className="unmeasured")] if links[False] else [])]
+
+
 def _head(cache: QueryCache, view: View) -> Component:
-    links = [html.A(title, href=f"#chapter-{name}") for name, (title, *_) in CHAPTERS.items()]
+    tabs = [_way(words, view, name == view.tab, tab=name, figure="") for name, words in TAB_NAMES.items()]
     conditions = [{"value": name, "label": pieces.condition_words(name)} for name in cache.conditions()]
-    limit = html.Span(f"(up to {MOST_READERS}; the first is the reference)", className="soft")
+    limit = html.Span(f"(up to {MOST_READERS})", className="soft", title="The first one is the reference")
     field = pieces.select(
-        "readers", shell.reader_options(cache), readers.chosen(cache, view), "Readers side by side",
+        "readers", shell.reader_options(cache), list(view.readers), "Readers side by side",
         kind=dmc.MultiSelect, maxValues=MOST_READERS, searchable=True, clearable=True, hidePickedOptions=True,
         nothingFoundMessage="No reader has this name", filter=shell.BY_WORDS, maxDropdownHeight=420,
     )  # fmt: skip
     choice = [
-        html.Label(["Readers side by side ", limit], htmlFor="readers", className="choice-label"),
+        html.Label(["Readers ", limit], htmlFor="readers", className="choice-label"),
         field,
         html.Div(readers.key_of(cache, view), id="compare-key", className="reader-key"),
     ]
     name = "What was done to the traces"
-    condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=220)
-    controls = [
-        pieces.budget_choice("compare-k", view),
-        shell.segmented("compare-metric", METRICS, view.metric, "Metric"),
-        shell.segmented("compare-reduction", REDUCTIONS, view.reduction, "Reduction"),
-        shell.labelled("Traces", "condition", condition),
-    ]
-    return drawing.head(
-        "Compare",
-        "compare-answer",
-        readers.answer(cache, view),
-        html.Nav(links, className="chapters", **shell.aria(label="On this page")),
-        html.Div(choice, className="compare-choice"),
-        html.Div(controls, className="controls"),
-    )
+    condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=150)
+    follows = CONTROLS.get(view.figure, "k").split()
+    controls = {
+        "k": pieces.budget_choice("compare-k", view),
+        "metric": shell.segmented("compare-metric", METRICS, view.metric, "Metric"),
+        "reduction": shell.segmented("compare-reduction", REDUCTIONS, view.reduction, "Reduction"),
+        "condition": shell.labelled("Traces", "condition", condition),
+    }
+    # A choice that the figure does not follow stays in the page, so that the address keeps it.
+    fields = [html.Div(field, hidden=name not in follows) for name, field in controls.items()]
+    return html.Div(
+        [
+            html.Div([html.H1("Compare"), html.Nav(tabs, className="tabs", **shell.aria(label="Parts of the page"))],
+                     className="tabs-row"),
+            html.Div(_answer(cache, view), id="compare-answer", className="answer alone", **shell.aria(live="polite")),
+            html.Div(choice, className="compare-choice", hidden="readers" not in follows),
+            html.Div(fields, className="controls"),
+            html.Nav(_figure_links(cache, view), id="compare-figures", className="questions",
+                     **shell.aria(label="Figures of this part")),
+        ],
+        className="page-head",
+    )  # fmt: skip
 
 
 def register(app: Dash) -> None:
@@ -88,16 +152,14 @@ def register(app: Dash) -> None:
     names = {"readers": "readers", "condition": "condition"}
     names |= {name: f"compare-{name}" for name in ("k", "metric", "reduction")}
     inputs = {name: Input(names[name], "value") for name in ("readers", "k", "metric", "reduction", "condition")}
-
-    def follow(fields: str, names: str, *places: drawing.Part) -> None:
-        pieces.follow(app, FIGURES, *places, names, **{name: inputs[name] for name in fields.split()})
-
     drawing.remember(app, PAGE.name, **inputs)
-    follow("readers k condition", "ends", drawing.place("compare-answer", readers.answer))
-    follow("readers k metric reduction condition", "curves")
-    follow("readers k metric", "depths panels elsewhere", drawing.place("compare-key", readers.key_of))
-    follow("k", "reached brings gains every")
-    follow("k", "parts views forms variance capability cost costs")
+    here = {name: State(f"compare-{name}", "data") for name in ("tab", "figure")}
+    for figure in FIGURES:
+        follows = {name: inputs[name] for name in CONTROLS.get(figure, "k").split()}
+        pieces.follow(app, FIGURES, figure, **follows, **here)
+    fills = {"answer": _answer, "key": readers.key_of, "figures": _figure_links}
+    places = [drawing.place(f"compare-{name}", fill) for name, fill in fills.items()]
+    pieces.follow(app, FIGURES, *places, **inputs, **here)
 
     @app.callback(
         Output("readers", "value"),
@@ -133,38 +195,40 @@ def _plain(rows: pieces.Rows) -> pieces.Rows:
 
 
 _HERE = {"benchmark": "domain", "condition": "condition"}
-_GAINS = pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear")
+_GAINS = readouts.of_fused(pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"))
 FIGURES = {
     "curves": PageFigure(
-        "Which reader needs the fewest traces?", readers.curves, _meta(readers.curve_rows, **_HERE), 420
+        "Which reader needs the fewest traces?", readers.curves, _meta(readers.curve_rows, **_HERE), 340
     ),
     "ends": PageFigure(
         "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, **_HERE), grid=True
     ),
     "reached": PageFigure(
-        "What do readouts made here reach beside the paper's best?", readouts.reached,
-        shell.FigureMeta(readouts.goal_frame, readouts.goals_builds, readers.first, readouts.printed_builds),
+        "How close are the readouts made here to the paper's best?", readouts.reached,
+        shell.FigureMeta(
+            readouts.of_fused(readouts.goal_frame), readouts.goals_builds, readers.first, readouts.printed_builds
+        ),
     ),
     "brings": PageFigure(
         "What does each member of the fused readout bring?", readouts.members,
-        shell.FigureMeta(_plain(readouts.member_rows), readouts.goals_builds, readers.first),
+        shell.FigureMeta(readouts.of_fused(_plain(readouts.member_rows)), readouts.goals_builds, readers.first),
     ),
     "gains": PageFigure(
         "Is the fused readout better by more than luck?", readouts.gains,
         shell.FigureMeta(_GAINS, readouts.gains_builds, readers.first),
     ),
     "panels": PageFigure(
-        "Does the order hold on other prompts and shorter responses?", readers.panels, _meta(readers.panel_rows), 380
+        "Does the order hold on other prompts and shorter responses?", readers.panels, _meta(readers.panel_rows), 340
     ),
     "elsewhere": PageFigure(
-        "What is left on other prompts and shorter responses?", readers.conditions, _meta(readers.condition_rows), 440
+        "What is left on other prompts and shorter responses?", readers.conditions, _meta(readers.condition_rows), 360
     ),
     "every": PageFigure(
         "How does every reader do, everywhere?", readers.every, _meta(readers.every_rows), readers.every_height,
         grid=True,
     ),
     "depths": PageFigure(
-        "Where in the proxy does the knowledge sit?", proxies.depths, _meta(proxies.depth_rows, "layer_scores"), 360
+        "Where in the proxy does the knowledge sit?", proxies.depths, _meta(proxies.depth_rows, "layer_scores"), 340
     ),
     "parts": PageFigure(
         "Is it the mean or the drift that tells sources apart?", proxies.parts, _meta(_plain(proxies.part_rows))
@@ -183,7 +247,7 @@ FIGURES = {
         shell.FigureMeta(_plain(proxies.capability_rows), proxies.correlations_builds, readers.first), 380,
     ),
     "cost": PageFigure(
-        "How much has to be run to read well?", proxies.cost, _meta(proxies.cost_rows, "costs"), 420
+        "How much has to be run to read well?", proxies.cost, _meta(_plain(proxies.sized_rows), "costs"), 400
     ),
     "costs": PageFigure(
         "What does an answer cost?", proxies.costs, _meta(proxies.cost_rows, "costs"), 420, grid=True

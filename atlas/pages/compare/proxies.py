@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from dash import html
+from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import METHOD_NAMES, QueryCache
@@ -15,7 +17,7 @@ from atlas.figures import compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, home, lines, row_names
+from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, home, lines, percent, row_names
 from atlas.state import View
 from atlas.theme import Plot
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
@@ -94,6 +96,22 @@ def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of the mean, the drift and both, by proxy; prompt and response are read."""
     frame = _at_k(cache, view, list(PARTS))
     return _by_proxy(frame[frame["view"] == "ur"], "method")
+
+
+def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """What the mean, the drift and both of the best proxy reach, best first."""
+    frame = part_rows(cache, view).sort_values("value", ascending=False, kind="stable")
+    frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
+    if frame.empty:
+        return [f"What is read of a response has not been compared for {view.roster}."]
+    best = frame[frame["row"] == frame["row"].iloc[0]]
+    first, *others = (f"{PARTS[part.series].words} {percent(part.value)}" for part in tables.rows(best))
+    return [
+        f"With {traces(view.k)}, {best['name'].iloc[0]} is right from ",
+        html.Strong(first),
+        *(f", {one}" for one in others),
+        ".",
+    ]
 
 
 @pieces.needs(part_rows, _missing("parts of a fingerprint", "--stage controls --method components"))
@@ -184,7 +202,7 @@ def variance(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         level=Level(1.0, "as much as prompts"), top=None, unit="folds",
     )  # fmt: skip
     sentence = (
-        "How much a fingerprint changes with the source that answers, beside how much it changes with the prompt, on "
+        "How much a fingerprint changes with the source that answers, against how much it changes with the prompt, on "
         "held-out prompts; the proxy read the response alone or, where it says so, the prompt too. Bars: one standard "
         "deviation over the folds. Right of the dotted line the source counts for more. Filled: measured here; hollow: "
         f"published. n = {frame['row'].nunique()} readers, {int(frame['n'].max())} folds each."
@@ -219,10 +237,10 @@ def depths(cache: QueryCache, view: View) -> FigureView:
     missing = len(drawn) - len(found)
     absent = (
         f" {missing} of the readers {'has' if missing == 1 else 'have'} none: there is no scan of words, nor of "
-        "several blocks read at once, and not every scan was published."
+        "several layers read at once, and not every scan was published."
     )
     sentence = (
-        "Accuracy on the inner validation folds along the blocks of each proxy; the ring is the block that most outer "
+        "Accuracy on the inner validation folds along the layers of each proxy; the ring is the layer that most outer "
         f"folds chose, the band is their range. n = {fits:,} fits.{absent if missing else ''}"
     )
     return FigureView(compare.layer_curves(found, modal, drawn, theme=view.theme), sentence)
@@ -316,14 +334,32 @@ def _unpriced(_cache: QueryCache, view: View) -> FigureView:
     )
 
 
-def cost(cache: QueryCache, view: View) -> FigureView:
-    """Accuracy against the parameters that an audit runs through."""
-    frame = cost_rows(cache, view)
-    frame = frame.dropna(subset=["audit_parameters", "accuracy"]).drop_duplicates("reader")
+def sized_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Readers with an accuracy and the parameters that are run, those that differ from READER's alone."""
+    frame = cost_rows(cache, view).dropna(subset=["audit_parameters", "accuracy"]).drop_duplicates("reader")
     frame = frame[frame["audit_parameters"] > 0]  # who guesses runs nothing, and has no place on a log scale
-    frame = frame[~frame["method"].isin(SAME_COST)]
+    return frame[~frame["method"].isin(SAME_COST)].reset_index(drop=True)
+
+
+def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """What the most accurate and the smallest reader that was measured here run."""
+    frame = sized_rows(cache, view)
+    frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
     if frame.empty:
-        return _unpriced(cache, view)
+        return [f"What a reader costs has not been measured for {view.roster}."]
+
+    def words(row: Any) -> str:
+        return f"{percent(row['accuracy'])} right with {row['audit_parameters'] / 1e6:,.0f} million parameters"
+
+    best: Any = frame.loc[frame["accuracy"].idxmax()]
+    least: Any = frame.loc[frame["audit_parameters"].idxmin()]
+    answer: list[Component | str] = [f"With {traces(view.k)}, ", html.Strong(best["name"]), f" is best: {words(best)}"]
+    return [*answer, "." if best["reader"] == least["reader"] else f"; the smallest, {least['name']}: {words(least)}."]
+
+
+@pieces.needs(sized_rows, _unpriced)
+def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
+    """Accuracy against the parameters that an audit runs through."""
     names = cache.short_names(list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [cache.reader_row(reader) for reader in frame["reader"]]
@@ -339,8 +375,8 @@ def cost(cache: QueryCache, view: View) -> FigureView:
     here = int((frame["origin"] == "measured").sum())
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (
-        f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the blocks up "
-        "to the one that is read; deeper blocks are never run. Times depend on the machine and are in the table below, "
+        f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
+        "to the one that is read; deeper layers are never run. Times depend on the machine: see “Time and memory”, "
         "with what parts and forms of READER cost. Filled: measured here; hollow: published. "
         f"n = {len(frame)} readers, {here} of them measured here.{mine}"
     )

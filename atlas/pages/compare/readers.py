@@ -93,7 +93,7 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
 def key_of(cache: QueryCache, view: View) -> list[Component]:
     """The chosen readers with their colours and origins."""
     return [
-        pieces.reader_mark(cache.reader_name(line.key), cache.origin(line.key), line.colour)
+        pieces.reader_mark(line.label, cache.origin(line.key), line.colour, title=cache.reader_name(line.key))
         for line in lines(cache, view)[::-1]
     ]
 
@@ -194,11 +194,16 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     sentence: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
-        f" names {100 * here[best]:.1f}\N{NO-BREAK SPACE}% of the groups{under}",
+        f" names {percent(here[best])} of the groups{under}",
     ]
     if readers[0] in here.index and best != readers[0]:
-        sentence.append(f", the reference {names[readers[0]]} {100 * here[readers[0]]:.1f}\N{NO-BREAK SPACE}%")
+        sentence.append(f", the reference {names[readers[0]]} {percent(here[readers[0]])}")
     return [*sentence, "."]
+
+
+def percent(share: float) -> str:
+    """A share in a sentence."""
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
 def curves(cache: QueryCache, view: View) -> FigureView:
@@ -363,6 +368,25 @@ def condition_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame.drop(columns="build_id").reset_index(drop=True)
 
 
+def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """The chosen readers under the first condition that is not their own, best first, and the best under others."""
+    readers = chosen(cache, view)
+    frame = _at_places(cache, view, readers, "accuracy")
+    at = {
+        words: rows.set_index("reader")["value"].sort_values(ascending=False, kind="stable")
+        for (benchmark, condition), words in list(places(cache, view).items())[1:]
+        if len(rows := frame[(frame["benchmark"] == benchmark) & (frame["condition"] == condition)])
+    }
+    if not at:
+        return [f"None of these readers was measured on shorter responses or other prompts for {view.roster}."]
+    names = names_of(cache, readers)
+    (lead, values), *rest = at.items()
+    best, *others = (f"{names[str(reader)]} {percent(value)}" for reader, value in values.items())
+    more = "".join(f", {other}" for other in others)
+    elsewhere = "".join(f" {words}: {names[str(best.index[0])]} {percent(best.iloc[0])}." for words, best in rest)
+    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{elsewhere}"]
+
+
 def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
     conditions = list(dict.fromkeys(name.removesuffix(GLOBAL) for name in cache.conditions()))
     measured = set(zip(frame["benchmark"], frame["condition"], strict=True))
@@ -437,7 +461,7 @@ def every_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def every_height(cache: QueryCache, view: View) -> int:
     """Height in pixels of :func:`every`, with a head of its groups."""
-    return 38 + tables.height(len(every_rows(cache, view)), 482)
+    return 38 + tables.height(len(every_rows(cache, view)), 360)
 
 
 @pieces.needs(every_rows, pieces.no_grid(pieces.unmeasured("results at K = {k}", PATH)))
@@ -457,6 +481,6 @@ def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         shell.term("Kept", KEPT_HELP),
         " is the share of the first column that is left. Shortened responses are grouped over all folds where that is "
         "stored, because the released files have no other groups; Math100 is the mean of the five fold models. Select "
-        f"a row to set it beside the others. n = {len(frame)} readers.",
+        f"a row to add it to the comparison. n = {len(frame)} readers.",
     ]
     return tables.grid("every-grid", frame, columns, selectable=True), sentence

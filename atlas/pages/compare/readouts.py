@@ -15,7 +15,6 @@ from atlas.data import QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
 from atlas.figures.dots import Series
-from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, row_names, settled
 from atlas.state import View
@@ -40,7 +39,7 @@ MEMBERS: Mapping[str, str] = {
     "ngram-char-lengths": "Character n-grams, every length",
     "encoder-lengths": "Fine-tuned encoder, every length",
     WORDS: "Word n-grams, whole responses",
-    READER_PAPER: "READER: a probe at one block",
+    READER_PAPER: "READER: a probe at one layer",
 }
 """Readouts and what they are, the whole before its parts, then what it is compared with."""
 LENGTHS: Mapping[str, Series] = {
@@ -57,8 +56,8 @@ PRINTED = "tab:agent500_full_std", "tab:agent500_allk", "tab:stress_tests_full"
 AIMED_ROSTER = "100-way"
 WORST_ECE = 0.03
 FUSED_HELP = (
-    "A weighted sum of what several readers say: discriminants over several blocks of small proxies, a network on the "
-    "same blocks, and word n-grams. Its weights are chosen on prompts that neither its members nor the test have seen"
+    "A weighted sum of what several readers say: discriminants over several layers of small proxies, a network on the "
+    "same layers, and word n-grams. Its weights are chosen on prompts that neither its members nor the test have seen"
 )
 HOLM_HELP = "Made larger to allow for the number of differences that were tested together"
 
@@ -102,6 +101,11 @@ def fused_reader(cache: QueryCache, view: View) -> str:
     readers = cache.ask(queries.readers)
     fused = readers.loc[(readers["method"] == FUSED) & _on(readers, view.roster), "reader"]
     return max(fused, key=lambda reader: str(reader).count("+"), default="")
+
+
+def of_fused(rows: pieces.Rows) -> pieces.Rows:
+    """Rows of a figure about the fused readout; none on a roster without one."""
+    return lambda cache, view: rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
 
 
 def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -183,8 +187,8 @@ def _calibration(cache: QueryCache, view: View) -> str:
     if clean.empty:
         return ""
     worst = float(clean["value"].max())
-    aim = f"aimed for at most {rate_text(WORST_ECE)}" if view.roster == AIMED_ROSTER else "no aim was set here"
-    return f" Its stated probabilities are off by {rate_text(worst)} at the worst budget ({aim})."
+    aim = f" (target: {100 * WORST_ECE:.0f})" if view.roster == AIMED_ROSTER else ""
+    return f" Its probabilities are off by at most {100 * worst:.1f} points{aim}."
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:
@@ -200,8 +204,8 @@ def reached(cache: QueryCache, view: View) -> FigureView:
         "The ",
         shell.term("fused readout", FUSED_HELP),
         f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
-        f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} Bars across: what was aimed for "
-        "before; thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
+        f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} Vertical ticks: our target; "
+        "thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
         f"it. n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
@@ -322,9 +326,8 @@ def gains_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]
 
 def _unmeasured(cache: QueryCache, view: View, what: str) -> FigureView:
     rosters = cache.ask(queries.rosters)["roster"]
-    views = [dataclasses.replace(view, roster=roster, readers=()) for roster in rosters if roster != view.roster]
-    ways = [
-        (f"Show {near.roster}", f"{PATH}?{near.query()}#figure-reached") for near in views if fused_reader(cache, near)
-    ]
+    others = rosters[rosters != view.roster]
+    views = [dataclasses.replace(view, roster=roster, readers=(), figure=view.figure or "reached") for roster in others]
+    ways = [(f"Show {near.roster}", f"{PATH}?{near.query()}") for near in views if fused_reader(cache, near)]
     command = f"python -m jobs evaluate --stage readouts --roster {view.roster}"
     return drawing.nothing(view, f"There is no {what} for {view.roster}", f"Measure it with: {command}", ways)

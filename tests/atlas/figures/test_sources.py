@@ -82,7 +82,7 @@ def test_layer_curves_of_several_proxies_share_one_depth() -> None:
     figure = compare.layer_curves({"a": curve}, {"a": 1}, lines, theme="dark")
     assert [trace.name for trace in figure.data] == ["with, range", "with", "with, selected"]
     assert list(figure.data[1].x) == [0.5, 1.0] and list(figure.data[1].y) == [0.3, 0.2]
-    assert list(figure.data[2].x) == [0.5] and list(figure.data[2].text) == ["block 1"]
+    assert list(figure.data[2].x) == [0.5] and list(figure.data[2].text) == ["layer 1"]
     assert figure.layout.annotations[0].text == "with"
 
 

@@ -63,7 +63,7 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> N
     [
         ("dc-ac", "Reader A"),
         ("ac", "Reader A by drift (first AC) alone"),
-        ("ac@last", "Reader A by drift (first AC), last block"),
+        ("ac@last", "Reader A by drift (first AC), last layer"),
         ("concat", "Reader A by both, side by side"),
     ],
 )
@@ -106,6 +106,10 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
     absent, _ = relationships.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
     assert "one parent" in told(absent)
+    answer = told(relationships.pair_answer(asked, view))
+    assert "0 of 2 readers decide so; READER" in answer and "is wrong" in answer
+    assert answer.index("Related") < answer.index(CHILD) < answer.index(PARENT)
+    assert "Choose two models" in told(relationships.pair_answer(asked, View(left=CHILD)))
     partners, _ = relationships.verdicts(asked, asked.resolve_view(View(left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
 
@@ -139,7 +143,7 @@ def test_an_atlas_without_relationships_says_what_measures_them(tmp_path: Path) 
     with app.server.test_request_context():
         page = told(relationships.layout(protocol="family"))
         assert page.count("python -m jobs relate") >= 4
-        assert "Nobody" not in page and "No reader has been asked yet" in page
+        assert "Nobody" not in page and "No reader has been measured yet" in page
         assert "This has not been measured" in told(brief.layout(figures="readouts"))
 
 
@@ -149,6 +153,8 @@ def test_the_brief_holds_the_chosen_figures_in_their_order(asked: QueryCache) ->
     assert page.count('"className": "plate"') == 2 and first < second
     assert page.index("sheet-purity") < page.index("sheet-budget") < page.index("sheet-builds")
     assert "nonsense" not in page
+    case = told(brief.layout(figures="case,budget", roster="12-way"))
+    assert "No question has been answered in this session yet" in case and '"Figure 1. "' in case
     assert brief.chosen(View()) == USUAL == brief.chosen(View(figures=("nonsense",)))
 
 

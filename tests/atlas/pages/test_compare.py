@@ -18,7 +18,7 @@ from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages import compare
 from atlas.pages.compare import proxies, readers, readouts
-from atlas.state import View
+from atlas.state import TABS, View
 from backend.reference.results_readouts import GOALS
 from backend.store import queries
 from tests.invented_atlas import publish_invented
@@ -53,9 +53,42 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
         assert len(frame), name
         assert len(frame.columns) == len(set(frame.columns)), name
         assert len(figure.builds(asked, view)), name
-    page = told(compare.layout(reader=TINY, roster="12-way"))
-    assert page.count('"className": "figure"') == len(compare.FIGURES) == len(compare.PAGE.figures)
-    assert all(figure.question in page for figure in compare.FIGURES.values())
+    assert sorted(name for tab in compare.TABS.values() for name in tab.figures) == sorted(compare.FIGURES)
+    assert list(compare.TABS) == list(TABS)
+    for name, tab in compare.TABS.items():
+        for figure in tab.figures:
+            page = told(compare.layout(reader=TINY, roster="12-way", figure=figure))
+            assert page.count('"className": "figure"') == 1 and compare.FIGURES[figure].question in page
+            assert f'"data": "{name}"' in page, figure
+
+
+def test_an_address_names_a_tab_or_a_figure_and_former_anchors_are_known(asked: QueryCache, view: View) -> None:
+    def shown(**choices: str) -> tuple[str, str]:
+        return compare.shown(asked, dataclasses.replace(view, **choices))
+
+    assert shown() == ("readers", "curves") and shown(tab="cost") == ("cost", "cost")
+    assert shown(tab="cost", figure="every") == ("conditions", "every")
+    assert shown(figure="chapter-readouts") == ("readers", "reached")
+    assert shown(tab="read", figure="nonsense") == ("read", "parts")
+
+
+def test_every_tab_begins_with_its_answer(asked: QueryCache, view: View) -> None:
+    answers = {name: told(tab.answer(asked, view)) for name, tab in compare.TABS.items()}
+    assert all(f"With {view.k} traces, " in answer for answer in answers.values()), answers
+    pair = dataclasses.replace(view, readers=("fused/tiny/ur", TINY))
+    both = told(compare.TABS["conditions"].answer(asked, pair))
+    assert "64 tokens: " in both and both.count("Tiny-1M") >= 1 and "Fused" in both and "Math100: " in both
+    assert "million parameters" in answers["cost"] and "both (DC–AC)" in answers["read"]
+
+
+def test_figures_without_rows_stand_apart(asked: QueryCache, view: View) -> None:
+    away = asked.resolve_view(View(reader=TINY, roster="27-way"))
+    for tab in compare.TABS:
+        for one in (view, away):
+            drawn = compare._figure_links(asked, dataclasses.replace(one, tab=tab))
+            empty = [name for name in compare.TABS[tab].figures if compare.FIGURES[name].meta.table(asked, one).empty]
+            assert len(drawn) == 1 + bool(empty)
+            assert all(compare.TABS[tab].figures[name] in told(drawn[-1]) for name in empty)
 
 
 def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view: View) -> None:
@@ -66,7 +99,7 @@ def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view
     assert one.at["readout", "low"] == pytest.approx(MEMBERS["fused"] - 0.02)
     # Aims, and what the paper prints, are for 100 sources.
     assert one["aim"].isna().all() and "paper" not in one.index
-    assert "off by .020" in told(readouts.reached(asked, view).sentence)
+    assert "off by at most 2.0 points" in told(readouts.reached(asked, view).sentence)
     assert ("100 traces, Math100", "readout") in frame.index
 
 
@@ -214,7 +247,7 @@ def test_what_was_not_measured_names_its_command(tmp_path: Path) -> None:
     publish_invented(tmp_path / "data")
     app = create_application(tmp_path / "data", tmp_path / "cache")
     with app.server.test_request_context():
-        page = told(compare.layout(roster="27-way"))
+        page = "".join(told(compare.layout(roster="27-way", figure=name)) for name in compare.FIGURES)
     for stage in ("readouts", "cost", "statistics", "controls --method components", "controls --method temporal"):
         assert f"python -m jobs evaluate --stage {stage}" in page, stage
     assert "--view ur,r" in page

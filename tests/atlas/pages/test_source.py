@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 from dash import Dash
+from scipy.stats import binomtest
 
 from atlas.application import create_application
 from atlas.data import QueryCache
+from atlas.figures import plots
 from atlas.pages import source
 from atlas.state import View
 from backend.store import queries
@@ -38,6 +40,23 @@ def test_the_facts_name_what_they_are(asked: QueryCache) -> None:
     for fact in ("Family", "Repository id", "Label", "Access", "Responses", "Rosters"):
         assert f'"children": "{fact}"' in page, fact
     assert "gpt-org/gpt-1" in page and "gpt_1" in page and "12-way, 27-way" in page
+    assert "/attribute?claim=gpt_1&reader=" in page and "Test traces against this source" in page
+
+
+def test_two_sources_begin_with_their_answer(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(source="gpt_1", other="claude_1", roster="27-way"))
+    said = json.dumps(source._versus(asked, view), default=lambda part: part.to_plotly_json())
+    assert said.index("Cosine ") < said.index("gpt-org/gpt-1") < said.index("claude-org/claude-1")
+
+
+def test_the_curve_of_a_source_has_an_interval(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(source="gpt_1", roster="27-way"))
+    figure = source._soon(asked, view).figure
+    own = next(trace for trace in figure.data if trace.name == "gpt-org/gpt-1")
+    assert all(over >= 0 for over in own.error_y.array) and all(under >= 0 for under in own.error_y.arrayminus)
+    assert plots.wilson(0.5, 100) == pytest.approx((0.40383, 0.59617), abs=1e-4)
+    low, high = binomtest(3, 20).proportion_ci(method="wilson")
+    assert plots.wilson(3 / 20, 20) == pytest.approx((low, high), abs=1e-6)
 
 
 def test_neighbours_come_with_rank_percentile_p_and_votes(asked: QueryCache) -> None:
@@ -61,4 +80,4 @@ def test_a_hostile_neighbour_is_text(asked: QueryCache) -> None:
     view = asked.resolve_view(View(source=MARKUP, roster="27-way"))
     content, sentence = source._near(asked, view)
     held = json.dumps([content, sentence], default=lambda part: part.to_plotly_json())
-    assert "dangerously" not in held and re.search(r"with p (< |> )?\.\d+ if families were dealt out", held)
+    assert "dangerously" not in held and re.search(r"chance would give this many with p (< |> )?\.\d+", held)
