@@ -80,7 +80,11 @@
   function alone(plot) {
     const said = (selector) => document.querySelector(".map-title " + selector).textContent.replace(/</g, "&lt;");
     const text = said("h1") + "<br><sub>" + said(".sentence").split(". ")[0] + "</sub>";
-    const data = plot.data.map((trace) => ({ ...trace, showlegend: !!trace.customdata && trace.name !== "context" }));
+    const data = plot.data.map((trace) => ({
+      ...trace,
+      showlegend: !!trace.customdata && trace.name !== "context",
+      visible: trace.name === "labels" || trace.visible,  // the page writes names itself
+    }));
     const layout = {
       title: { text, x: 0.02, xanchor: "left", font: { size: 18 } },
       margin: { ...plot.layout.margin, t: 64 },

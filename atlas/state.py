@@ -19,6 +19,11 @@ LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
 SIZES = {"all": "All", "small": "≤4B", "middle": "≤20B", "large": ">20B"}
 SPACES = {"one": "One", "raw": "Both", "centred": "Centred"}
 REGIONS = {"off": "Off", "families": "Families", "clusters": "Clusters"}
+COLOURS = {
+    "family": "Family", "access": "Access", "size": "Size", "date": "Date", "accuracy": "Accuracy, K = 20",
+    "nearest": "Cosine to the nearest", "kin": "Same family among the 10 nearest", "axis": "Axis between two sources",
+}  # fmt: skip
+"""What the points of the map can be coloured by."""
 METRICS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL", "ece": "ECE"}
 OTHERS = {"on": "Other readers", "off": "Alone"}
 REDUCTIONS = {"pooled": "Pooled", "fold": "By fold"}
@@ -32,8 +37,8 @@ LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of
 
 _OFFERED: Mapping[str, Iterable[Any]] = {
     **{"theme": THEMES, "projection": PROJECTIONS, "dim": DIMENSIONS, "access": ACCESS, "size": SIZES, "links": LINKS},
-    **{"space": SPACES, "regions": REGIONS, "k": BUDGETS, "metric": METRICS, "reduction": REDUCTIONS},
-    **{"others": OTHERS, "protocol": PROTOCOLS, "measure": MEASURES, "tab": TABS},
+    **{"space": SPACES, "regions": REGIONS, "colour": COLOURS, "k": BUDGETS, "metric": METRICS},
+    **{"reduction": REDUCTIONS, "others": OTHERS, "protocol": PROTOCOLS, "measure": MEASURES, "tab": TABS},
 }
 
 
@@ -54,6 +59,9 @@ class View:
     links: str = "selected"  # which neighbour links of the original space are drawn
     space: str = "one"  # whether the map holds both domains, and if so whether each domain's mean is taken away
     regions: str = "off"  # outlines: where families are dense, on a flat map, or which points lie close together
+    colour: str = "family"
+    released: str = ""  # first and last month, '2024-07..2026-02', of the dates that names state; empty for all
+    chosen: tuple[str, ...] = ()  # labels of the sources that are selected together
     camera: tuple[float, ...] = ()  # eye, centre and up vector of the scene (nine numbers), empty for the default
     k: int = 20  # budget of traces
     metric: str = "accuracy"

@@ -6,7 +6,9 @@ The same traces stand in the same places, whatever is shown: links of everyone a
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -15,10 +17,13 @@ import pandas as pd
 from scipy.spatial import ConvexHull, QhullError
 
 from atlas.figures import plots, tables
-from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
+from atlas.theme import RATE_RAMP, RINGED, TOKENS, Mark, Plot, Theme, dress, faded, plain, translucent
 
 DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 _STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
+_DATED = re.compile(r"(?<!\d)(?:20)?(2\d)(?:-(0[1-9]|1[0-2])-\d\d|(0[1-9]|1[0-2])(?:[0-3]\d)?)(?!\d)")
+"""2025-04-14, 20250414, 250414 and 2504: year and month."""
+MONTHS = re.compile(r"(\d{4})-(\d\d)\.\.(\d{4})-(\d\d)")
 SIZE_CLASSES = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}
 """More than, and up to so many billions of parameters."""
 HALF = 1.08  # half the side of the scene; the points fill -1..1 in their widest direction
@@ -31,6 +36,8 @@ MARGIN = 0.035  # how far a hull stays away from its outermost points, in units 
 FAINT = 0.4  # how much of its colour the edge of a hull has in the scene
 MAJORITY = 0.5  # a cluster is one family's where it has more than this share of the sources
 ACCESS_WORDS = {"local": "local weights", "api": "served by an API"}
+KIN = 3  # nearest relatives that say how dense a family is at a point
+Tints = Mapping[str, tuple[str, str]]
 Places = npt.NDArray[np.float64]
 Place = tuple[float, ...]
 
@@ -57,6 +64,7 @@ def _frame(points: pd.DataFrame, axes: Sequence[str]) -> tuple[Places, float]:
     return (low + high) / 2, widest / 2 if widest > 0 else 1.0
 
 
+@functools.cache
 def stated_size(name: str) -> float:
     """Billions of parameters that a source's name states, NaN where it states none; the total of a mixture."""
     stated = _STATED.findall(name)
@@ -72,12 +80,41 @@ def of_size(names: pd.Series, size: str) -> pd.Series:
     return (stated > low) & (stated <= high)
 
 
-def shown(points: pd.DataFrame, families: Collection[str], access: str, size: str = "all") -> pd.Series:
+@functools.cache
+def stated_month(name: str) -> float:
+    """Month since the year 0 that a source's name states, NaN where it states none."""
+    stated = _DATED.search(name)
+    return 12 * (2000 + int(stated[1])) + int(stated[2] or stated[3]) - 1 if stated else float("nan")
+
+
+def month_text(month: float) -> str:
+    """A month of :func:`stated_month`: '2025-04'."""
+    return f"{int(month) // 12}-{int(month) % 12 + 1:02d}"
+
+
+def months_of(released: str) -> tuple[int, int] | None:
+    """First and last month of a range as a link has it, None where it names none."""
+    found = MONTHS.fullmatch(released)
+    if found is None:
+        return None
+    first, last = (12 * int(found[at]) + int(found[at + 1]) - 1 for at in (1, 3))
+    return first, last
+
+
+def shown(
+    points: pd.DataFrame, families: Collection[str], access: str, size: str = "all", released: str = "", chosen:
+    Collection[str] = (),
+) -> pd.Series:  # fmt: skip
     """Which points pass the filters; the others stay as grey context.
 
-    points : Columns name, family and access. families : Isolated ones, empty for all. size : See :func:`of_size`.
+    points : Columns source, name, family and access. families : Isolated ones, empty for all. size : See
+    :func:`of_size`. released : See :func:`months_of`. chosen : Selected sources, empty for all.
     """
     passed = of_size(points["name"], size)
+    if months := months_of(released):
+        passed &= points["name"].map(stated_month).between(*months)
+    if chosen:
+        passed &= points["source"].isin(list(chosen))
     if families:
         passed &= points["family"].isin(list(families))
     if access != "all":
@@ -90,26 +127,30 @@ def shown(points: pd.DataFrame, families: Collection[str], access: str, size: st
 
 def map_figure(
     points: pd.DataFrame, links: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, dimensions: int,
-    families: Sequence[str] = (), access: str = "all", size: str = "all", selected: str = "", other: str = "",
-    camera: Sequence[float] = (), regions: pd.DataFrame | None = None, clusters: pd.DataFrame | None = None,
+    families: Sequence[str] = (), access: str = "all", size: str = "all", released: str = "", chosen:
+    Collection[str] = (), selected: str = "", other: str = "", camera: Sequence[float] = (), tints: Tints | None = None,
+    regions: pd.DataFrame | None = None, clusters: pd.DataFrame | None = None,
 ) -> Plot:  # fmt: skip
     """Sources as points.
 
     points : Columns source, name, family, access, x, y, z; one row a source.
     links : Columns source, neighbor, rank: pairs to join, from the original space.
     marks : Every family of the atlas, in the order of the traces.
-    families, access, size : See :func:`shown`.
+    families, access, size, released, chosen : See :func:`shown`.
     selected, other : Labels of the selected source and of a second one, or empty.
+    tints : Colour of every source, and words about it, in place of its family's.
     camera : Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
     regions : Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
     clusters : Columns source, cluster: hulls around those with a source in front.
     """
     placed, solid = scaled(points), dimensions == 3
-    front = shown(points, families, access, size)
-    data = _traces(placed, links, marks, theme, solid, front, selected, other, camera)
+    front = shown(points, families, access, size, released, chosen)
+    data = _traces(placed, links, marks, theme, solid, front, selected, other, camera, tints)
     grouped = placed.assign(front=front).merge(_NO_CLUSTERS if clusters is None else clusters, on="source")
     seen = set(grouped.loc[grouped["front"], "cluster"])
     colours = {cluster: own for cluster, own in cluster_colours(grouped, marks, theme).items() if cluster in seen}
+    # Where names of families, or of clusters where these are drawn, stand: the page writes them by the zoom.
+    data[-1]["meta"] = family_places(placed[front], solid) if clusters is None else cluster_places(grouped, seen, solid)
     none = {"name": "clusters", "type": "scatter", "x": [], "y": []}
     data.append(hull_edges(grouped, colours, theme) if solid else none)
     if regions is not None and not solid and len(points):
@@ -157,7 +198,7 @@ def camera_layout(camera: Sequence[float]) -> dict[str, dict[str, float]]:
 
 def _traces(
     points: pd.DataFrame, links: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme, solid: bool, passed: pd.Series,
-    selected: str, other: str, camera: Sequence[float],
+    selected: str, other: str, camera: Sequence[float], tints: Tints | None,
 ) -> list[Plot]:  # fmt: skip
     own = links[links["source"] == selected]
     ranks = dict(zip(own["neighbor"], own["rank"], strict=True))
@@ -165,6 +206,7 @@ def _traces(
         words=[
             f"{plain(family)} · {ACCESS_WORDS.get(access, plain(access))}"
             + (f"<br>nearest no. {ranks[source]:.0f} of the selection" if source in ranks else "")
+            + (f"<br>{tints[source][1]}" if tints and source in tints else "")
             for source, family, access in tables.rows(points, "source", "family", "access")
         ]
     )
@@ -178,7 +220,8 @@ def _traces(
     families = dict(iter(points[front].groupby("family")))
     for family, mark in marks.items():
         rows = families.get(family, points.iloc[:0])
-        traces.append({"name": plain(family), "marker": marker(mark, theme, solid), **_points(rows, solid)})
+        colours = None if tints is None else [tints[source][0] for source in rows["source"]]
+        traces.append({"name": plain(family), "marker": marker(mark, theme, solid, colours), **_points(rows, solid)})
     traces.append(_context(points[~front], theme, solid))
     names = dict(zip(points["source"], points["name"], strict=True))
     chosen = [selected] if selected in names else []
@@ -196,47 +239,49 @@ def _traces(
 
 def joint_figure(
     points: pd.DataFrame, marks: Mapping[str, Mark], domains: Mapping[str, str], *, theme: Theme, dimensions: int,
-    families: Sequence[str] = (), access: str = "all", size: str = "all", links: str = "all", selected: str = "",
-    other: str = "", camera: Sequence[float] = (),
+    families: Sequence[str] = (), access: str = "all", size: str = "all", released: str = "", chosen:
+    Collection[str] = (), links: str = "all", selected: str = "", other: str = "", camera: Sequence[float] = (), tints:
+    Tints | None = None,
 ) -> Plot:  # fmt: skip
     """Both domains on one map (paper: cross-domain persistence): every source twice, joined by a line.
 
     points : Columns domain, source, name, family, access, x, y, z; a row a domain and source.
     domains : Their words; the first is drawn in full, the others small and faint.
     links : Whose two points are joined: 'selected', 'all' or 'off'.
-    families, access, size, selected, other, camera : As for :func:`map_figure`.
+    families, access, size, released, chosen, selected, other, camera, tints : As for :func:`map_figure`.
     """
     solid = dimensions == 3
     words = [
-        f"{plain(family)} · {plain(domains.get(domain, domain))}"
-        for family, domain in tables.rows(points, "family", "domain")
+        f"{plain(family)} · {plain(domains.get(domain, domain))}" + (f"<br>{tints[source][1]}" if tints else "")
+        for family, domain, source in tables.rows(points, "family", "domain", "source")
     ]
     placed = scaled(points).assign(words=words)
-    chosen = placed["source"] == selected
-    second = (placed["source"] == other) & ~chosen
-    front = shown(placed, families, access, size) | chosen | second
+    own = placed["source"] == selected
+    second = (placed["source"] == other) & ~own
+    front = shown(placed, families, access, size, released, chosen) | own | second
 
     def joined(rows: pd.DataFrame) -> list[list[Place]]:
         return [_tuples(pair, solid) for _, pair in rows.groupby("source", sort=False)]
 
     none = placed.iloc[:0]
-    everyone = joined(placed[front & ~chosen] if links == "all" else none)
-    data = _line_traces(everyone, joined(none if links == "off" else placed[chosen]), theme, solid, 4 if solid else 2)
+    everyone = joined(placed[front & ~own] if links == "all" else none)
+    data = _line_traces(everyone, joined(none if links == "off" else placed[own]), theme, solid, 4 if solid else 2)
     groups = dict(iter(placed[front].groupby(["domain", "family"])))
     for domain, title in domains.items():
         faint = domain != next(iter(domains))
         for family, mark in marks.items():
-            look = marker(mark, theme, solid)
+            rows = groups.get((domain, family), none)
+            colours = None if tints is None else [tints[source][0] for source in rows["source"]]
+            look = marker(mark, theme, solid, colours)
             if faint:
                 look["size"] = round(look["size"] * 0.7, 1)
             name, opacity = f"{plain(family)}, {plain(title)}", OTHER_DOMAIN if faint else 1
-            rows = groups.get((domain, family), none)
             data.append({"name": name, "marker": look, "opacity": opacity, **_points(rows, solid)})
     data.append(_context(placed[~front], theme, solid))
-    for name, ringed in {"second": placed[second], "selected": placed[chosen]}.items():
+    for name, ringed in {"second": placed[second], "selected": placed[own]}.items():
         data.append(ring(name, theme, solid, _tuples(ringed, solid)))
     full = placed["domain"] == next(iter(domains))
-    named, repeated = [pd.concat([placed[rows & chosen], placed[rows & second]]) for rows in (full, ~full)]
+    named, repeated = [pd.concat([placed[rows & own], placed[rows & second]]) for rows in (full, ~full)]
     texts = [*named["name"], *(domains.get(domain, domain) for domain in repeated["domain"])]
     places = _tuples(pd.concat([named, repeated]), solid)
     data.append(labels(places, texts, _tuples(placed, solid), theme, camera, bold=len(named)))
@@ -289,6 +334,8 @@ def _points(rows: pd.DataFrame, solid: bool) -> Plot:
         "customdata": [[source] for source in rows["source"]],
         "text": [f"<b>{plain(name)}</b><br>{words}" for name, words in tables.rows(rows, "name", "words")],
         "hovertemplate": plots.TEXT,
+        # A lasso fades nothing: what is not selected is drawn as context.
+        **({} if solid else {"unselected": {"marker": {"opacity": 1}}}),
     }
 
 
@@ -368,17 +415,71 @@ def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
     return seen
 
 
-def marker(mark: Mark, theme: Theme, solid: bool) -> Plot:
-    """How the points of a family look."""
-    look = {"symbol": mark.plotted, "color": mark.colour(theme)}
+def marker(mark: Mark, theme: Theme, solid: bool, colours: Sequence[str] | None = None) -> Plot:
+    """How the points of a family look; ``colours`` of each, by default the family's."""
+    own = mark.colour(theme) if colours is None else list(colours)
+    look = {"symbol": mark.plotted, "color": own}
+    hollow, thin = mark.symbol.endswith("-open"), mark.symbol == "cross" and solid
+    edge = own if hollow or thin else plots.rim(mark, theme)
     if not solid:
-        return {**look, "size": 10, "line": {"width": plots.rim_width(mark), "color": plots.rim(mark, theme)}}
+        return {**look, "size": 10, "line": {"width": plots.rim_width(mark), "color": edge}}
     # The 3-D cross is a thin sign: larger, and thickened by its own outline.
-    thin = mark.symbol == "cross"
     size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
-    wide = thin or mark.symbol == RINGED or mark.symbol.endswith("-open")
-    edge = mark.colour(theme) if thin else plots.rim(mark, theme)
+    wide = thin or hollow or mark.symbol == RINGED
     return {**look, "size": size, "line": {"width": 2 if wide else 0.5, "color": edge}}
+
+
+def ramp(theme: Theme) -> tuple[str, ...]:
+    """Colours of numbers on the map, low to high: the steps of the rates' ramp that stand out from the ground."""
+    return RATE_RAMP[theme][3:]
+
+
+def shades(values: pd.Series, theme: Theme) -> list[str]:
+    """A colour of :func:`ramp` for every number; that of an edge for a missing one."""
+    steps = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in ramp(theme)])
+    low, wide = values.min(), values.max() - values.min()
+    place = ((values - low) / wide if wide > 0 else values * 0 + 1) * (len(steps) - 1)
+    return [
+        TOKENS[theme]["edge"]
+        if np.isnan(at)
+        else "#" + "".join(f"{round(np.interp(at, range(len(steps)), channel)):02x}" for channel in steps.T)
+        for at in place.astype(float)
+    ]
+
+
+# ---- names of families and clusters ---------------------------------------------------------------------------------
+
+
+def family_places(points: pd.DataFrame, solid: bool) -> list[Plot]:
+    """Name and place of every family of at least three points: the middle of where it is densest, largest first."""
+    names, everyone = (
+        points["family"].to_numpy(dtype=object),
+        points[list("xyz" if solid else "xy")].to_numpy(dtype=float),
+    )
+    found = []
+    for family, count in Counter(names).items():
+        if count >= 3:
+            places = everyone[names == family]
+            apart = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2))
+            near = np.sort(apart, axis=1)[:, : KIN + 1].sum(axis=1).argmin()
+            middle = places[apart[near].argsort()[: KIN + 1]].mean(axis=0)
+            found.append({"text": str(family), "n": count, "at": middle.round(3).tolist()})
+    return sorted(found, key=lambda one: -int(one["n"]))
+
+
+def cluster_words(families: pd.Series) -> str:
+    """What a cluster holds: 'Qwen 9 of 12', or 'mixed 12' where no family has most of it."""
+    family, most = next(iter(families.value_counts().items()))
+    return f"{family} {most} of {len(families)}" if most > MAJORITY * len(families) else f"mixed {len(families)}"
+
+
+def cluster_places(points: pd.DataFrame, seen: Collection[int], solid: bool) -> list[Plot]:
+    """Name and place of clusters (columns cluster, family): number and :func:`cluster_words`, at the middle."""
+    found = []
+    for _, part in points[points["cluster"].isin(list(seen))].groupby("cluster"):
+        text = f"{int(part['cluster'].iloc[0]) + 1}: {cluster_words(part['family'])}"
+        found.append({"text": text, "n": len(part), "at": np.mean(_tuples(part, solid), axis=0).round(3).tolist()})
+    return found
 
 
 # ---- hulls around clusters ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -18,6 +17,7 @@ from atlas.pages import pieces
 from atlas.pages.pieces import PageFigure
 from atlas.state import View
 from atlas.theme import READER_COLOURS
+from backend.geometry.neighborhoods import hypergeometric_tail
 from backend.store import page_queries, queries
 
 TAKEN = 12
@@ -217,12 +217,6 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         "is, Neighbourhoods shows.",
     ]
     return pieces.scrolling(pieces.table(heads, rows, "wide near-table")), sentence
-
-
-def hypergeometric_tail(found: int, others: int, kin: int, drawn: int) -> float:
-    """Chance of at least ``found`` kin among ``drawn`` of ``others`` sources of which ``kin`` are kin, exactly."""
-    ways = [math.comb(kin, hits) * math.comb(others - kin, drawn - hits) for hits in range(found, min(kin, drawn) + 1)]
-    return sum(ways) / math.comb(others, drawn)
 
 
 def _again_rows(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -8,6 +8,7 @@ start at 1; ties go to the source that comes first in the roster.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -136,6 +137,34 @@ def holm_over_readers(purity: pd.DataFrame) -> pd.Series[float]:
 def _check_ks(order: Index, ks: Sequence[int]) -> None:
     if min(ks) < 1 or max(ks) > order.shape[1]:
         raise ValueError(f"ks must lie in 1..{order.shape[1]} for {len(order)} sources, got {tuple(ks)}")
+
+
+def hypergeometric_tail(found: int, others: int, kin: int, drawn: int) -> float:
+    """Chance of at least ``found`` kin among ``drawn`` of ``others`` sources of which ``kin`` are kin, exactly."""
+    ways = [math.comb(kin, hits) * math.comb(others - kin, drawn - hits) for hits in range(found, min(kin, drawn) + 1)]
+    return sum(ways) / math.comb(others, drawn)
+
+
+def family_mix(families: Sequence[str], chosen: npt.NDArray[np.bool_]) -> pd.DataFrame:
+    """Families of chosen sources (n,) against as many drawn at random from all n.
+
+    Returns family, found, members, expected, p_value (one-sided, hypergeometric) and p_holm (over the families found),
+    the most found first.
+    """
+    members, n, drawn = Counter(families), len(families), int(chosen.sum())
+    found = Counter(family for family, taken in zip(families, chosen, strict=True) if taken)
+    rows = [
+        (
+            family,
+            hits,
+            members[family],
+            members[family] * drawn / n,
+            hypergeometric_tail(hits, n, members[family], drawn),
+        )
+        for family, hits in found.most_common()
+    ]
+    frame = pd.DataFrame(rows, columns=["family", "found", "members", "expected", "p_value"])
+    return frame.assign(p_holm=holm(frame["p_value"].to_numpy(dtype=np.float64)))
 
 
 TOP = 10

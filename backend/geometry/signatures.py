@@ -82,6 +82,18 @@ def cosine_similarity(first: Float, second: Float | None = None) -> Float:
     return cosine
 
 
+def axis_positions(first: Float, second: Float, between: float) -> Float:
+    """Where sources stand on the line from one source (0) to another (1): feet of perpendiculars, from cosines.
+
+    first, second : (n,), cosines to the two, of signatures of one length. between : cosine of the two.
+    ValueError where the two point the same way.
+    """
+    if between >= 1:
+        raise ValueError("two signatures of one direction span no axis")
+    positions: Float = 0.5 + (second - first) / (2 * (1 - between))
+    return positions
+
+
 def cosine_distance(cosine: Float) -> Float:
     """One minus cosine, zero on the diagonal."""
     distance = 1.0 - cosine

@@ -456,7 +456,7 @@ def test_pages_fit_their_window(browser: Any, path: str, size: tuple[int, int]) 
 
 
 def test_a_reader_is_found_by_words_in_any_order(browser: Any) -> None:
-    browser.open("/?theme=dark&roster=12-way")
+    browser.open("/attribution?theme=dark&roster=12-way")
     field = browser.driver.find_element(By.ID, "reader")
     field.click()
     groups = browser.until(
@@ -472,6 +472,7 @@ def test_a_reader_is_found_by_words_in_any_order(browser: Any) -> None:
     assert "Vast-70B" in browser.run(options)[0]
     field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
     browser.wait(lambda: browser.query().get("reader") == "reader-paper/vast/ur", "the reader in the link")
+    browser.click("#nav-map")
     browser.until("return document.querySelector('#map-stage .empty') !== null")
 
 

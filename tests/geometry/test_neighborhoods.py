@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import permutations
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import hypergeom, spearmanr
 
 from backend.corpus.release import Release
 from backend.geometry.neighborhoods import (
@@ -17,8 +18,10 @@ from backend.geometry.neighborhoods import (
     directed_ranks,
     distance_spearman,
     eligible_sources,
+    family_mix,
     family_purity,
     holm_over_readers,
+    hypergeometric_tail,
     mean_purity,
     mutual_ranks,
     neighbor_frame,
@@ -319,3 +322,21 @@ def test_published_holm_values(release: Release) -> None:
     family = table.dropna(subset=["holm_p_value_main_k1_k5"])
     assert len(family) == 8
     np.testing.assert_allclose(holm(family["p_value"].to_numpy()), family["holm_p_value_main_k1_k5"])
+
+
+def test_kin_by_luck_is_counted_exactly() -> None:
+    assert hypergeometric_tail(0, 26, 3, 10) == 1
+    assert hypergeometric_tail(1, 4, 2, 2) == pytest.approx(5 / 6)
+    assert hypergeometric_tail(3, 26, 3, 10) == pytest.approx(math.comb(23, 7) / math.comb(26, 10))
+    assert hypergeometric_tail(0, 5, 0, 3) == 1
+
+
+def test_a_mix_of_families_is_compared_with_a_blind_draw() -> None:
+    families = ["a"] * 6 + ["b"] * 3 + ["c"]
+    mix = family_mix(families, np.isin(np.arange(10), [0, 1, 2, 3, 9]))
+    assert mix[["family", "found", "members"]].to_numpy().tolist() == [["a", 4, 6], ["c", 1, 1]]
+    assert mix["expected"].tolist() == [3.0, 0.5]
+    exact = hypergeom.sf(np.array([3, 0]), 10, np.array([6, 1]), 5)
+    np.testing.assert_allclose(mix["p_value"], exact)
+    np.testing.assert_allclose(mix["p_holm"], holm(exact))
+    assert family_mix(families, np.zeros(10, dtype=bool)).empty

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from backend.errors import AtlasError
-from backend.geometry.signatures import cosine_similarity, signature_frame, signatures, source_means, unit_rows
+from backend.geometry.signatures import (
+    axis_positions,
+    cosine_similarity,
+    signature_frame,
+    signatures,
+    source_means,
+    unit_rows,
+)
 from tests import twins
 
 SOURCES, PROMPTS, D = 4, 7, 3
@@ -88,3 +95,14 @@ def test_frame_has_the_columns_of_the_table(features: np.ndarray) -> None:
     assert frame["layer"].tolist() == [15, 15]
     assert frame["vector"][1].dtype == np.float32
     np.testing.assert_allclose(frame["vector"][1], vectors[1], rtol=1e-6)
+
+
+def test_places_on_an_axis_are_feet_of_perpendiculars() -> None:
+    vectors = unit_rows(np.random.default_rng(3).normal(size=(9, 5)))
+    cosine = cosine_similarity(vectors)
+    line = vectors[1] - vectors[0]
+    feet = (vectors - vectors[0]) @ line / (line @ line)
+    np.testing.assert_allclose(axis_positions(cosine[0], cosine[1], cosine[0, 1]), feet, atol=1e-10)
+    assert feet[0] == 0 and feet[1] == pytest.approx(1)
+    with pytest.raises(ValueError, match="no axis"):
+        axis_positions(cosine[0], cosine[0], 1.0)

@@ -11,12 +11,19 @@ from atlas.figures.map import (
     DEFAULT_CAMERA,
     HALF,
     camera_layout,
+    cluster_places,
+    family_places,
     joint_figure,
     label_sides,
     map_figure,
+    month_text,
+    months_of,
     of_size,
+    ramp,
     scaled,
+    shades,
     shown,
+    stated_month,
     stated_size,
 )
 from atlas.figures.plots import SIDES, free_sides
@@ -274,3 +281,53 @@ def test_both_domains_stand_on_one_map_and_a_line_joins_a_source() -> None:
     assert len(quiet["links"].x) == 0 and len(quiet["own links"].x) == 3
     off = traces(joint_figure(twice, MARKS, domains, links="off", families=["GPT"], **alone))
     assert len(off["own links"].x) == 0 and len(off["Qwen, Agent500"].x) == 1 and len(off["context"].x) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "month"),
+    [
+        ("gpt-4.1-2025-04-14", "2025-04"),
+        ("claude-sonnet-4-20250514", "2025-05"),
+        ("doubao-1-5-pro-32k-250115", "2025-01"),
+        ("mistral-small-24b-instruct-2501", "2025-01"),
+        ("THUDM/GLM-4-9B-0414", ""),
+        ("google/gemma-3-27b-it", ""),
+        ("moonshot-v1-128k", ""),
+        ("gpt-2099-13-01", ""),
+    ],
+)
+def test_months_are_those_that_names_state(name: str, month: str) -> None:
+    stated = stated_month(name)
+    assert (month_text(stated) if stated == stated else "") == month
+
+
+def test_a_range_of_months_and_a_selection_leave_the_others_grey(points: pd.DataFrame) -> None:
+    dated = points.assign(name=["a-2407", "b-2501", "c-2025-06-01", "undated"])
+    assert list(shown(dated, [], "all", released="2025-01..2025-12")) == [False, True, True, False]
+    assert list(shown(dated, [], "all", released="soon")) == [True] * 4
+    assert list(shown(dated, [], "all", chosen=["q1", "p1"])) == [True, False, False, True]
+    assert months_of("2025-01..2025-12") == (24300, 24311) and months_of("2025") is None
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_colours_of_numbers_replace_those_of_families(
+    points: pd.DataFrame, links: pd.DataFrame, dimensions: int
+) -> None:
+    colours = shades(pd.Series([0.0, 1.0, 0.5, np.nan]), "dark")
+    assert colours[0] == ramp("dark")[0].lower() and colours[1] == ramp("dark")[-1].lower()
+    assert colours[3] == TOKENS["dark"]["edge"]
+    tints = {
+        source: (colour, f"Size: {n}B")
+        for n, (source, colour) in enumerate(zip(points["source"], colours, strict=True))
+    }
+    named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, tints=tints))
+    assert list(named["Qwen"].marker.color) == colours[:2] and "Size: 1B" in named["Qwen"].text[1]
+    assert named["Qwen"].marker.symbol == MARKS["Qwen"].plotted
+
+
+def test_names_of_families_stand_where_they_are_dense() -> None:
+    near = pd.DataFrame({"x": [0.0, 0.1, 0.0, 0.1, 5.0], "y": [0.0, 0.0, 0.1, 0.1, 5.0], "family": "Qwen"})
+    pair = pd.DataFrame({"x": [1.0, 2.0], "y": 0.0, "family": "GPT"})
+    assert family_places(pd.concat([pair, near]), False) == [{"text": "Qwen", "n": 5, "at": [0.05, 0.05]}]
+    grouped = near.assign(cluster=[0, 0, 0, 0, 1], family=["Qwen", "Qwen", "GPT", "Qwen", "GPT"])
+    assert cluster_places(grouped, {0}, False) == [{"text": "1: Qwen 3 of 4", "n": 4, "at": [0.05, 0.05]}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 
@@ -67,13 +66,6 @@ def test_neighbours_come_with_rank_percentile_p_and_votes(asked: QueryCache) -> 
     assert (frame["near"] >= 1).all() and (frame["near"] <= frame["readers"]).all() and set(frame["proxies"]) == {3}
     near = asked.ask(queries.neighbors, asked.map_reader(view), "27-way", "agent500", "gpt_1", 10)
     assert frame["neighbor"].tolist() == near["neighbor"].tolist()
-
-
-def test_kin_by_luck_is_counted_exactly() -> None:
-    assert source.hypergeometric_tail(0, 26, 3, 10) == 1
-    assert source.hypergeometric_tail(1, 4, 2, 2) == pytest.approx(5 / 6)
-    assert source.hypergeometric_tail(3, 26, 3, 10) == pytest.approx(math.comb(23, 7) / math.comb(26, 10))
-    assert source.hypergeometric_tail(0, 5, 0, 3) == 1
 
 
 def test_a_hostile_neighbour_is_text(asked: QueryCache) -> None:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from typing import Any
 
+import dash_mantine_components as dmc
 import pandas as pd
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.api import answers
 from atlas.data import QueryCache, questions
-from atlas.figures import plots, tables
-from atlas.figures.map import MAJORITY, joint_figure, map_figure, shown
+from atlas.figures.map import MAJORITY, joint_figure, map_figure, month_text, months_of, shown, stated_month
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
-from atlas.state import ACCESS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
-from atlas.theme import Mark, Plot, Theme
-from backend.protocol import READER_PAPER
+from atlas.pages.map import selection
+from atlas.pages.map.card import NEAREST, axis_strip, card, nearest_table, symbol_and_name, voters
+from atlas.pages.map.columns import colouring, offered
+from atlas.state import ACCESS, COLOURS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
+from atlas.theme import TOKENS, Mark, Plot
 from backend.store import queries
-from backend.store.page_queries import clusters, density_regions, joint_projection, neighbor_votes
+from backend.store.page_queries import clusters, density_regions, joint_projection
+
+__all__ = ["PAGE", "layout", "symbol_and_name", "voters"]
 
 QUESTION = "Which sources write alike?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
@@ -34,13 +39,14 @@ FINGERPRINT_HELP = (
     "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end"
 )
 TRUST_HELP = "How far neighbours on the map are neighbours in the original space: 1 when all are (10 nearest counted)"
-OWN = ("projection", "dim", "access", "size", "links", "space", "regions")
+DATE_HELP = (
+    "The month that a name states, such as gpt-4.1-2025-04-14; no list of release dates is shipped. Sources whose name "
+    "states none are grey while the range is narrowed"
+)
+OWN = ("projection", "dim", "access", "size", "links", "space", "regions", "colour")
 """Choices of the page that are a field of the view each and a control of the same name."""
-NEAREST = 5
-"""Neighbours that are linked and listed, as many as the authors' viewer shows."""
-WITHIN = 10
-"""Rank up to which a reader counts as agreeing that a source is near."""
-VARIANTS = {"raw": "as it is", "centred": "with each domain's mean taken away"}
+STORED = ("families", "released", "chosen")
+"""The same, in a store of that name."""
 
 
 @drawing.page
@@ -52,6 +58,10 @@ def layout(cache: QueryCache, view: View) -> Component:
         id="figure-map",
         children=[
             dcc.Store(id="families", data=list(view.families)),
+            dcc.Store(id="released", data=view.released),
+            dcc.Store(id="chosen", data=list(view.chosen)),
+            dcc.Store(id="mapped", data=_mapped(cache)),
+            *(dcc.Store(id=name) for name in ("map-link", "named", "mapped-told")),
             dcc.Store(id="camera", data=list(view.camera)),
             dcc.Store(id="drawn", data=_drawn(view, points)),
             _stage(cache, view, points),
@@ -69,7 +79,8 @@ def _stage(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
     absent = _absent(cache, view) if points.empty else None
     body = shell.figure_body("map", graph, height=None, label=label, absent=absent)
     shown_dim: dict[str, Any] = {"data-dim": str(view.dim)}
-    return html.Div(body, className="map-stage", id="map-stage", **shown_dim)
+    names = html.Div(id="names", className="names", **shell.aria(hidden="true"))
+    return html.Div([body, names], className="map-stage", id="map-stage", **shown_dim)
 
 
 def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
@@ -87,14 +98,21 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
     everyone = html.Button(
         "Show all families", id={"all-families": "map"}, className="quiet", title="End the isolation"
     )
+    opens = {"zIndex": 300, "width": "max-content", "position": "bottom-start"}
+    colour: Component = pieces.select(
+        "colour", offered(cache, view), view.colour, "Colour by", allowDeselect=False, comboboxProps=opens
+    )
     foot = [
+        html.Div(_scale(cache, view), id="scale", className="scale"),
         shell.segmented("access", ACCESS, view.access, "Access"),
         shell.segmented("size", SIZES, view.size, "Size"),
+        _dates(cache, view),
         _explained("Outlines", REGIONS_HELP, shell.segmented("regions", REGIONS, view.regions, "Outlines")),
         everyone,
     ]
     content = [
         html.Summary("Families", title="Fold or unfold"),
+        html.Div([html.Label("Colour by", htmlFor="colour", className="choice-label"), colour], className="colour"),
         html.Div(_legend(cache, view, points), id="legend", className="legend-rows"),
         html.Div(foot, className="legend-foot"),
     ]
@@ -106,13 +124,28 @@ def _side(cache: QueryCache, view: View) -> Component:
         shell.source_search(name, cache, view.roster, value, hint, label)
         for name, value, hint, label in (
             ("search", view.source, "Find a source  ( / )", "Find a source by name"),
-            ("map-other", view.other, "and hold another beside it", "Second source"),
+            ("map-other", view.other, "Compare with another", "Second source"),
         )
     ]
-    content = [html.Summary("Source", title="Fold or unfold"), pieces.live("card", card(cache, view))]
+    group: Component = pieces.select(
+        "group", selection.offered(cache, view), None, "Select a cluster or a family", searchable=True,
+        placeholder="Select a cluster or a family", filter=shell.BY_WORDS, maxDropdownHeight=320,
+    )  # fmt: skip
+    content = [
+        html.Summary("Source", title="Fold or unfold"),
+        pieces.live("card", card(cache, view)),
+        html.Div(axis_strip(cache, view), id="axis"),
+    ]
+    clear = html.Button("Clear the selection", id="unchoose", className="quiet")
+    several = [
+        html.Summary("Selection", title="Fold or unfold"),
+        html.Div([shell.tools("selection", picture=False, table_view=False, builds=False), clear], className="ways"),
+        pieces.live("chosen-content", selection.panel(cache, view)),
+    ]
     panels = [
-        html.Div(fields, className="panel search-panel"),
+        html.Div([*fields, group], className="panel search-panel"),
         html.Details(content, className="panel card", open=True),
+        html.Details(several, className="panel card chosen", open=True, id="figure-selection"),
     ]
     return html.Div(panels, className="map-side")
 
@@ -124,10 +157,44 @@ def _projector(cache: QueryCache, view: View) -> Component:
         html.Span(_trust(cache, view), id="trust", className="trust"),
         _explained("Lines", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines")),
         _explained("Domains", SPACE_HELP, shell.segmented("space", SPACES, view.space, "Domains")),
+        html.Button(
+            "Lasso",
+            id="lasso",
+            className="quiet flat",
+            title="Draw around sources to select them",
+            **shell.aria(pressed="false"),
+        ),
         html.Button("Turn", id="turn", className="quiet solid", title="Turn the scene; a drag stops it"),
         html.Button("Reset", id="reset-camera", className="quiet", title="Reset the view"),
     ]
     return html.Div(content, className="panel projector")
+
+
+def _dates(cache: QueryCache, view: View) -> Component:
+    """A range of the months that names state; fixed ends, so that a link means the same in every roster."""
+    rosters = cache.ask(queries.rosters)["roster"]
+    names = {name for roster in rosters for name in cache.ask(queries.sources, roster)["name"]}
+    months = sorted(month for month in map(stated_month, names) if month == month)
+    if not months or months[0] == months[-1]:
+        return html.Div(id="months")
+    ends = months[0], months[-1]
+    slider: Component = dmc.RangeSlider(
+        id="months", min=ends[0], max=ends[1], step=1, minRange=0, value=list(months_of(view.released) or ends),
+        size="xs", label={"function": "month"}, thumbFromLabel="First month", thumbToLabel="Last month",
+    )  # fmt: skip
+    first, last = (html.Span(month_text(end)) for end in ends)
+    return html.Div([html.Div([first, shell.term("Date", DATE_HELP), last], className="scale-ends"), slider])
+
+
+def _mapped(cache: QueryCache) -> dict[str, list[str]]:
+    """Readers that show a map, by roster and domain: those that have one, and those whose sibling has."""
+    readers, found = cache.ask(queries.readers), {}
+    kin = dict(zip(readers["reader"], zip(readers["method"], readers["proxy"].fillna(""), strict=True), strict=True))
+    for (roster, domain), part in cache.ask(queries.maps).groupby(["roster", "domain"]):
+        mapped = {kin[reader] for reader in part["reader"] if kin[reader][1]}
+        own = set(part["reader"])
+        found[f"{roster} {domain}"] = [one for one in readers["reader"] if one in own or kin[one] in mapped]
+    return found
 
 
 def _explained(word: str, meaning: str, field: Component) -> Component:
@@ -137,14 +204,27 @@ def _explained(word: str, meaning: str, field: Component) -> Component:
 def register(app: Dash) -> None:
     """Callbacks of the page."""
 
-    def client(name: str, *wires: Output | Input | State, initial: bool = False) -> None:
+    def client(name: str, *wires: Output | Input | State, initial: bool = False, namespace: str = "atlas") -> None:
         more = {} if initial else {"prevent_initial_call": True}
-        app.clientside_callback(ClientsideFunction("atlas", name), *wires, **more)
+        app.clientside_callback(ClientsideFunction(namespace, name), *wires, **more)
 
-    own = [Input(name, "value") for name in OWN]
-    families, camera = Input("families", "data"), Output("camera", "data")
+    mine = functools.partial(client, namespace="map")
+
+    own, stored = [Input(name, "value") for name in OWN], [Input(name, "data") for name in STORED]
+    camera = Output("camera", "data")
     search, other = Input("search", "value"), Input("map-other", "value")
-    client("map", *own, families, search, other, Input("camera", "data"), initial=True)
+    ends = search, other, Input("camera", "data")
+    client("map", *own[:-1], stored[0], *ends, initial=True)
+    mine("remember", Output("map-link", "data"), *shell.SHARED[:3], *own, *stored, *ends, initial=True)
+    mine("offer", Output("mapped-told", "data"), Input("mapped", "data"), *shell.SHARED[:3], initial=True)
+    mine("names", Output("named", "data"), Input("map", "figure"), initial=True)
+    mine(
+        "released", Output("released", "data"), Input("months", "value"), State("months", "min"), State("months", "max")
+    )
+    mine("lassoMode", Output("lasso", "aria-pressed"), Input("lasso", "n_clicks"), Input("map", "selectedData"))
+    more = Input({"type": "choose", "source": ALL}, "n_clicks"), Input("unchoose", "n_clicks")
+    mine("choose", Output("chosen", "data"), Input("map", "selectedData"), *more, State("chosen", "data"))
+    mine("beside", Output("map-other", "value"), Input({"type": "beside", "source": ALL}, "n_clicks"))
     client("turn", Input("turn", "n_clicks"))
     client("camera", camera, Input("map", "relayoutData"))
     client("resetCamera", Output("camera", "data", allow_duplicate=True), Input("reset-camera", "n_clicks"))
@@ -158,39 +238,61 @@ def register(app: Dash) -> None:
     @app.callback(
         Output("redrawn", "data"),
         Output("legend", "children"),
+        Output("scale", "children"),
         Output("trust", "children"),
         Output({"type": "sentence", "figure": "map"}, "children"),
         Output({"type": "absent", "figure": "map"}, "children"),
         *shell.SHARED,
-        families,
         search,
         other,
         *own,
+        *stored,
         State("camera", "data"),
         prevent_initial_call=True,
     )
     @answers.pure
     def draw(
-        reader: str, roster: str, domain: str, theme: str, families: list[str], source: str | None, other: str | None,
-        *values: Any,
-    ) -> tuple[Any, ...]:  # fmt: skip
+        reader: str, roster: str, domain: str, theme: str, source: str | None, other: str | None, *values: Any
+    ) -> tuple[Any, ...]:
         *own, camera = values
         cache = questions()
-        chosen = dict(zip(OWN, own, strict=True))
-        view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, families=families, **chosen)
+        fields = dict(zip(OWN + STORED, own, strict=True))
+        view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, **fields)
         view = dataclasses.replace(view, camera=tuple(camera or ()))
         points = _points(cache, view)
         return (
             {"figure": _figure(cache, view, points), "drawn": _drawn(view, points)},
             _legend(cache, view, points),
+            _scale(cache, view),
             _trust(cache, view),
             _sentence(cache, view, points),
             _absent(cache, view) if points.empty else None,
         )
 
+    @app.callback(
+        Output("chosen", "data", allow_duplicate=True), Output("group", "value"), Input("group", "value"),
+        *(State(part.component_id, part.component_property) for part in (*shell.SHARED, *own[:2])),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def grouped(
+        value: str | None, reader: str, roster: str, domain: str, theme: str, projection: str, dim: str
+    ) -> tuple[Any, Any]:
+        if not value:
+            return no_update, no_update
+        view = shell.shared_view(reader, roster, domain, theme, projection=projection, dim=dim)
+        return selection.group(questions(), view, value), None
+
     drawn = State("map", "figure"), State("drawn", "data")
     client("redraw", Output("map", "figure"), Output("drawn", "data"), Input("redrawn", "data"), *drawn)
-    drawing.follow(app, drawing.place("card", card), source=search, other=other)
+    drawing.follow(app, drawing.place("card", card), source=search, other=other, chosen=stored[2])
+    lists = Output("group", "data"), Output("colour", "data")
+    drawing.follow(
+        app,
+        drawing.Part(lists, lambda cache, view: (selection.offered(cache, view), offered(cache, view))),
+        drawing.place("chosen-content", selection.panel),
+        drawing.place("axis", axis_strip),
+        source=search, other=other, projection=own[0], dim=own[1], chosen=stored[2],
+    )  # fmt: skip
     pieces.offer_sources(app, "search", "map-other")
 
 
@@ -226,19 +328,40 @@ def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
         return drawing.blank(view.theme)
     common: dict[str, Any] = {
         "theme": view.theme, "dimensions": view.dim, "families": view.families, "access": view.access,
-        "size": view.size, "selected": view.source, "other": view.other, "camera": view.camera,
+        "size": view.size, "released": view.released, "chosen": _chosen(points, view), "selected": view.source,
+        "other": view.other, "camera": view.camera, "tints": found.tints if (found := colouring(cache, view)) else None,
     }  # fmt: skip
     if view.space != "one":
         order = sorted(set(points["domain"]), key=lambda domain: (domain != view.domain, domain))
         # Without a selection there is no clutter to avoid.
         links = "all" if view.links == "selected" and not view.source else view.links
         names = {domain: pieces.domain_words(domain) for domain in order}
-        return joint_figure(points, cache.marks(), names, links=links, **common)
+        return _unlabelled(joint_figure(points, cache.marks(), names, links=links, **common))
     outlined = view.regions == "families" and view.dim == 2
     key = cache.map_reader(view), view.roster, view.domain, view.projection
     regions = cache.ask(density_regions, *key) if outlined else None
     grouped = _clusters(cache, view) if view.regions == "clusters" else None
-    return map_figure(points, _links(cache, view), cache.marks(), regions=regions, clusters=grouped, **common)
+    joined = _links(cache, view)
+    return _unlabelled(map_figure(points, joined, cache.marks(), regions=regions, clusters=grouped, **common))
+
+
+def _unlabelled(figure: Plot) -> Plot:
+    """The figure without its labels, which pictures alone have: the page writes names by zoom and free room."""
+    for trace in figure["data"]:
+        if trace["name"] == "labels":
+            trace["visible"] = "legendonly"
+    return figure
+
+
+def _chosen(points: pd.DataFrame, view: View) -> list[str]:
+    """Selected sources that are on the map."""
+    placed = set(points["source"]) if view.chosen else set()
+    return [source for source in view.chosen if source in placed]
+
+
+def _front(points: pd.DataFrame, view: View) -> pd.Series:
+    """Which points the filters and the selection leave in front."""
+    return shown(points, view.families, view.access, view.size, view.released, _chosen(points, view))
 
 
 def _clusters(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -324,7 +447,11 @@ def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compone
     """Families with '12 / 64': sources in colour now, sources in this roster."""
     marks, points = cache.marks(), points.drop_duplicates("source")
     present = points["family"].value_counts()
-    passed = points.loc[shown(points, view.families, view.access, view.size), "family"].value_counts()
+    passed = points.loc[_front(points, view), "family"].value_counts()
+    if view.colour != "family":  # the points have other colours
+        marks = {
+            family: Mark(TOKENS["dark"]["soft"], TOKENS["light"]["soft"], marks[family].symbol) for family in marks
+        }
     order = sorted((family for family in marks if family in present), key=lambda family: -int(present[family]))
     rows: list[Component] = []
     for family in order:
@@ -345,8 +472,9 @@ def _table(cache: QueryCache, view: View) -> pd.DataFrame:
     points = _points(cache, view)
     axes = ["x", "y", "z"] if view.dim == 3 else ["x", "y"]
     if view.space != "one":
-        passed = shown(points, view.families, view.access, view.size)
-        return points.loc[passed, ["name", "family", "domain", "access", "source", *axes]].reset_index(drop=True)
+        return points.loc[_front(points, view), ["name", "family", "domain", "access", "source", *axes]].reset_index(
+            drop=True
+        )
     near = cache.ask(queries.neighbors, cache.map_reader(view), view.roster, view.domain, None, 1)
     nearest = near.rename(columns={"name": "nearest", "family": "nearest_family"})
     columns = ["source", "nearest", "nearest_family", "cosine", "percentile", "rank_back"]
@@ -354,10 +482,24 @@ def _table(cache: QueryCache, view: View) -> pd.DataFrame:
     if view.regions == "clusters":
         grouped = _clusters(cache, view)
         frame = frame.merge(grouped.assign(cluster=grouped["cluster"] + 1), on="source", how="left")
-    passed = shown(frame, view.families, view.access, view.size)
     cluster = ["cluster"] if "cluster" in frame else []
     order = ["name", "family", *cluster, *columns[1:], "access", "source", *axes]
-    return frame.loc[passed, order].reset_index(drop=True)
+    return frame.loc[_front(frame, view), order].reset_index(drop=True)
+
+
+def _scale(cache: QueryCache, view: View) -> list[Component]:
+    """What the colours stand for, where they are not those of families."""
+    if view.colour == "family":
+        return []
+    found = colouring(cache, view)
+    if found is None:
+        return [pieces.words(f"{COLOURS[view.colour]} is not known here, so families keep their colours.")]
+    ends = [html.Span(found.low), html.Span(found.high)]
+    bar = html.Span(
+        className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"}
+    )
+    grey = f"Not known of {found.missing}: grey." if found.missing else ""
+    return [bar, html.Div(ends, className="scale-ends"), *([pieces.words(grey)] if grey else [])]
 
 
 def _builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
@@ -371,215 +513,9 @@ def _cluster_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, objec
     return ("clusters", _builds(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
 
 
-# ---- the card --------------------------------------------------------------------------------------------------------
-
-
-def card(cache: QueryCache, view: View) -> list[Component]:
-    """What the card holds for the selection, or without one."""
-    if not view.source:
-        return _closest_pairs(cache, view)
-    reads, sees = cache.attribution_reader(view), cache.map_reader(view)
-    profile = cache.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
-    if profile is None:
-        return [pieces.words("This source is not in the atlas.")]
-    facts: shell.Children = [
-        shell.symbol(cache.marks()[profile.family], view.theme),
-        shell.family_link(view, profile.family),
-        html.Span(" · "),
-        pieces.ACCESS_WORDS.get(profile.access, profile.access),
-        html.Span(" · "),
-        f"{profile.responses:,} responses",
-        html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
-    ]
-    parts: list[Component] = [
-        html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
-        html.P(facts, className="card-facts"),
-    ]
-    if view.roster not in profile.rosters:
-        return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
-    more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
-    return [*parts, *(part for some in more for part in some)]
-
-
-def voters(cache: QueryCache, view: View) -> list[str]:
-    """Readers of the paper's method with neighbours of this roster and domain, in the view that is shown."""
-    shown = cache.map_reader(view)
-    if not shown:
-        return []
-    readers = cache.ask(queries.readers)
-    alike = (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(shown)["view"])
-    return [
-        str(row.reader)
-        for row in tables.rows(readers[alike])
-        if view.domain in row.domains and view.roster in row.rosters
-    ]
-
-
-def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]:
-    """Where the source's signature of this domain finds it in the other one."""
-    frame = cache.ask(queries.cross_domain, reader, view.roster, view.source) if reader else pd.DataFrame()
-    if frame.empty:
-        return []
-    frame = frame[(frame["metric"] == "rank") & (frame["query_domain"] == view.domain)]
-    ranks = dict(zip(frame["variant"], frame["value"], strict=True))
-    if not ranks:
-        return []
-    other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
-    text = " and ".join(f"rank {ranks[name]:.0f} {VARIANTS[name]}" for name in VARIANTS if name in ranks)
-    meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
-    return [
-        html.H3(["Sought in ", shell.term(other, meaning)]),
-        pieces.words(f"{text[:1].upper()}{text[1:]}, of {pieces.roster_size(cache, view)}."),
-    ]
-
-
-def _pair(cache: QueryCache, view: View) -> list[Component]:
-    """The selection and a second source, as every reader sees the two."""
-    if not view.other or view.other == view.source:
-        return []
-    frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
-    members = cache.ask(queries.sources, view.roster).set_index("source")
-    if frame.empty or view.other not in members.index:
-        return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", caution=True)]
-    shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
-    rows = [
-        pieces.row(
-            names[pair.reader], pieces.count_text(pair.mutual_rank), _cosine_text(pair.cosine),
-            here=pair.reader == shown, title=cache.reader_name(pair.reader),
-        )
-        for pair in tables.rows(frame)
-    ]  # fmt: skip
-    mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
-    other: Any = members.loc[view.other]
-    link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
-    return [
-        html.H3("Beside"),
-        symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
-        pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
-        *_by_domain(cache, view),
-        dcc.Link("Compare the two in full", href=link, className="forward"),
-    ]
-
-
-def _by_domain(cache: QueryCache, view: View) -> list[Component]:
-    """The pair in every domain in which the reader of the map has seen both; nothing where that is one alone."""
-    found = []
-    for domain in cache.domains():
-        frame = cache.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
-        own = frame[frame["reader"] == cache.map_reader(dataclasses.replace(view, domain=domain))]
-        if len(own):
-            found.append(f"{_cosine_text(own['cosine'].iloc[0])} on {pieces.domain_words(domain)}")
-    return [pieces.words(f"On this map, cosine {' and '.join(found)}.")] if len(found) > 1 else []
-
-
-def _near_rows(cache: QueryCache, view: View, reader: str, source: str | None) -> pd.DataFrame:
-    if not reader:
-        return pd.DataFrame()
-    return cache.ask(queries.neighbors, reader, view.roster, view.domain, source, NEAREST)
-
-
-def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
-    near = _near_rows(cache, view, reader, view.source)
-    if near.empty:
-        return [pieces.words("No neighbours are stored for this choice.")]
-    marks = cache.marks()
-    maps = cache.ask(queries.maps)
-    agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
-    votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN, agree)
-    shares = {vote.neighbor: f"{vote.near}/{vote.readers}" for vote in tables.rows(votes)}
-    several = len(agree) > 1
-    size = pieces.roster_size(cache, view)
-    chances = [plots.p_text(chance) for chance in pieces.chance_of(near["percentile"], size)]
-    between = f"= {chances[0]}" if chances[0] == chances[-1] else f"from {chances[0]} to {chances[-1]}"
-    rows = [
-        html.Button(
-            id={"type": "walk", "source": one.neighbor, "place": "near"},
-            className="near-row",
-            title=f"Rank {one.rank} from here, rank {one.rank_back} from there",
-            children=[
-                html.Span(str(one.rank), className="number rank"),
-                shell.symbol(marks[one.family], view.theme),
-                shell.source_name(one.shown),
-                pieces.number(_cosine_text(one.cosine)),
-                pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
-                *([pieces.number(shares.get(one.neighbor, "–"), soft=True)] if several else []),
-            ],
-        )
-        for one in tables.rows(near.rename(columns={"name": "shown"}))
-    ]
-    seen = f"Readers with a map of this choice that have it among the {WITHIN} nearest"
-    head = [
-        html.Span("", className="rank"),
-        html.Span(""),
-        html.Span("source"),
-        shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
-        shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
-        *([shell.term("seen by", seen)] if several else []),
-    ]
-    return [
-        html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)]),
-        html.Div(head, className="near-row near-head"),
-        html.Div(rows, className="near"),
-        pieces.words(shell.term("p", pieces.CHANCE_HELP), f" {between}, among {size * (size - 1) // 2:,} pairs."),
-    ]
-
-
-def _accuracy(profile: queries.SourceProfile) -> list[Component]:
-    if profile.accuracy.empty:
-        text = "Nothing is measured for this reader, roster and domain."
-        return [html.H3("How soon it is recognised"), pieces.words(text)]
-    bars = []
-    for one in tables.rows(profile.accuracy):
-        fill = html.Span(className="bar-fill", style={"height": f"{100 * one.accuracy:.1f}%"})
-        content = [
-            pieces.number(rate_text(one.accuracy) if one.accuracy < 1 else "1"),
-            html.Span(fill, className="bar-track"),
-            pieces.number(str(one.k), soft=True),
-        ]
-        bars.append(html.Div(content, className="bar-cell", title=f"{one.accuracy:.1%} of {one.n} groups a seed"))
-    budget = shell.term("budget K", "How many traces of the source are seen before it is named")
-    parts: list[Component] = [html.H3(["Accuracy by ", budget]), html.Div(bars, className="bars")]
-    if len(profile.confusions):
-        worst = profile.confusions.iloc[0]
-        identity = {"type": "walk", "source": worst["predicted"], "place": "confused"}
-        content = [shell.source_name(worst["name"]), pieces.number(f"{worst['share']:.1%}")]
-        parts.append(html.H3("Most confused with, at one trace"))
-        parts.append(html.Button(content, id=identity, className="near-row confused-row"))
-    return parts
-
-
-def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
-    """Before anything is selected: the nearest pairs whose families differ."""
-    hint = pieces.words("Click a point, or press / and type a name.")
-    near = _near_rows(cache, view, cache.map_reader(view), None)
-    if near.empty:
-        return [hint]
-    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
-    marks = cache.marks()
-    far = near[near["family"] != near["source"].map(members["family"])]
-    far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
-    rows = []
-    for place, pair in enumerate(tables.rows(far)):
-        both = [
-            symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
-            for source in (pair.source, pair.neighbor)
-        ]
-        content = [html.Span(both, className="pair-names"), pieces.number(_cosine_text(pair.cosine))]
-        identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
-        rows.append(html.Button(content, id=identity, className="pair-row"))
-    title = html.H2("Nearest pairs across families, by cosine", className="minor")
-    return [hint, title, html.Div(rows, className="near")]
-
-
-def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
-    """A source in one line: its family's mark and its name."""
-    return pieces.marked(shell.symbol(mark, theme), shell.source_name(name))
-
-
-def _cosine_text(value: float) -> str:
-    """A cosine; near 1, where a roster's pairs differ in the fourth digit, with more of them."""
-    return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)
-
-
-FIGURES = {"map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _cluster_builds)}
+FIGURES = {
+    "map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _cluster_builds),
+    "selection": shell.FigureMeta(selection.table, None, QueryCache.map_reader),
+    "map-nearest": shell.FigureMeta(nearest_table, None, QueryCache.map_reader),
+}
 PAGE = pieces.page("map", layout, register, FIGURES, path="/")

@@ -1,0 +1,320 @@
+// The map in the browser: names where there is room for them, the lasso, choices in the address and in the history of
+// the window, and which readers the header offers. No number is computed here.
+(function () {
+  "use strict";
+  const STANDARD = {
+    projection: "tsne", dim: "3", access: "all", size: "all", links: "selected", space: "one", regions: "off", colour: "family",
+  };
+  const FIELDS = { source: "search", other: "map-other" };
+  const LISTS = ["families", "chosen"];
+  const MINE = [...Object.keys(STANDARD), ...LISTS, "released", "other", "camera"];
+  const SETTLED = 150;  // milliseconds after which several changes are one step of the history
+  const none = () => window.dash_clientside.no_update;
+  const set = (id, props) => window.dash_clientside.set_props(id, props);
+  const drawing = () => document.querySelector("#map .js-plotly-plot");
+
+  function get(id, name) {
+    const found = window.dash_component_api.getLayout(id);
+    return found && found.props[name];
+  }
+
+  const escapeName = (name) => String(name).replace(/\\/g, "\\\\").replace(/,/g, "\\,");
+  const split = (text) => ((text || "").match(/(?:\\.|[^,\\])+/g) || []).map((name) => name.replace(/\\(.)/g, "$1"));
+  const monthText = (month) => `${Math.floor(month / 12)}-${String((month % 12) + 1).padStart(2, "0")}`;
+
+  // ---- choices in the address, and steps back ----------------------------------------------------------------------
+
+  let last = "", stage = null, settling = 0;
+
+  // What makes a step: neither the camera nor what belongs to the window.
+  function step(href) {
+    const given = new URL(href).searchParams;
+    for (const name of ["camera", "theme", "present"]) given.delete(name);
+    given.sort();
+    return given.toString();
+  }
+
+  function settle() {
+    window.clearTimeout(settling);
+    settling = window.setTimeout(() => {
+      const here = document.getElementById("map-stage"), now = window.location.href;
+      if (!here || window.location.pathname !== "/") return;
+      if (here === stage && step(now) !== step(last)) {
+        window.history.replaceState(window.history.state, "", last);
+        window.history.pushState(window.history.state, "", now);
+      }
+      stage = here;
+      last = now;
+      const given = new URL(now).searchParams;
+      const saved = MINE.filter((name) => given.has(name)).map((name) => [name, given.get(name)]);
+      try { window.sessionStorage.setItem("atlas-map", JSON.stringify(saved)); } catch (_) { /* private window */ }
+    }, SETTLED);
+  }
+
+  const onTheMap = () => get("_pages_location", "pathname") === "/";
+
+  // A link from another page opens the map as it was left.
+  function recall() {
+    if (window.location.pathname !== "/" || onTheMap()) return;
+    const url = new URL(window.location.href);
+    let saved = [];
+    try { saved = JSON.parse(window.sessionStorage.getItem("atlas-map")) || []; } catch (_) { /* private window */ }
+    for (const [name, value] of saved) if (!url.searchParams.has(name)) url.searchParams.set(name, value);
+    window.history.replaceState(window.history.state, "", url);
+  }
+
+  function change(id, name, value) {
+    const now = get(id, name);
+    if (JSON.stringify(now === undefined ? null : now) !== JSON.stringify(value)) set(id, { [name]: value });
+  }
+
+  // A step back or forward on the map sets its controls; Dash would open the whole page, or see no change.
+  function walk(event) {
+    if (window.location.pathname !== "/" || !onTheMap() || !document.getElementById("map-stage")) return;
+    event.stopImmediatePropagation();
+    window.clearTimeout(settling);
+    last = window.location.href;
+    const given = new URL(last).searchParams;
+    for (const name of ["reader", "roster", "domain"]) if (given.has(name)) change(name, "value", given.get(name));
+    for (const [name, standard] of Object.entries(STANDARD)) change(name, "value", given.get(name) || standard);
+    for (const [name, id] of Object.entries(FIELDS)) change(id, "value", given.get(name) || null);
+    for (const name of LISTS) change(name, "data", split(given.get(name)));
+    change("released", "data", given.get("released") || "");
+  }
+
+  // The slider as the range says, also after a step back or an answer that did not come.
+  function slide(released) {
+    const ends = ["min", "max"].map((end) => get("months", end)), range = (released || "").match(/\d+/g);
+    if (ends[0]) change("months", "value", range ? [0, 2].map((at) => 12 * range[at] + 1 * range[at + 1] - 1) : ends);
+  }
+
+  // ---- readers that the map can show -------------------------------------------------------------------------------
+
+  let readers = null;
+  const count = (groups) => groups.reduce((sum, group) => sum + group.items.length, 0);
+
+  function leave() {
+    if (readers && window.location.pathname !== "/") set("reader", { data: readers });
+  }
+
+  // Once all scripts have registered, and before Dash listens to the address.
+  document.addEventListener("DOMContentLoaded", function () {
+    window.addEventListener("_dashprivate_pushstate", () => { recall(); leave(); });
+    window.addEventListener("popstate", (event) => { walk(event); leave(); });
+  });
+
+  // ---- names -------------------------------------------------------------------------------------------------------
+
+  const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
+  const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
+  let watched = null, waiting = false;
+
+  function wide(text, bold) {
+    const key = (bold ? "b" : "n") + text;
+    if (!widths.has(key)) {
+      pen.font = `${bold ? 600 : 400} 12px "IBM Plex Sans", sans-serif`;
+      widths.set(key, pen.measureText(text).width + 2);
+    }
+    return widths.get(key);
+  }
+
+  const decode = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+  const short = (name) => name.replace(/^[\u2068]?[\w.-]+\/(?=.)/, "");
+
+  // Pixels in the stage at which a place of the map is seen.
+  function seer(plot, left, top) {
+    const full = plot._fullLayout, { l, t, w, h } = full._size;
+    const scene = full.scene && full.scene._scene;
+    if (scene && scene.glplot) {
+      const { model, view, projection } = scene.glplot.cameraParams, scale = scene.dataScale;
+      const times = (m, v) => [0, 1, 2, 3].map((row) => m[row] * v[0] + m[4 + row] * v[1] + m[8 + row] * v[2] + m[12 + row] * v[3]);
+      return (at) => {
+        const seen = times(projection, times(view, times(model, [at[0] * scale[0], at[1] * scale[1], at[2] * scale[2], 1])));
+        return [left + l + (0.5 + 0.5 * seen[0] / seen[3]) * w, top + t + (0.5 - 0.5 * seen[1] / seen[3]) * h];
+      };
+    }
+    const { xaxis, yaxis } = full;
+    if (!xaxis || !yaxis) return null;
+    const along = (axis, value) => (value - axis.range[0]) / (axis.range[1] - axis.range[0]) * axis._length;
+    return (at) => [left + xaxis._offset + along(xaxis, at[0]), top + yaxis._offset + yaxis._length - along(yaxis, at[1])];
+  }
+
+  const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+
+  function sides(x, y, width, gap) {
+    const box = (left, top) => [left, top, left + width, top + TALL];
+    return [
+      box(x + gap, y - TALL / 2), box(x - gap - width, y - TALL / 2),
+      box(x - width / 2, y - gap - TALL + 2), box(x - width / 2, y + gap - 2),
+    ];
+  }
+
+  // A box moved out of the panels and into the drawing, the shortest way.
+  function freed(box, panels, edge) {
+    const moved = (by, at) => [by[0] + at[0], by[1] + at[1], by[2] + at[0], by[3] + at[1]];
+    const inside = (b) => moved(b, [
+      Math.max(edge[0] - b[0], 0) + Math.min(edge[2] - b[2], 0), Math.max(edge[1] - b[1], 0) + Math.min(edge[3] - b[3], 0),
+    ]);
+    let now = inside(box);
+    for (let round = 0; round < 4; round++) {
+      const panel = panels.find((one) => meets(now, one));
+      if (!panel) break;
+      const ways = [[panel[0] - now[2] - 4, 0], [panel[2] - now[0] + 4, 0], [0, panel[1] - now[3] - 4], [0, panel[3] - now[1] + 4]];
+      const fits = ways.map((way) => moved(now, way)).filter((b) => b[0] >= edge[0] && b[1] >= edge[1] && b[2] <= edge[2] && b[3] <= edge[3]);
+      if (!fits.length) break;
+      now = fits.sort((a, b) => Math.hypot(a[0] - now[0], a[1] - now[1]) - Math.hypot(b[0] - now[0], b[1] - now[1]))[0];
+    }
+    return now;
+  }
+
+  // Every point that can be clicked: its name, place, and whether it stands in front.
+  function pointsOf(plot) {
+    const found = [];
+    for (const trace of plot.data) {
+      if (!trace.customdata) continue;
+      for (let i = 0; i < trace.customdata.length; i++) {
+        const [, name] = /^<b>(.*?)<\/b>/.exec(trace.text[i]) || [], near = /nearest no\. (\d+)/.exec(trace.text[i]);
+        found.push({
+          source: trace.customdata[i][0],
+          name: short(decode(name || "")),
+          at: [trace.x[i], trace.y[i], trace.z ? trace.z[i] : 0],
+          rank: near ? +near[1] : 0,
+          front: trace.name !== "context" && !(trace.opacity < 1),
+        });
+      }
+    }
+    return found;
+  }
+
+  // Labels in the order of their weight; the first ones always find a place.
+  function wanted(plot, points) {
+    const chosen = new Set(get("chosen", "data") || []), first = [get("search", "value"), get("map-other", "value")];
+    const trace = plot.data.find((one) => one.name === "labels"), flat = !plot._fullLayout.scene;
+    const ends = first.map((source) => points.find((point) => point.source === source && point.front)).filter(Boolean);
+    const rest = points.filter((point) => point.front && !ends.includes(point));
+    const some = (fits) => rest.filter(fits);
+    const near = some((point) => point.rank).sort((a, b) => a.rank - b.rank);
+    const others = flat || chosen.size ? some((point) => !point.rank && (flat || chosen.has(point.source))) : [];
+    others.sort((a, b) => chosen.has(b.source) - chosen.has(a.source));
+    return [
+      ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
+      ...((trace && trace.meta) || []).map((one) => ({ at: one.at, text: one.text, kind: "group" })),
+      ...near.map((point) => ({ ...point, text: `${point.rank} ${point.name}`, kind: "near", gap: RING - 4 })),
+      ...others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP })),
+    ];
+  }
+
+  function write() {
+    waiting = false;
+    const plot = drawing(), place = document.getElementById("names"), area = document.getElementById("map-stage");
+    if (!plot || !place || !area || !plot._fullLayout || !plot.data) return;
+    const frame = area.getBoundingClientRect(), own = plot.getBoundingClientRect();
+    const rect = (box) => [box.left - frame.left, box.top - frame.top, box.right - frame.left, box.bottom - frame.top];
+    const see = seer(plot, own.left - frame.left, own.top - frame.top), edge = rect(own);
+    if (!see) { place.replaceChildren(); return; }
+    const panels = [...document.querySelectorAll(".map-title, .legend, .map-side > .panel, .projector")]
+      .filter((panel) => panel.offsetParent).map((panel) => rect(panel.getBoundingClientRect()));
+    const points = pointsOf(plot), taken = [];
+    const marks = points.map((point) => see(point.at)).map(([x, y]) => [x - MARK, y - MARK, x + MARK, y + MARK]);
+    const out = (box) => box[0] < edge[0] || box[1] < edge[1] || box[2] > edge[2] || box[3] > edge[3];
+    const drawn = [];
+    for (const label of wanted(plot, points)) {
+      if (drawn.length >= MOST) break;
+      const [x, y] = see(label.at), bold = label.kind === "end" || label.kind === "group";
+      if (label.kind !== "end" && out([x, y, x, y])) continue;
+      const text = label.text.length > 32 ? label.text.slice(0, 31) + "…" : label.text, width = wide(text, bold);
+      const boxes = label.kind === "group" ? sides(x, y, width, -TALL / 2).slice(2, 3).concat(sides(x, y, width, 8).slice(2)) : sides(x, y, width, label.gap);
+      const covers = (box) => marks.filter((mark) => meets(box, mark)).length;
+      const blocked = (box) => out(box) || taken.some((one) => meets(box, one)) || panels.some((one) => meets(box, one));
+      let free = boxes.filter((box) => !blocked(box));
+      if (label.kind === "other") free = free.filter((box) => !covers(box));
+      let box = free.sort((a, b) => covers(a) - covers(b))[0];
+      if (!box && label.kind === "end") box = freed(boxes[0], panels, edge);
+      if (!box) continue;
+      taken.push(box);
+      const word = document.createElement("span");
+      word.className = `name-at ${label.kind}`;
+      word.textContent = text;
+      word.style.transform = `translate(${box[0].toFixed(1)}px, ${box[1].toFixed(1)}px)`;
+      drawn.push(word);
+    }
+    place.replaceChildren(...drawn);
+  }
+
+  function schedule() {
+    if (waiting) return;
+    waiting = true;
+    window.requestAnimationFrame(write);
+  }
+
+  document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) schedule(); }, true);
+
+  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, { month: monthText });
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    map: {
+      remember: function (reader, roster, domain, projection, dim, access, size, links, space, regions, colour, families, released, chosen) {
+        settle();
+        slide(released);
+        const names = (chosen || []).map(escapeName).join(",");
+        return window.dash_clientside.atlas.choices(["colour", "released", "chosen"], ["family", "", ""], colour, released || "", names);
+      },
+      offer: function (mapped, reader, roster, domain) {
+        readers = readers || get("reader", "data");
+        if (!mapped || !readers) return none();
+        const here = new Set([...(mapped[`${roster} ${domain}`] || []), reader]);
+        const groups = readers.map((group) => ({ ...group, items: group.items.filter((one) => here.has(one.value)) }))
+          .filter((group) => group.items.length);
+        const others = count(readers) - count(groups);
+        if (others && roster !== domain) {
+          const label = `python -m jobs map --roster ${roster} --benchmark ${domain}, with --method and --proxy, then publish`;
+          groups.push({ group: `${others} readers without this map`, items: [{ value: "-", label, disabled: true }] });
+        }
+        set("reader", { data: groups });
+        return none();
+      },
+      names: function () {
+        const start = (tries) => {
+          const plot = drawing();
+          if (!plot || !plot.on || !plot._fullLayout) {
+            if (tries) window.setTimeout(start, 100, tries - 1);
+            return;
+          }
+          if (plot !== watched) {
+            watched = plot;
+            for (const name of ["plotly_afterplot", "plotly_relayouting", "plotly_relayout"]) plot.on(name, schedule);
+          }
+          schedule();
+        };
+        start(100);
+        return none();
+      },
+      released: function (value, min, max) {
+        return value && (value[0] > min || value[1] < max) ? value.map(monthText).join("..") : "";
+      },
+      lassoMode: function (clicks, selected) {
+        const plot = drawing(), pressed = window.dash_clientside.callback_context.triggered_id === "lasso";
+        const inside = selected && selected.points && selected.points.length;
+        if (!plot || !plot._fullLayout.xaxis || !(pressed || inside)) return none();
+        const on = pressed && plot._fullLayout.dragmode !== "lasso";
+        const told = on ? { dragmode: "lasso" } : { dragmode: "pan", selections: [] };
+        window.setTimeout(() => window.Plotly.relayout(plot, told), 0);
+        return String(on);
+      },
+      choose: function (selected, clicks, cleared, chosen) {
+        const context = window.dash_clientside.callback_context, by = context.triggered_id, now = chosen || [];
+        if (by === "map") {
+          const inside = ((selected && selected.points) || []).filter((point) => point.customdata);
+          return inside.length ? [...new Set(inside.map((point) => point.customdata[0]))] : none();
+        }
+        if (!context.triggered[0] || !context.triggered[0].value) return none();
+        if (by === "unchoose") return [];
+        return now.includes(by.source) ? now.filter((source) => source !== by.source) : [...now, by.source];
+      },
+      beside: function () {
+        const context = window.dash_clientside.callback_context;
+        return context.triggered[0] && context.triggered[0].value ? context.triggered_id.source : none();
+      },
+    },
+  });
+})();

@@ -1,0 +1,308 @@
+"""The card of the map: one source, or two, and the nearest pairs where none is selected."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pandas as pd
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from atlas import drawing, shell
+from atlas.data import QueryCache
+from atlas.figures import plots, tables
+from atlas.figures.plots import rate_text
+from atlas.pages import pieces
+from atlas.pages.map import columns
+from atlas.state import View
+from atlas.theme import Mark, Theme
+from backend.protocol import READER_PAPER
+from backend.store import queries
+from backend.store.page_queries import neighbor_votes
+
+NEAREST = 5
+"""Neighbours that are linked and listed, as many as the authors' viewer shows."""
+WITHIN = 10
+"""Rank up to which a reader counts as agreeing that a source is near."""
+AXIS_HELP = (
+    "Every source's signature projected at a right angle onto the line from the selection to the second source, in the "
+    "original space. What lies far from the line has a place on it too"
+)
+VARIANTS = {"raw": "as it is", "centred": "with each domain's mean taken away"}
+
+
+def card(cache: QueryCache, view: View) -> list[Component]:
+    """What the card holds for the selection, or without one."""
+    if not view.source:
+        return _closest_pairs(cache, view)
+    reads, sees = cache.attribution_reader(view), cache.map_reader(view)
+    profile = cache.ask(queries.source_profile, view.source, reads, view.roster, view.domain)
+    if profile is None:
+        return [pieces.words("This source is not in the atlas.")]
+    facts: shell.Children = [
+        shell.symbol(cache.marks()[profile.family], view.theme),
+        shell.family_link(view, profile.family),
+        html.Span(" · "),
+        pieces.ACCESS_WORDS.get(profile.access, profile.access),
+        html.Span(" · "),
+        f"{profile.responses:,} responses",
+        html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
+    ]
+    taken = view.source in view.chosen
+    add = html.Button(
+        "Take out of the selection" if taken else "Add to the selection",
+        id={"type": "choose", "source": view.source}, className="quiet",
+    )  # fmt: skip
+    parts: list[Component] = [
+        html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
+        html.P(facts, className="card-facts"),
+        add,
+    ]
+    if view.roster not in profile.rosters:
+        return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
+    more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
+    return [*parts, *(part for some in more for part in some)]
+
+
+def voters(cache: QueryCache, view: View) -> list[str]:
+    """Readers of the paper's method with neighbours of this roster and domain, in the view that is shown."""
+    shown = cache.map_reader(view)
+    if not shown:
+        return []
+    readers = cache.ask(queries.readers)
+    alike = (readers["method"] == READER_PAPER) & (readers["view"] == cache.reader_row(shown)["view"])
+    return [
+        str(row.reader)
+        for row in tables.rows(readers[alike])
+        if view.domain in row.domains and view.roster in row.rosters
+    ]
+
+
+def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]:
+    """Where the source's signature of this domain finds it in the other one."""
+    frame = cache.ask(queries.cross_domain, reader, view.roster, view.source) if reader else pd.DataFrame()
+    if frame.empty:
+        return []
+    frame = frame[(frame["metric"] == "rank") & (frame["query_domain"] == view.domain)]
+    ranks = dict(zip(frame["variant"], frame["value"], strict=True))
+    if not ranks:
+        return []
+    other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
+    text = " and ".join(f"rank {ranks[name]:.0f} {VARIANTS[name]}" for name in VARIANTS if name in ranks)
+    meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
+    return [
+        html.H3(["Sought in ", shell.term(other, meaning)]),
+        pieces.words(f"{text[:1].upper()}{text[1:]}, of {pieces.roster_size(cache, view)}."),
+    ]
+
+
+def _pair(cache: QueryCache, view: View) -> list[Component]:
+    """The selection and a second source, as every reader sees the two."""
+    if not view.other or view.other == view.source:
+        return []
+    frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+    members = cache.ask(queries.sources, view.roster).set_index("source")
+    if frame.empty or view.other not in members.index:
+        return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", caution=True)]
+    shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
+    rows = [
+        pieces.row(
+            names[pair.reader], pieces.count_text(pair.mutual_rank), _cosine_text(pair.cosine),
+            here=pair.reader == shown, title=cache.reader_name(pair.reader),
+        )
+        for pair in tables.rows(frame)
+    ]  # fmt: skip
+    mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
+    other: Any = members.loc[view.other]
+    link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
+    return [
+        html.H3("Beside"),
+        symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
+        pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
+        *_by_domain(cache, view),
+        dcc.Link("Compare the two in full", href=link, className="forward"),
+    ]
+
+
+def axis_strip(cache: QueryCache, view: View) -> list[Component]:
+    """Every source of the roster on the line between the two, as a strip of marks; nothing without two."""
+    places = columns.axis(cache, view)
+    if places.empty:
+        return []
+    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
+    low, wide = places.min(), max(places.max() - places.min(), 1e-9)
+    marks = cache.marks()
+    dots = [
+        html.Span(
+            className="strip-dot" if source not in (view.source, view.other) else "strip-dot end",
+            style={
+                "left": f"{100 * (place - low) / wide:.1f}%", "top": f"{8 + 37 * (number % 7) / 6:.0f}px",
+                "background": marks[members.at[source, "family"]].colour(view.theme),
+            },
+            title=f"{members.at[source, 'name']}: {rate_text(place)}",
+        )
+        for number, (source, place) in enumerate(places.sort_values().items())
+        if source in members.index
+    ]  # fmt: skip
+    between = places.drop([view.source, view.other])
+    nearer = int((between < 0.5).sum())
+    first, second = members.at[view.source, "name"], members.at[view.other, "name"]
+    return [
+        html.H3(shell.term("Axis between the two", AXIS_HELP)),
+        html.Div(dots, className="strip", role="img", **shell.aria(label=f"{len(places)} sources on a line")),
+        html.Div([shell.source_name(first), shell.source_name(second)], className="scale-ends"),
+        pieces.words(
+            f"{nearer} of the other {len(between)} sources stand nearer to the first. Colour by axis shows them."
+        ),
+    ]
+
+
+def _by_domain(cache: QueryCache, view: View) -> list[Component]:
+    """The pair in every domain in which the reader of the map has seen both; nothing where that is one alone."""
+    found = []
+    for domain in cache.domains():
+        frame = cache.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
+        own = frame[frame["reader"] == cache.map_reader(dataclasses.replace(view, domain=domain))]
+        if len(own):
+            found.append(f"{_cosine_text(own['cosine'].iloc[0])} on {pieces.domain_words(domain)}")
+    return [pieces.words(f"On this map, cosine {' and '.join(found)}.")] if len(found) > 1 else []
+
+
+def _near_rows(cache: QueryCache, view: View, reader: str, source: str | None) -> pd.DataFrame:
+    if not reader:
+        return pd.DataFrame()
+    return cache.ask(queries.neighbors, reader, view.roster, view.domain, source, NEAREST)
+
+
+def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
+    near = _near_rows(cache, view, reader, view.source)
+    if near.empty:
+        return [pieces.words("No neighbours are stored for this choice.")]
+    marks = cache.marks()
+    maps = cache.ask(queries.maps)
+    agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
+    votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN, agree)
+    shares = {vote.neighbor: f"{vote.near}/{vote.readers}" for vote in tables.rows(votes)}
+    several = len(agree) > 1
+    size = pieces.roster_size(cache, view)
+    chances = [plots.p_text(chance) for chance in pieces.chance_of(near["percentile"], size)]
+    between = f"= {chances[0]}" if chances[0] == chances[-1] else f"from {chances[0]} to {chances[-1]}"
+    rows = [
+        _near_row(
+            one.neighbor,
+            f"Rank {one.rank} from here, rank {one.rank_back} from there",
+            [
+                html.Span(str(one.rank), className="number rank"),
+                shell.symbol(marks[one.family], view.theme),
+                shell.source_name(one.shown),
+                pieces.number(_cosine_text(one.cosine)),
+                pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
+                *([pieces.number(shares.get(one.neighbor, "–"), soft=True)] if several else []),
+            ],
+            one.shown,
+        )
+        for one in tables.rows(near.rename(columns={"name": "shown"}))
+    ]
+    seen = f"Readers with a map of this choice that have it among the {WITHIN} nearest"
+    head = [
+        html.Span("", className="rank"),
+        html.Span(""),
+        html.Span("source"),
+        shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
+        shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
+        *([shell.term("seen by", seen)] if several else []),
+    ]
+    return [
+        html.Div(
+            [
+                html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)]),
+                shell.tools("map-nearest", picture=False, table_view=False, builds=False),
+            ],
+            className="near-title",
+            id="figure-map-nearest",
+        ),
+        html.Div(head, className="near-row near-head"),
+        html.Div(rows, className="near"),
+        pieces.words(shell.term("p", pieces.CHANCE_HELP), f" {between}, among {size * (size - 1) // 2:,} pairs."),
+    ]
+
+
+def _near_row(neighbor: str, title: str, parts: list[Component], name: str) -> Component:
+    """A neighbour, which a click selects, and the button that says why it is near."""
+    walk = html.Button(
+        parts, id={"type": "walk", "source": neighbor, "place": "near"}, className="near-row", title=title
+    )
+    why = html.Button(
+        "why", id={"type": "beside", "source": neighbor}, className="quiet why",
+        title=f"Compare the selection with {name}", **shell.aria(label=f"Why {name} is near"),
+    )  # fmt: skip
+    return html.Div([walk, why], className="near-line")
+
+
+def nearest_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The nearest of the selection, and how many readers have each among theirs."""
+    near = _near_rows(cache, view, cache.map_reader(view), view.source or None)
+    columns = ["name", "family", "rank", "rank_back", "cosine", "percentile", "neighbor"]
+    if near.empty or not view.source:
+        return pd.DataFrame(columns=columns)
+    votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN)
+    near = near.merge(votes[["neighbor", "near", "readers"]], on="neighbor", how="left")
+    return near[[*columns[:-1], "near", "readers", "neighbor"]].rename(columns={"neighbor": "source"})
+
+
+def _accuracy(profile: queries.SourceProfile) -> list[Component]:
+    if profile.accuracy.empty:
+        text = "Nothing is measured for this reader, roster and domain."
+        return [html.H3("How soon it is recognised"), pieces.words(text)]
+    bars = []
+    for one in tables.rows(profile.accuracy):
+        fill = html.Span(className="bar-fill", style={"height": f"{100 * one.accuracy:.1f}%"})
+        content = [
+            pieces.number(rate_text(one.accuracy) if one.accuracy < 1 else "1"),
+            html.Span(fill, className="bar-track"),
+            pieces.number(str(one.k), soft=True),
+        ]
+        bars.append(html.Div(content, className="bar-cell", title=f"{one.accuracy:.1%} of {one.n} groups a seed"))
+    budget = shell.term("budget K", "How many traces of the source are seen before it is named")
+    parts: list[Component] = [html.H3(["Accuracy by ", budget]), html.Div(bars, className="bars")]
+    if len(profile.confusions):
+        worst = profile.confusions.iloc[0]
+        identity = {"type": "walk", "source": worst["predicted"], "place": "confused"}
+        content = [shell.source_name(worst["name"]), pieces.number(f"{worst['share']:.1%}")]
+        parts.append(html.H3("Most confused with, at one trace"))
+        parts.append(html.Button(content, id=identity, className="near-row confused-row"))
+    return parts
+
+
+def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
+    """Before anything is selected: the nearest pairs whose families differ."""
+    hint = pieces.words("Click a point, or press / and type a name.")
+    near = _near_rows(cache, view, cache.map_reader(view), None)
+    if near.empty:
+        return [hint]
+    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
+    marks = cache.marks()
+    far = near[near["family"] != near["source"].map(members["family"])]
+    far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
+    rows = []
+    for place, pair in enumerate(tables.rows(far)):
+        both = [
+            symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
+            for source in (pair.source, pair.neighbor)
+        ]
+        content = [html.Span(both, className="pair-names"), pieces.number(_cosine_text(pair.cosine))]
+        identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
+        rows.append(html.Button(content, id=identity, className="pair-row"))
+    title = html.H2("Nearest pairs across families, by cosine", className="minor")
+    return [hint, title, html.Div(rows, className="near")]
+
+
+def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
+    """A source in one line: its family's mark and its name."""
+    return pieces.marked(shell.symbol(mark, theme), shell.source_name(name))
+
+
+def _cosine_text(value: float) -> str:
+    """A cosine; near 1, where a roster's pairs differ in the fourth digit, with more of them."""
+    return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)

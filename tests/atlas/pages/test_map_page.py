@@ -1,0 +1,103 @@
+"""The map without a browser: colours, the selection against chance, the axis, and the lists that say what they lack."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from dash import Dash
+
+from atlas.application import create_application
+from atlas.data import QueryCache
+from atlas.pages import map
+from atlas.pages.map import columns, selection
+from atlas.state import View
+from backend.store import queries
+from tests.invented_atlas import publish_invented
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    folder = tmp_path_factory.mktemp("map")
+    publish_invented(folder / "data")
+    return create_application(folder / "data", folder / "cache")
+
+
+@pytest.fixture
+def cache(app: Dash) -> Iterator[QueryCache]:
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
+
+
+@pytest.fixture
+def view(cache: QueryCache) -> View:
+    return cache.resolve_view(View(source="gpt_1", other="claude_1", roster="27-way"))
+
+
+def test_colours_know_what_they_lack(cache: QueryCache, view: View) -> None:
+    offered = {one["value"]: one for one in columns.offered(cache, view)}
+    assert "stated by 0 of 27 names" in offered["date"]["label"] and not offered["accuracy"].get("disabled")
+    alone = {one["value"]: one for one in columns.offered(cache, dataclasses.replace(view, other=""))}
+    assert alone["axis"]["disabled"] and "select two sources" in alone["axis"]["label"]
+    assert columns.colouring(cache, dataclasses.replace(view, colour="date")) is None
+
+
+@pytest.mark.parametrize("colour", ["access", "accuracy", "nearest", "kin", "axis"])
+def test_every_source_has_a_colour_and_words(cache: QueryCache, view: View, colour: str) -> None:
+    found = columns.colouring(cache, dataclasses.replace(view, colour=colour))
+    assert found is not None and len(found.tints) == 27 and found.missing == 0
+    assert all(tint.startswith("#") and words for tint, words in found.tints.values())
+
+
+def test_the_axis_runs_from_the_selection_to_the_second_source(cache: QueryCache, view: View) -> None:
+    places = columns.axis(cache, view)
+    assert places["gpt_1"] == pytest.approx(0, abs=1e-5) and places["claude_1"] == pytest.approx(1, abs=1e-5)
+    near = cache.ask(queries.neighbors, cache.map_reader(view), "27-way", "agent500", "gpt_1")
+    cosine = near.set_index("neighbor")["cosine"]
+    back = cache.ask(queries.neighbors, cache.map_reader(view), "27-way", "agent500", "claude_1")
+    other = back.set_index("neighbor")["cosine"]
+    expected = 0.5 + (other["gpt_2"] - cosine["gpt_2"]) / (2 * (1 - cosine["claude_1"]))
+    assert places["gpt_2"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_selection_is_compared_with_chance(cache: QueryCache, view: View) -> None:
+    chosen = tuple(selection.group(cache, view, "family GPT"))
+    assert chosen == ("gpt_1", "gpt_2", "gpt_3", "gpt_4")
+    page = json.dumps(
+        selection.panel(cache, dataclasses.replace(view, chosen=chosen)), default=lambda part: part.to_plotly_json()
+    )
+    assert ": 4 GPT, where chance gives 0.6 (p < .001)." in page and "4 sources" in page and "gpt-org/gpt-3" in page
+    table = map.FIGURES["selection"].table(cache, dataclasses.replace(view, chosen=chosen))
+    assert list(table["source"]) == list(chosen) and table["accuracy_20"].notna().all() and (table["date"] == "").all()
+    assert selection.panel(cache, dataclasses.replace(view, chosen=("nobody",))) == []
+
+
+def test_clusters_and_families_are_offered(cache: QueryCache, view: View) -> None:
+    clusters, families = selection.offered(cache, view)
+    assert families["items"][0] == {"value": "family Qwen", "label": "Qwen: 9"}
+    for one in clusters["items"]:
+        members = selection.group(cache, view, one["value"])
+        assert one["label"].endswith(f" {len(members)}")
+
+
+def test_only_readers_with_a_map_are_offered(cache: QueryCache) -> None:
+    mapped = map._mapped(cache)
+    for key, readers in mapped.items():
+        roster, domain = key.split()
+        shows = [
+            reader
+            for reader in cache.ask(queries.readers)["reader"]
+            if cache.map_reader(View(reader=reader, roster=roster, domain=domain))
+        ]
+        assert readers == shows
+    assert "reader-paper/vast/ur" not in mapped["12-way agent500"]
+
+
+def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View) -> None:
+    table = map.FIGURES["map"].table(cache, dataclasses.replace(view, chosen=("gpt_1", "qwen_1", "nobody")))
+    assert set(table["source"]) == {"gpt_1", "qwen_1"}
+    near = map.FIGURES["map-nearest"].table(cache, view)
+    assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers" in near

@@ -1,0 +1,228 @@
+"""Names, lasso, history and lists of the map, and two tasks of a researcher, in a real Chromium."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from atlas.theme import THEMES
+from tests.browser.test_accessibility import axe, violations
+
+__all__ = ["axe"]
+pytestmark = pytest.mark.browser
+
+PLOT = "const p = document.querySelector('#map .js-plotly-plot');"
+NAMES = "return [...document.querySelectorAll('#names .name-at')].map(e => [e.className, e.textContent, "
+NAMES += "...['left', 'top', 'right', 'bottom'].map(side => e.getBoundingClientRect()[side])])"
+SHIFTS = (
+    "window.shift = 0; new PerformanceObserver(list => list.getEntries().forEach(e => { if (!e.hadRecentInput) "
+    "window.shift += e.value; })).observe({type: 'layout-shift', buffered: true});"
+)
+MIDDLES = (
+    PLOT + "const box = p.getBoundingClientRect(), {xaxis, yaxis} = p._fullLayout;"
+    "return p.data.filter(t => arguments[0].includes(t.name)).flatMap(t => t.x.map((x, i) => "
+    "[box.left + xaxis._offset + xaxis.l2p(x), box.top + yaxis._offset + yaxis.l2p(t.y[i])]))"
+)
+
+
+class Person:
+    """Somebody with a mouse, whose clicks are counted."""
+
+    def __init__(self, browser: Any) -> None:
+        self.browser, self.clicks = browser, 0
+
+    def click(self, selector: str) -> None:
+        self.browser.until("return document.querySelector(arguments[0]) !== null", selector)
+        self.browser.driver.find_element(By.CSS_SELECTOR, selector).click()
+        self.clicks += 1
+
+    def type(self, text: str) -> None:
+        self.browser.driver.switch_to.active_element.send_keys(text)
+
+    def draw(self, corners: list[tuple[float, float]]) -> None:
+        """One stroke through places of the window."""
+        body = self.browser.driver.find_element(By.TAG_NAME, "html")
+        width, height = self.browser.run("return [innerWidth, innerHeight]")
+        chain = ActionChains(self.browser.driver, duration=60)
+        for number, (x, y) in enumerate([*corners, corners[0]]):
+            chain.move_to_element_with_offset(body, round(x - width / 2), round(y - height / 2))
+            if number == 0:
+                chain.click_and_hold()
+        chain.release().perform()
+        self.clicks += 1
+
+
+@pytest.fixture
+def person(browser: Any) -> Iterator[Person]:
+    yield Person(browser)
+
+
+def overlap(one: list[Any], other: list[Any]) -> bool:
+    return one[2] < other[4] and other[2] < one[4] and one[3] < other[5] and other[3] < one[5]
+
+
+def test_three_models_that_write_alike_are_found_explained_and_exported(person: Person, downloads: Path) -> None:
+    browser = person.browser
+    browser.open("/?theme=dark&roster=27-way")
+    browser.run(SHIFTS)
+    person.click("#search")
+    person.type("gpt-1" + Keys.ARROW_DOWN + Keys.ENTER)
+    browser.until("return document.querySelectorAll('#card .near-line').length === 5")
+    person.click("#card .near-line .why")
+    browser.until("return document.querySelectorAll('#card .beside tbody tr').length === 3")
+    browser.until("return document.querySelectorAll('#axis .strip-dot').length === 27")
+    assert "On this map, cosine" in browser.text("#card")
+    person.click("#figure-map-nearest .tool")
+    (found,) = browser.wait(lambda: sorted(downloads.glob("atlas_map-nearest*.csv")), "a downloaded CSV")
+    with found.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    shown = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.textContent)")
+    assert [row["name"] for row in rows] == shown and len(rows) == 5 and float(rows[0]["cosine"]) > 0
+    assert person.clicks <= 6
+    assert browser.run("return window.shift") <= 0.05
+
+
+def test_a_cluster_is_lassoed_and_compared_with_chance(person: Person) -> None:
+    browser = person.browser
+    browser.open("/?theme=dark&roster=27-way&dim=2")
+    browser.run(SHIFTS)
+    person.click("#lasso")
+    browser.until(PLOT + "return p._fullLayout.dragmode === 'lasso'")
+    places = browser.run(MIDDLES, ["GPT"])
+    left, right = min(x for x, _ in places) - 14, max(x for x, _ in places) + 14
+    top, bottom = min(y for _, y in places) - 14, max(y for _, y in places) + 14
+    person.draw([(left, top), (right, top), (right, bottom), (left, bottom)])
+    browser.until("return document.querySelector('#chosen-content .mix') !== null")
+    assert person.clicks <= 4
+    chosen = browser.wait(lambda: browser.query().get("chosen"), "the selection in the link").split(",")
+    assert {"gpt_1", "gpt_2", "gpt_3", "gpt_4"} <= set(chosen) and len(chosen) < 27
+    assert "where chance gives" in browser.text("#chosen-content")
+    grey = PLOT + "return p.data.find(t => t.name === 'context').x.length"
+    browser.until(grey + " === arguments[0]", 27 - len(chosen))
+    browser.until(PLOT + "return p._fullLayout.dragmode === 'pan' && !(p.layout.selections || []).length")
+    names = browser.run("return [...document.querySelectorAll('.chosen-row .name')].map(e => e.textContent)")
+    assert len(names) == len(chosen)
+    assert browser.run("return window.shift") <= 0.05
+    browser.driver.back()
+    browser.until(grey + " === 0")
+    assert "chosen" not in browser.query()
+
+
+def test_a_cluster_is_selected_by_keyboard_alone(browser: Any, downloads: Path) -> None:
+    browser.open("/?theme=dark&roster=27-way&dim=2")
+    browser.driver.find_element(By.ID, "group").send_keys("Cluster 1", Keys.ARROW_DOWN, Keys.ENTER)
+    browser.until("return document.querySelector('#chosen-content .mix') !== null")
+    count = len(browser.query()["chosen"].split(","))
+    browser.driver.find_element(By.CSS_SELECTOR, "#figure-selection .tool").send_keys(Keys.ENTER)
+    (found,) = browser.wait(lambda: sorted(downloads.glob("atlas_selection*.csv")), "a downloaded CSV")
+    with found.open(encoding="utf-8", newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == count
+    browser.driver.find_element(By.ID, "unchoose").send_keys(Keys.ENTER)
+    browser.until("return document.querySelector('#chosen-content').childElementCount === 0")
+    assert "chosen" not in browser.query()
+
+
+@pytest.mark.parametrize("shown", ["dim=2", "dim=3", "dim=2&regions=clusters&projection=umap"])
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)])
+def test_names_overlap_neither_each_other_nor_panels(browser: Any, shown: str, size: tuple[int, int]) -> None:
+    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        browser.open(f"/?theme=light&roster=27-way&source=gpt_1&other=qwen_2&{shown}")
+        browser.until("return document.querySelectorAll('#names .end').length === 2")
+        names = browser.run(NAMES)
+        assert len(names) > 4 and not any(overlap(a, b) for i, a in enumerate(names) for b in names[:i])
+        panels = browser.run(
+            "return [...document.querySelectorAll('.map-title, .legend, .map-side > .panel, .projector')]"
+            ".filter(e => e.offsetParent).map(e => e.getBoundingClientRect())"
+            ".map(b => [0, 0, b.left, b.top, b.right, b.bottom])"
+        )
+        assert not any(overlap(name, panel) for name in names for panel in panels)
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=27-way&dim=2")
+    browser.until("return document.querySelectorAll('#names .group').length > 1")
+    some = "return document.querySelectorAll('#names .other').length"
+    before = browser.run(some)
+    inside = PLOT + (
+        "return p.data.filter(t => t.customdata && t.name !== 'context').flatMap(t => t.x.map((x, i) => [x, t.y[i]]))"
+        ".filter(([x, y]) => x > -0.4 && x < 0.4 && y > -0.4 && y < 0.4).length"
+    )
+    browser.run(PLOT + "Plotly.relayout(p, {'xaxis.range': [-0.4, 0.4], 'yaxis.range': [-0.4, 0.4]})")
+    browser.until("return document.querySelectorAll('#names .name-at').length > 0")
+    browser.wait(lambda: browser.run(some) >= min(browser.run(inside) - 1, before), "names of what is enlarged")
+    names = browser.run(NAMES)
+    assert not any(overlap(a, b) for i, a in enumerate(names) for b in names[:i])
+
+
+def test_steps_back_undo_choices_and_another_page_keeps_them(browser: Any) -> None:
+    chosen = "return document.querySelector('#projection input:checked').value"
+    browser.open("/?theme=dark&roster=12-way&dim=2")
+    browser.until("return history.length > 0 && document.querySelectorAll('#names .name-at').length > 0")
+    browser.run("return new Promise(done => setTimeout(done, 400))")
+    browser.run("document.querySelector('#projection input[value=umap]').click()")
+    browser.until(PLOT + "return new URL(location.href).searchParams.get('projection') === 'umap'")
+    browser.settled()
+    browser.run("return new Promise(done => setTimeout(done, 400))")
+    browser.run("[...document.querySelectorAll('.legend-row')].find(r => r.innerText.startsWith('GPT')).click()")
+    browser.until("return new URL(location.href).searchParams.get('families') === 'GPT'")
+    browser.run("return new Promise(done => setTimeout(done, 400))")
+    browser.driver.back()
+    browser.until(PLOT + "return p.data.find(t => t.name === 'context').x.length === 0")
+    assert browser.run(chosen) == "umap" and "families" not in browser.query()
+    browser.driver.back()
+    browser.until(chosen + " === 'tsne'")
+    assert "projection" not in browser.query()
+    browser.driver.forward()
+    browser.until(chosen + " === 'umap'")
+    browser.settled()
+    browser.click("#nav-attribution")
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    assert "projection" not in browser.query()
+    browser.click("#nav-map")
+    browser.until(PLOT + "return p && p.data[0].type === 'scatter'")
+    assert browser.run(chosen) == "umap" and browser.query()["dim"] == "2"
+    browser.settled()
+
+
+def test_the_map_offers_readers_that_have_one(browser: Any) -> None:
+    listed = "return document.querySelector('#reader') && [...document.querySelectorAll('[role=option]')]"
+    listed += ".filter(o => o.offsetParent).map(o => o.textContent)"
+    browser.open("/?theme=dark&roster=12-way")
+    browser.driver.find_element(By.ID, "reader").click()
+    options = browser.wait(lambda: len(found := browser.run(listed)) > 1 and found, "the list of readers")
+    assert not any("Vast-70B" in one for one in options)
+    assert [one for one in options if "python -m jobs map --roster 12-way --benchmark agent500" in one] == options[-1:]
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys(Keys.ESCAPE)
+    browser.click("#nav-attribution")
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    browser.driver.find_element(By.ID, "reader").click()
+    browser.wait(lambda: any("Vast-70B" in one for one in browser.run(listed)), "every reader")
+    browser.settled()
+
+
+def test_colours_of_numbers_and_months(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=27-way&colour=accuracy&dim=2")
+    colours = {trace["name"]: trace["colour"] for trace in browser.traces("#map")}
+    assert isinstance(colours["GPT"], list) and len(colours["GPT"]) == 4
+    assert browser.run("return document.querySelector('#scale .scale-bar') !== null")
+    browser.run("window.dash_clientside.set_props('colour', {value: 'family'})")
+    browser.until(PLOT + "return typeof p.data.find(t => t.name === 'GPT').marker.color === 'string'")
+    assert "colour" not in browser.query()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_nothing_in_a_selection(browser: Any, axe: str, theme: str) -> None:
+    browser.open(f"/?theme={theme}&roster=27-way&dim=2&source=gpt_1&other=gpt_2&chosen=gpt_1,qwen_1&colour=axis")
+    browser.until("return document.querySelector('#chosen-content .mix') !== null")
+    assert violations(browser, axe) == []
