@@ -198,8 +198,8 @@ def unread(
     proposal = propose_columns([record for _, record in rows])
     if layout.columns.response is None and values is None and proposal.response is not None:
         found["columns"]["proposal"] = [proposal.response, proposal.prompt]
-        prompts = [" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else []
-        words = ["Take ", html.B(proposal.response, dir="auto"), " for responses", *prompts]
+        words: list[Component | str] = ["Take ", html.B(proposal.response, dir="auto"), " for responses"]
+        words += [" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else []
         found["body"].insert(0, html.Button(words, id="attr-propose", className="button"))
     return found
 
