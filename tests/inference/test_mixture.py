@@ -164,7 +164,8 @@ def test_intervals_hold_the_share_and_alarms_keep_their_level() -> None:
     whole = frame[frame["level"].isna()].set_index("statistic", append=True)["value"]
     for role in ("claimed", "leading", "other"):
         held = [whole["share_coverage", "any", k, role] for k in (20, 50, 100)]
-        assert all(0.92 <= share <= 0.99 for share in held), role
+        assert 0.92 <= np.mean(held) <= 0.98, role  # the aim
+        assert all(0.92 <= share <= 0.99 for share in held), role  # at one K of 700 mixtures, which share traces
     alarms = frame[frame["level"].eq(0)]["value"]
     assert np.mean([alarms["found", "any", k] for k in (20, 50, 100)]) <= 0.08
     assert whole.loc["detectable", "any", 100].item() < whole.loc["detectable", "any", 20].item()
