@@ -27,7 +27,7 @@ def check(command: str) -> None:
     words = shlex.split(command, comments=True)
     assert words[:3] == PROGRAM, command
     assert words[3] in verbs(), command
-    verb = importlib.import_module(f"jobs.{words[3]}")
+    verb = importlib.import_module(f"jobs.{words[3].replace('-', '_')}")
     parser = argparse.ArgumentParser()
     verb.configure(parser)
     try:

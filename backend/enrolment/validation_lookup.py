@@ -273,7 +273,7 @@ def sentence(row: Mapping[str, Any]) -> str | None:
     return text and text.format(
         n=row["n"], k=k, value=value, share=f"{100 * value:.1f} %", traces=f"{k:,} trace{'s' if k != 1 else ''}",
         rule=rule, of=of, pair=pair, traffic=traffic, stated=stated, Stated=stated.capitalize(),
-        role=row["statistic"], part=f"{100 * (row['level'] or 0):g} %", mixed=MIXED.get(row["scenario"] or "", ""),
+        role=row.get("statistic"), part=f"{100 * (row['level'] or 0):g} %", mixed=MIXED.get(row["scenario"] or "", ""),
     )  # fmt: skip
 
 

@@ -12,7 +12,16 @@ import pandas as pd
 
 from backend.errors import AtlasError
 from backend.store import Cursor, select, with_lists
-from backend.store.database import PACKED, migrations, schema_version, served, storage, stored_rows, transaction
+from backend.store.database import (
+    PACKED,
+    SERVED_FROM,
+    migrations,
+    schema_version,
+    served,
+    storage,
+    stored_rows,
+    transaction,
+)
 from backend.store.writers import columns_of
 
 CHUNK = 5_000  # rows that are taken from the store at a time
@@ -54,7 +63,7 @@ def open_reading(path: Path) -> Cursor:
     except duckdb.Error as error:
         connection.close()
         raise AtlasError(f"{path} is damaged ({error})", remedy) from error
-    if present != known:
+    if not SERVED_FROM <= present <= known:
         connection.close()
         problem = f"{path} has schema version {present}, and this atlas reads version {known}"
         remedy = "Any job brings an older work database up to date; python -m jobs publish, a generation"

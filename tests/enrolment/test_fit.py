@@ -80,7 +80,7 @@ def test_enrolled_prompts_are_scored_as_the_evaluation_did(world: Release, tmp_p
     assert np.allclose(out, kept, atol=1e-5)
     assert made.heads_for(None) == made.heads
     assert {name.partition(".")[0] for name in made.attachments} == {
-        "calibration", "unknown", "stop", "domain-agent500", "signatures", "prompts",
+        "calibration", "unknown", "stop", "mixture", "domain-agent500", "signatures", "prompts",
     }  # fmt: skip
     assert made.attachments["signatures.vectors"].shape == (len(made.sources), 2 * made.hidden_size)
 
@@ -181,7 +181,7 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
         test = np.tile(rows.prompt_folds, len(rows.sources)) == head.fold
         read = made.coordinates(head, {layer: rows.load(layer)[test] for layer in head.layers})
         assert np.allclose(head.log_posterior(read, np.zeros(int(test.sum()), np.intp)), kept[test], atol=2e-3)
-    assert {"calibration", "unknown", "stop", "domain-agent500", "signatures", "prompts"} == {
+    assert {"calibration", "unknown", "stop", "mixture", "domain-agent500", "signatures", "prompts"} == {
         name.partition(".")[0] for name in made.attachments
     }
     assert standardised(rows.load(made.place), made).shape == (len(rows.labels), 6)
@@ -204,7 +204,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
         baselines.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         audit.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         parts = set(validation(connection, "ngram-word", "165-way")["part"])
-    assert parts == {"calibration", "unknown", "stop", "drift"}
+    assert parts == {"calibration", "unknown", "stop", "mixture", "drift"}
     made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way", method="ngram-word"), tmp_path / "made.npz")
     made = load_enrolment(tmp_path / "made.npz")
     assert (made.name, made.reader, made.block) == ("165-way-ngram-word-invented-ur", "ngram-word", "text")

@@ -53,7 +53,8 @@ def test_stage_writes_every_part_to_its_columns(prepared, capsys):
     assert connection.execute("SELECT count(*) FROM attribution_metrics").fetchone() == (0,)
     rows = validation(connection, reader, "165-way")
     assert set(zip(rows["condition"], rows["part"], strict=True)) == {
-        ("clean", "calibration"), ("t32", "calibration"), ("clean", "unknown"), ("clean", "stop"), ("clean", "drift"),
+        ("clean", "calibration"), ("t32", "calibration"), ("clean", "unknown"), ("clean", "stop"), ("clean", "mixture"),
+        ("clean", "drift"),
     }  # fmt: skip
     unknown = rows[rows["part"] == "unknown"]
     assert set(unknown["scenario"]) == {"family", "sibling"}

@@ -112,7 +112,7 @@ def test_an_ecosystem_stands_in_file_and_store(
     assert made.sources == ("code", "list", "plain", "shout")
     assert made.families == ("code", "list", "words", "words")
     assert (made.facts["roster"], len(made.heads), len(made.prompts)) == ("acme", 5, 12)
-    assert {"calibration", "unknown", "stop", "domain-acme", "signatures", "validation", "prompts"} == {
+    assert {"calibration", "unknown", "stop", "mixture", "domain-acme", "signatures", "validation", "prompts"} == {
         name.partition(".")[0] for name in made.attachments
     }
     work = tmp_path / "cache" / "atlas-work.duckdb"

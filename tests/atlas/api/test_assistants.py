@@ -16,6 +16,7 @@ from mcp import Client
 
 from atlas.api import access
 from atlas.application import create_application
+from backend.attribution.report import FORMAT
 from backend.enrolment.catalogue import sample_file
 from backend.enrolment.files import enrolments, load_enrolment
 from tests.invented_atlas import publish_invented
@@ -103,7 +104,7 @@ def test_windows_and_neighbours(address: str) -> None:
         ("attribute", {"job": "f" * 32 + "." + "0" * 24}, "no such audit"),
         ("neighbours", {"source": "a/../b?x"}, "There are no neighbours"),
         ("drift", {"before": [{"response": "r"}], "enrolment": "absent"}, "absent"),
-        ("verify", {"report": {"format": 4}}, "no report"),
+        ("verify", {"report": {"format": FORMAT}}, "no report"),
     ],
 )
 def test_refusals_are_sentences(address: str, tool: str, arguments: dict[str, Any], problem: str) -> None:

@@ -172,8 +172,8 @@ def test_layer_curve_rings_the_chosen_blocks() -> None:
     assert list(named["selected"].x) == [2, 3] and list(named["selected"].y) == [0.4, 0.3]
     assert list(named["selected"].text) == ["<b>4</b>", "1"]
     assert list(named["selected"].hovertext) == [
-        "Block 2, chosen by 4 of 5 folds, modal",
-        "Block 3, chosen by 1 of 5 folds",
+        "Layer 2, chosen by 4 of 5 folds, modal",
+        "Layer 3, chosen by 1 of 5 folds",
     ]
 
 
