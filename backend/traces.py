@@ -22,6 +22,8 @@ class Trace:
 
 def whole_text(text: str) -> str:
     """Text that can be written as UTF-8: surrogate pairs become their character, lone surrogates U+FFFD."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -97,7 +97,8 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
     packed = head.startswith(_GZIP)
     with unpacked(stream, packed, clock) as inner:
         if packed:
-            head = inner.read(4096)
+            head = _unpacked_head(stream) or inner.read(4096)
+            inner.seek(0)
         for magic, (what, remedy) in _REFUSED.items():
             if head.startswith(magic):
                 raise AtlasError(f"The file is {what}", remedy)
@@ -113,6 +114,20 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
             _check(inner, codec, f"The file cannot be read as {codec}", remedy, limits, clock)
             encoding = f"{codec}{_GIVEN}"
     return Arrived(size, digest.hexdigest(), packed, codec, encoding)
+
+
+def _unpacked_head(stream: BinaryIO) -> bytes:
+    """The first bytes of a gzip file, out of those members that its first bytes hold; it stays where it is."""
+    place = stream.tell()
+    stream.seek(0)
+    packed, head = stream.read(PIECE), b""
+    stream.seek(place)
+    with contextlib.suppress(zlib.error):  # damage is said where the whole is read
+        while packed.startswith(_GZIP) and len(head) < 4096:
+            member = zlib.decompressobj(31)
+            head += member.decompress(packed, 4096 - len(head))
+            packed = member.unused_data
+    return head
 
 
 @contextlib.contextmanager

@@ -219,10 +219,10 @@ def look_up(record: Mapping[str, Any], path: str) -> Any:
 
 def as_text(value: Any) -> str | None:
     """A cell as text: numbers as written, parts of a message joined, None for nothing (null, NaN); else TypeError."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
     if isinstance(value, str):
         return whole(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, list) and value and all(_is_part(part) for part in value):
