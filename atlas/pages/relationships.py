@@ -83,7 +83,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             html.Label(word, htmlFor=place, className="choice-label"), model_field(cache, place, value, word)
         )
     ]  # fmt: skip
-    card = pieces.live("pair-answer", pair_answer(cache, view), className="kin")
+    card = pieces.live("kin-answer", pair_answer(cache, view), className="kin")
     return html.Div(
         [
             drawing.remembered(PAGE.name),
@@ -105,7 +105,7 @@ def register(app: Dash) -> None:
     pieces.follow(app, FIGURES, "rates", protocol=protocol)
     pieces.follow(app, FIGURES, "mistaken", protocol=protocol, relates=relates)
     chosen = {"protocol": protocol, "relates": relates, "left": left, "right": right}
-    pieces.follow(app, FIGURES, "kinship verdicts", drawing.place("pair-answer", pair_answer), **chosen)
+    pieces.follow(app, FIGURES, "kinship verdicts", drawing.place("kin-answer", pair_answer), **chosen)
     # Whatever a pair is chosen by, its answer is in sight, from its beginning.
     app.clientside_callback(
         ClientsideFunction("atlas", "pairShown"),

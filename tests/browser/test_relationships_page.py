@@ -42,9 +42,9 @@ def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
     assert "Related in truth" in calm.text("#figure-verdicts .sentence")
     calm.wait(lambda: calm.query().get("left") == models[0], "the pair in the link")
     assert calm.query()["right"] == models[1]
-    answer = calm.text("#pair-answer")
+    answer = calm.text("#kin-answer")
     assert answer.startswith("Related: ") and "readers decide so" in answer
-    calm.until("const r = document.querySelector('#pair-answer').getBoundingClientRect(); return r.top < innerHeight")
+    calm.until("const r = document.querySelector('#kin-answer').getBoundingClientRect(); return r.top < innerHeight")
     halo = PLOT + "return p.data.find(t => t.name === 'selected').x.length === 1"
     calm.until(halo)
 
@@ -53,7 +53,7 @@ def test_a_link_opens_a_pair_under_a_holdout(calm: Browser) -> None:
     query = {"protocol": "family", "left": "google/gemma-2b", "right": MARKUP, "measure": "auc", "theme": "light"}
     calm.open("/relationships?" + urllib.parse.urlencode(query))
     calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
-    assert MARKUP in calm.run("return document.querySelector('#pair-answer').textContent")
+    assert MARKUP in calm.run("return document.querySelector('#kin-answer').textContent")
     assert calm.run("return document.querySelectorAll('img').length") == 0
     assert calm.run("return document.title") != "owned"
     assert "AUC" in calm.text("#related-answer")

@@ -383,8 +383,10 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     (lead, values), *rest = at.items()
     best, *others = (f"{names[str(reader)]} {percent(value)}" for reader, value in values.items())
     more = "".join(f", {other}" for other in others)
+    absent = [names[reader] for reader in readers if reader not in values.index]
+    unknown = f" Not measured there: {', '.join(absent)}." if absent else ""
     elsewhere = "".join(f" {words}: {names[str(best.index[0])]} {percent(best.iloc[0])}." for words, best in rest)
-    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{elsewhere}"]
+    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{unknown}{elsewhere}"]
 
 
 def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:

@@ -61,7 +61,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             dcc.Store(id="released", data=view.released),
             dcc.Store(id="chosen", data=list(view.chosen)),
             dcc.Store(id="mapped", data=_mapped(cache)),
-            *(dcc.Store(id=name) for name in ("map-link", "named", "mapped-told")),
+            *(dcc.Store(id=name) for name in ("map-link", "names-drawn", "mapped-told")),
             dcc.Store(id="camera", data=list(view.camera)),
             dcc.Store(id="drawn", data=_drawn(view, points)),
             _stage(cache, view, points),
@@ -217,7 +217,7 @@ def register(app: Dash) -> None:
     client("map", *own[:-1], stored[0], *ends, initial=True)
     mine("remember", Output("map-link", "data"), *shell.SHARED[:3], *own, *stored, *ends, initial=True)
     mine("offer", Output("mapped-told", "data"), Input("mapped", "data"), *shell.SHARED[:3], initial=True)
-    mine("names", Output("named", "data"), Input("map", "figure"), initial=True)
+    mine("names", Output("names-drawn", "data"), Input("map", "figure"), initial=True)
     mine(
         "released", Output("released", "data"), Input("months", "value"), State("months", "min"), State("months", "max")
     )
