@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import gzip
 import hashlib
 import io
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from zlib_ng import gzip_ng, zlib_ng
 
 from backend.errors import AtlasError
 from backend.intake.layout import Limits
@@ -97,7 +97,7 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
     packed = head.startswith(_GZIP)
     with unpacked(stream, packed, clock) as inner:
         if packed:
-            head = _unpacked_head(stream) or inner.read(4096)
+            head = inner.read(4096)
             inner.seek(0)
         for magic, (what, remedy) in _REFUSED.items():
             if head.startswith(magic):
@@ -116,46 +116,36 @@ def arrive(stream: BinaryIO, limits: Limits, clock: Clock, encoding: str | None 
     return Arrived(size, digest.hexdigest(), packed, codec, encoding)
 
 
-def _unpacked_head(stream: BinaryIO) -> bytes:
-    """The first bytes of a gzip file, out of those members that its first bytes hold; it stays where it is."""
-    place = stream.tell()
-    stream.seek(0)
-    packed, head = stream.read(PIECE), b""
-    stream.seek(place)
-    with contextlib.suppress(zlib.error):  # damage is said where the whole is read
-        while packed.startswith(_GZIP) and len(head) < 4096:
-            member = zlib.decompressobj(31)
-            head += member.decompress(packed, 4096 - len(head))
-            packed = member.unused_data
-    return head
-
-
 @contextlib.contextmanager
 def unpacked(stream: BinaryIO, packed: bool, clock: Clock) -> Iterator[BinaryIO]:
     """The file from its start, unpacked if it is a gzip file; errors of gzip become sentences."""
     stream.seek(0)
     try:
         if packed:
-            with gzip.GzipFile(fileobj=cast(Any, _Clocked(stream, clock)), mode="rb") as inner:
+            with gzip_ng.GzipNGFile(fileobj=cast(Any, _Clocked(stream, clock)), mode="rb") as inner:
                 yield inner  # type: ignore[misc]
         else:
             yield stream
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, zlib_ng.error, gzip_ng.BadGzipFile) as error:
         raise AtlasError(f"The gzip file is damaged ({error})", "Make or fetch it again") from error
 
 
-class _Clocked:
+class _Clocked(io.RawIOBase):
     """A packed file; a million empty gzip members are walked through within one call of ``read``."""
 
     def __init__(self, stream: BinaryIO, clock: Clock) -> None:
-        self.seek, self._read, self._clock = stream.seek, stream.read, clock
+        self.seek, self.tell, self._stream, self._clock = stream.seek, stream.tell, stream, clock
         self._place = 0
 
-    def read(self, size: int = -1) -> bytes:
-        piece = self._read(size)
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        buffer[: len(piece)] = piece
         self._place += len(piece)
         self._clock.check(self._place, "byte", len(piece))
-        return piece
+        return len(piece)
 
 
 @contextlib.contextmanager
@@ -168,7 +158,7 @@ def text_of(
         try:
             yield wrapper
         finally:
-            with contextlib.suppress(ValueError, OSError, EOFError, zlib.error):
+            with contextlib.suppress(ValueError, OSError, EOFError, zlib_ng.error):
                 wrapper.detach()
 
 

@@ -124,5 +124,5 @@ def test_what_has_no_print_in_its_address_is_asked_for_again(app: Dash) -> None:
 def test_pages_with_figures_ask_for_plotly_at_once(app: Dash) -> None:
     page = app.server.test_client().get("/").get_data(as_text=True)
     head = page[: page.index("</head>")]
-    assert PLOTLY in head and '["/attribute", "/methods"].indexOf(location.pathname)<0' in head
+    assert PLOTLY in head and '["/attribute", "/watch", "/methods"].indexOf(location.pathname)<0' in head
     assert script(app, "dash_renderer")
