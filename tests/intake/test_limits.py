@@ -118,15 +118,30 @@ def answer(name: str, data: bytes, limits: Limits = PAGE) -> str:
     return f"{found.traces} traces"
 
 
+def seconds_of(name: str, data: bytes, words: str) -> float:
+    started = time.thread_time()
+    assert words in answer(name, data)
+    return time.thread_time() - started
+
+
+def seconds_of_an_honest_file() -> float:
+    """For 10,000 traces of 240 bytes: this processor's pace, with whatever else it does at the time."""
+    said = [{"role": "user", "content": "Question?"}, {"role": "assistant", "content": "An answer. " * 8}]
+    rows = ({"conversation": f"c{i // 3}", "messages": said, "model": "m"} for i in range(10_000))
+    return seconds_of("x.jsonl", "\n".join(map(json.dumps, rows)).encode(), "10000 traces")
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_takes_little_time(attack: str) -> None:
-    """Files of a fifth of what is taken, in half of the time that the whole may take."""
+    """Files of a fifth of what is taken, in half of the time that the whole may take.
+
+    Where the processor is slow or shared, in that of 40,000 honest traces.
+    """
     name, make, words = ATTACKS[attack]
     data = make()
     assert len(data) <= Limits().bytes
-    started = time.thread_time()
-    assert words in answer(name, data)
-    assert time.thread_time() - started < 2.5
+    spent = seconds_of(name, data, words)
+    assert spent < 2.5 or spent < 4 * max(seconds_of_an_honest_file() for _ in range(3))
 
 
 @pytest.mark.slow
