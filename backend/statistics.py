@@ -6,8 +6,12 @@ with replacement, the paired test flips the sign of whole clusters; all columns 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
+
+from backend.parallel import PATIENCE, each
 
 REPLICATES = 20_000
 FLIPS = 50_000
@@ -16,6 +20,7 @@ LEVEL = 0.95
 CHUNK = 2_000  # draws that are in memory at a time; the random stream does not depend on it
 
 Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 def holm(p_values: npt.ArrayLike) -> Doubles:
@@ -42,14 +47,11 @@ def cluster_bootstrap(
     if top.shape != bottom.shape:
         raise ValueError(f"sums {top.shape} and sizes {bottom.shape} must have the same shape")
     n, both = len(top), np.concatenate([top, bottom], axis=1)
-    rng = np.random.default_rng(seed)
-    ratios = np.empty((replicates, top.shape[1]))
-    for start in range(0, replicates, CHUNK):
-        count = min(CHUNK, replicates - start)
-        drawn = rng.integers(0, n, size=(count, n)) + np.arange(count)[:, None] * n
-        times = np.bincount(drawn.ravel(), minlength=count * n).reshape(count, n)
-        totals = times.astype(np.float64) @ both
-        ratios[start : start + count] = totals[:, : top.shape[1]] / totals[:, top.shape[1] :]
+    rng = np.random.default_rng(seed)  # one stream, whoever adds up
+    draws = ((rng.integers(0, n, size=(count, n)), both) for count in _chunks(replicates))
+    ratios = np.concatenate(
+        [totals[:, : top.shape[1]] / totals[:, top.shape[1] :] for totals in each(_totals, draws, PATIENCE)]
+    )
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
@@ -64,12 +66,29 @@ def sign_flip_p_values(differences: npt.ArrayLike, flips: int = FLIPS, seed: int
     # Ties are counted as extreme; sums of the same numbers in another order may differ in the last bits.
     extreme = np.abs(table.sum(0)) - 1e-12 * np.abs(table).sum(0)
     rng = np.random.default_rng(seed)
-    beyond = np.zeros(table.shape[1], dtype=np.int64)
-    for start in range(0, flips, CHUNK):
-        signs = rng.integers(0, 2, size=(min(CHUNK, flips - start), len(table))) * 2.0 - 1.0
-        beyond += (np.abs(signs @ table) >= extreme).sum(0)
+    steps = ((rng.integers(0, 2, size=(count, len(table))), table, extreme) for count in _chunks(flips))
+    beyond = np.sum(list(each(_as_extreme, steps, PATIENCE)), axis=0)
     p_values: Doubles = (1 + beyond) / (1 + flips)
     return p_values
+
+
+def _chunks(total: int) -> Iterator[int]:
+    return (min(CHUNK, total - start) for start in range(0, total, CHUNK))
+
+
+def _totals(drawn: Ints, both: Doubles) -> Doubles:
+    """Sums (m, columns) over the clusters that are drawn, (m, n)."""
+    count, n = drawn.shape
+    places = drawn + np.arange(count)[:, None] * n
+    times = np.bincount(places.ravel(), minlength=count * n).reshape(count, n)
+    totals: Doubles = times.astype(np.float64) @ both
+    return totals
+
+
+def _as_extreme(flips: Ints, table: Doubles, extreme: Doubles) -> Ints:
+    """Flips (m, n) of 0 and 1 that give sums at least as extreme, by comparison."""
+    beyond: Ints = (np.abs((flips * 2.0 - 1.0) @ table) >= extreme).sum(0)
+    return beyond
 
 
 def _columns(values: npt.ArrayLike) -> Doubles:

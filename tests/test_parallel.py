@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import joblib
 import numpy as np
 import pytest
 from scipy import sparse
 
+from backend import statistics
 from backend.evaluations.readouts import MODELS, fit_gram_models
 from backend.evaluations.relationships import PairSplit, read_pairs
+from backend.geometry import neighborhoods
+from backend.inference import drift
 from backend.methods.ngrams import SoftmaxSettings
 from backend.parallel import each
 from backend.protocol import FOLDS
@@ -45,3 +50,34 @@ def test_pairs_are_read_the_same_when_processes_share_the_readouts() -> None:
     with joblib.parallel_config("loky", n_jobs=2):
         shared = [reading.decision for reading in each(read_pairs, steps)]
     np.testing.assert_array_equal(shared, alone)
+
+
+def test_bootstrap_and_permutations_are_the_same_when_processes_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (drift, neighborhoods, statistics):
+        monkeypatch.setattr(module, "PATIENCE", 0.0)
+    rng = np.random.default_rng(5)
+    table, sizes = rng.standard_normal((30, 3)), rng.integers(1, 9, (30, 3))
+    order = neighborhoods.neighbor_order(rng.random((12, 12)))
+    families, features = ["a", "b"] * 6, rng.standard_normal((4 * 24, 5))
+    purity = neighborhoods.PuritySettings(permutations=600)
+
+    def results() -> list[np.ndarray]:
+        return [
+            *statistics.cluster_bootstrap(table, sizes, replicates=5_000),
+            statistics.sign_flip_p_values(table, flips=5_000),
+            neighborhoods.permuted_hits(order, families, [1, 3], purity),
+            drift.drift_frame(features, np.array([0, 0, 1, 1]), "x", [8], pairs=6)["value"].to_numpy(),
+        ]
+
+    alone = results()
+    with joblib.parallel_config("loky", n_jobs=2):
+        shared = results()
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_short_steps_stay_in_this_process() -> None:
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert set(each(os.getpid, [()] * 4, 60.0)) == {os.getpid()}
+        assert os.getpid() not in set(each(os.getpid, [()] * 4))
+        assert list(each(os.getpid, [], 60.0)) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
@@ -20,6 +20,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from backend.geometry.signatures import Float, Index
+from backend.parallel import PATIENCE, each
 from backend.statistics import holm
 
 PURITY_KS = (1, 3, 5, 10)
@@ -83,16 +84,23 @@ def permuted_hits(
     moving = np.flatnonzero(large[codes]) if settings.shuffle == "eligible" else np.arange(len(codes))
     # Permuting eligible labels leaves everyone else without a family that counts.
     near = order[moving, : max(ks)]
-    rng = np.random.default_rng(settings.seed)
-    totals = np.empty((settings.permutations, len(ks)), dtype=np.int64)
-    for low in range(0, settings.permutations, _ROUND):
-        size = min(_ROUND, settings.permutations - low)
-        labels = np.tile(codes, (size, 1))
-        labels[:, moving] = rng.permuted(labels[:, moving], axis=1)
-        own = labels[:, moving]
-        same = (labels[:, near] == own[:, :, None]) & large[own][:, :, None]
-        totals[low : low + size] = same.sum(axis=1).cumsum(axis=1)[:, columns]
-    return totals
+
+    def blocks() -> Iterator[tuple[npt.NDArray[np.int16], ...]]:
+        rng = np.random.default_rng(settings.seed)  # one stream, whoever counts
+        for low in range(0, settings.permutations, _ROUND):
+            labels = np.tile(codes, (min(_ROUND, settings.permutations - low), 1))
+            labels[:, moving] = rng.permuted(labels[:, moving], axis=1)
+            yield labels, moving, near, large
+
+    return np.concatenate([hits[:, columns] for hits in each(_hits, blocks(), PATIENCE)])
+
+
+def _hits(labels: Index, moving: Index, near: Index, large: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Same-family neighbours under labels (m, n): sums over sources, among the nearest 1, 2, ..., (m, nearest)."""
+    own = labels[:, moving]
+    same = (labels[:, near] == own[:, :, None]) & large[own][:, :, None]
+    hits: npt.NDArray[np.int64] = same.sum(axis=1).cumsum(axis=1)
+    return hits
 
 
 def family_purity(

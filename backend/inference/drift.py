@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from backend.inference import Doubles, Floating, Ints
+from backend.parallel import PATIENCE, each
 
 Method = Literal["energy", "mmd"]
 PERMUTATIONS, POWER_PERMUTATIONS = 999, 199
@@ -152,12 +153,15 @@ def drift_frame(
             orders = [rng.permutation(prompts)[: 2 * window] for _ in chosen]
             for method in methods:
                 for paired in (False, True) if kind != "same" and window >= FEWEST_PAIRED else (False,):
-                    alarms = []
-                    for (a, b), order in zip(chosen, orders, strict=True):
-                        before = features[a * prompts + order[:window]]
-                        after = features[b * prompts + (order[:window] if paired else order[window:])]
-                        test = drift_test(before, after, method, paired, permutations, seed)
-                        alarms.append(test.p_value <= LEVEL)
+                    windowed = (
+                        (
+                            features[a * prompts + order[:window]],
+                            features[b * prompts + (order[:window] if paired else order[window:])],
+                            *(method, paired, permutations, seed),
+                        )
+                        for (a, b), order in zip(chosen, orders, strict=True)
+                    )
+                    alarms = [test.p_value <= LEVEL for test in each(drift_test, windowed, PATIENCE)]
                     share = float(np.mean(alarms))
                     spread = float(np.sqrt(share * (1 - share) / pairs))
                     about = {"scenario": kind, "statistic": f"{method}{'-paired' if paired else ''}", "space": space}
@@ -185,11 +189,12 @@ def repeated_frame(
     for window in (one for one in windows if one <= prompts):
         for kind in pair_kinds(family):
             rng = np.random.default_rng([seed, window, list(KINDS).index(kind)])
-            alarms = []
-            for a, b in pairs_of_kind(family, kind, pairs, rng):
-                order = rng.permutation(prompts)[:window]
-                one, other = first[a * prompts + order], second[b * prompts + order]
-                alarms.append(drift_test(one, other, "energy", True, permutations, seed).p_value <= LEVEL)
+            chosen = [(a, b, rng.permutation(prompts)[:window]) for a, b in pairs_of_kind(family, kind, pairs, rng)]
+            steps = (
+                (first[a * prompts + order], second[b * prompts + order], "energy", True, permutations, seed)
+                for a, b, order in chosen
+            )
+            alarms = [test.p_value <= LEVEL for test in each(drift_test, steps, PATIENCE)]
             share = float(np.mean(alarms))
             about = {"scenario": kind, "statistic": "energy-paired", "space": space, "level": LEVEL}
             spread = float(np.sqrt(share * (1 - share) / pairs))
