@@ -7,9 +7,12 @@ and clusters found without knowing a family, by HDBSCAN (Campello, Moulavi and S
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
@@ -131,13 +134,12 @@ def _tsne(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple
 
 
 def _umap(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple[Float, dict[str, Any]]:
-    from umap import UMAP  # compiles for seconds, so it is imported where it is used
-
+    umap = _compiled_umap()
     neighbors = min(settings.neighbors, len(cosine) - 1)
     start, _ = unit_box(_pca(cosine, dimensions)[0])
     # UMAP stretches each axis of its start to one length, which an empty axis (three sources, 3-D) cannot take.
     start = start + np.random.default_rng(settings.seed).normal(scale=1e-4, size=start.shape)
-    model = UMAP(
+    model = umap(
         n_neighbors=neighbors, n_components=dimensions, metric="precomputed", init=start.astype(np.float32),
         min_dist=settings.min_dist, random_state=settings.seed, n_jobs=1,
     )  # fmt: skip
@@ -147,6 +149,26 @@ def _umap(cosine: Float, dimensions: int, settings: ProjectionSettings) -> tuple
         points = model.fit_transform(cosine_distance(cosine)).astype(np.float64)
     used = {"init": "pca", "min_dist": settings.min_dist, "neighbors": neighbors, "seed": settings.seed}
     return points, used
+
+
+@functools.cache
+def _compiled_umap() -> Callable[..., Any]:
+    """UMAP, whose compiled parts are saved beside it: a process that has to compile them takes 10 to 20 seconds."""
+    from numba.core.registry import CPUDispatcher
+    from umap import UMAP  # takes seconds, so it is imported where it is used
+
+    parts = (
+        part
+        for name, module in tuple(sys.modules.items())
+        if name.startswith("umap.")
+        for part in vars(module).values()
+    )
+    for part in parts:
+        if isinstance(part, CPUDispatcher):
+            with contextlib.suppress(RuntimeError):  # no folder can be written to
+                part.enable_caching()
+    made: Callable[..., Any] = UMAP
+    return made
 
 
 def _pca(cosine: Float, dimensions: int) -> tuple[Float, dict[str, Any]]:

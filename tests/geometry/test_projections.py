@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -227,3 +228,10 @@ def test_maps_are_the_same_when_processes_share_them() -> None:
     alone = made()
     with joblib.parallel_config("loky", n_jobs=2):
         pd.testing.assert_frame_equal(made(), alone)
+
+
+def test_what_umap_compiles_is_saved_for_the_next_process() -> None:
+    project(np.eye(6) + 0.1, "umap", 2)
+    compiled = sys.modules["umap.umap_"].compute_membership_strengths
+    assert Path(compiled.stats.cache_path).is_dir()
+    assert compiled.stats.cache_hits or compiled.stats.cache_misses
