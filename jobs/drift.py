@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +24,7 @@ from backend.attribution.run import audit
 from backend.attribution.scoring import Attributor, Models, Progress, Selection, listed_traces
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.catalogue import find_enrolment, offer
+from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments
 from backend.inference.drift import named
 from backend.intake import COMMAND_LINE, Layout, inspect
@@ -39,6 +40,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("before", type=Path, metavar="BEFORE", help="traces of the earlier window, or of both")
     parser.add_argument("after", type=Path, nargs="?", metavar="AFTER", help="later window (default: half of BEFORE)")
+    add_windows(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Compare, print the answer and write it. Raises AtlasError if a file or an option makes no sense."""
+    files = [arguments.before, *([arguments.after] if arguments.after else [])]
+    with opened_windows(arguments, files) as (enrolment, settings, windows):
+        long_enough([total for _, _, total in windows], [path.name for path in files])
+        attributor = attributor_of(arguments, enrolment)
+        read: list[Window] = []
+        then = "what was read of both windows is compared where it is enough"
+        with options.stop_on_interrupt(then) as stopped:
+            for stream, layout, total in windows:
+                if stopped():
+                    break
+                read.append(read_window(stream, layout, attributor, settings, total, stopped))
+    if stopped():
+        enough_read([*(window.read for window in read), *((0, total) for _, _, total in windows[len(read) :])])
+    answer = drift_answer(read, enrolment, settings, portable(command_line()))
+    _print(answer, read)
+    write_answer(arguments, answer)
+
+
+def add_windows(parser: argparse.ArgumentParser) -> None:
+    """Options of verbs that compare files."""
     text = options.ENROLMENT.format("that of most sources, then the most accurate")
     parser.add_argument("--enrolment", metavar="NAME", help=text)
     options.add_columns(parser)
@@ -46,44 +72,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "device")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Compare, print the answer and write it. Raises AtlasError if a file or an option makes no sense."""
-    files = [arguments.before, *([arguments.after] if arguments.after else [])]
+@contextmanager
+def opened_windows(
+    arguments: argparse.Namespace, files: Sequence[Path]
+) -> Iterator[tuple[Enrolment, Settings, list[tuple[BinaryIO, Layout, int]]]]:
+    """The enrolment and the settings of files, and of each its stream, its layout and how many traces it has."""
     written = [arguments.json] if arguments.json else []
     enrolled = [Path(arguments.enrolment)] if arguments.enrolment else []
     output_files.spare(written, [*files, *enrolled, *enrolments().values()])
     output_files.writable(written)
     enrolment = find_enrolment(arguments.enrolment)
     settings = of_windows(enrolment.name, options.columns_of(arguments), arguments.encoding)
+    windows = []
     with ExitStack() as stack:
         streams = [stack.enter_context(opened(path)) for path in files]
         layouts = [
             inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
             for stream, path in zip(streams, files, strict=True)
         ]
-        totals = []
         for stream, layout in zip(streams, layouts, strict=True):
             options.describe(layout)
-            totals.append(Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE))
-        long_enough(totals, [path.name for path in files])
-        say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
-        if arguments.enrolment is None and (offered := offer(enrolment)):
-            say(f"  {offered}")
-        attributor = Models.on(arguments.device).attributor(enrolment)
-        read: list[Window] = []
-        then = "what was read of both windows is compared where it is enough"
-        with options.stop_on_interrupt(then) as stopped:
-            for stream, layout, total in zip(streams, layouts, totals, strict=True):
-                if stopped():
-                    break
-                read.append(read_window(stream, layout, attributor, settings, total, stopped))
-    if stopped():
-        enough_read([*(window.read for window in read), *((0, total) for total in totals[len(read) :])])
-    answer = drift_answer(read, enrolment, settings, portable(command_line()))
-    _print(answer, read)
-    for path in written:
-        output_files.write(path, json.dumps(answer, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
-        say(f"Written: {path}.")
+            windows.append((stream, layout, Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE)))
+        yield enrolment, settings, windows
+
+
+def attributor_of(arguments: argparse.Namespace, enrolment: Enrolment) -> Attributor:
+    """What reads the files; says so."""
+    say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
+    if arguments.enrolment is None and (offered := offer(enrolment)):
+        say(f"  {offered}")
+    return Models.on(arguments.device).attributor(enrolment)
+
+
+def write_answer(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> None:
+    """Write the answer where a file is named."""
+    if arguments.json:
+        text = json.dumps(answer, indent=1, ensure_ascii=True, allow_nan=False)
+        output_files.write(arguments.json, text + "\n")
+        say(f"Written: {arguments.json}.")
 
 
 def read_window(

@@ -10,25 +10,16 @@ Exit status: 0 for SUPPORTS, 1 for AGAINST, 3 for INCONCLUSIVE.
 from __future__ import annotations
 
 import argparse
-import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from backend import output_files
 from backend.attribution.drift_report import Window
 from backend.attribution.reference_check import AGAINST, SUPPORTS, reference_answer
-from backend.attribution.scoring import Models, Selection
-from backend.attribution.settings import of_windows
-from backend.enrolment.catalogue import find_enrolment, offer
-from backend.enrolment.files import enrolments
 from backend.errors import StoppedError
 from backend.inference.drift import KINDS
-from backend.intake import COMMAND_LINE, inspect
-from backend.intake.encoding import opened
 from backend.store.builds import command_line, portable
 from jobs import trace_options as options
-from jobs.drift import read_window
+from jobs.drift import add_windows, attributor_of, opened_windows, read_window, write_answer
 from jobs.trace_options import say
 
 STOPPED = options.NOTHING_SAVED
@@ -42,46 +33,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, required=True, metavar="FILE", help="answers of the claimed source")
     text = "answers of another source to the same prompts; may be given several times"
     parser.add_argument("--rival", type=Path, action="append", default=[], metavar="FILE", help=text)
-    text = options.ENROLMENT.format("that of most sources, then the most accurate")
-    parser.add_argument("--enrolment", metavar="NAME", help=text)
-    options.add_columns(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the answer")
-    options.add(parser, "device")
+    add_windows(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print the answer and write it; the exit status says which it is."""
     files = [arguments.traces, arguments.reference, *arguments.rival]
-    written = [arguments.json] if arguments.json else []
-    enrolled = [Path(arguments.enrolment)] if arguments.enrolment else []
-    output_files.spare(written, [*files, *enrolled, *enrolments().values()])
-    output_files.writable(written)
-    enrolment = find_enrolment(arguments.enrolment)
-    settings = of_windows(enrolment.name, options.columns_of(arguments), arguments.encoding)
-    windows: list[Window] = []
-    with ExitStack() as stack:
-        streams = [stack.enter_context(opened(path)) for path in files]
-        layouts = [
-            inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
-            for stream, path in zip(streams, files, strict=True)
-        ]
-        say(f"  read at block {enrolment.place} of {enrolment.proxy}, as {enrolment.name} has it")
-        if arguments.enrolment is None and (offered := offer(enrolment)):
-            say(f"  {offered}")
-        attributor = Models.on(arguments.device).attributor(enrolment)
+    read: list[Window] = []
+    with opened_windows(arguments, files) as (enrolment, settings, windows):
+        attributor = attributor_of(arguments, enrolment)
         with options.stop_on_interrupt("nothing is compared, since answers to a prompt belong together") as stopped:
-            for stream, layout in zip(streams, layouts, strict=True):
-                options.describe(layout)
-                total = Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE)
-                windows.append(read_window(stream, layout, attributor, settings, total, stopped))
+            for stream, layout, total in windows:
+                read.append(read_window(stream, layout, attributor, settings, total, stopped))
                 if stopped():
                     raise StoppedError("The comparison was stopped", "Start it again; all files are read whole")
-    claimed, reference, *rivals = windows
+    claimed, reference, *rivals = read
     answer = reference_answer(claimed, reference, rivals, enrolment, settings, portable(command_line()))
     _print(answer)
-    for path in written:
-        output_files.write(path, json.dumps(answer, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
-        say(f"Written: {path}.")
+    write_answer(arguments, answer)
     return STATUS.get(answer["verdict"], UNDECIDED)
 
 
