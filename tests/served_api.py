@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -28,11 +29,12 @@ def tiny_reader() -> Reader:
     return Reader(tiny_decoder(), tiny_tokenizer(), compile_blocks=False)
 
 
-def tiny_enrolment(reader: Reader) -> Enrolment:
-    """Three styles that even random weights tell apart."""
+@functools.cache
+def tiny_enrolment() -> Enrolment:
+    """Three styles that even the random weights of :func:`tiny_reader` tell apart."""
     traces, labels = labelled()
     return enrolment_of_traces(
-        traces, labels, reader, name="tiny", proxy="tiny", weights_hash=HASH, view="ur", layer=2,
+        traces, labels, tiny_reader(), name="tiny", proxy="tiny", weights_hash=HASH, view="ur", layer=2,
         families={"plain": "words", "shout": "words"},
     )  # fmt: skip
 

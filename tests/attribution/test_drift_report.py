@@ -61,7 +61,7 @@ def reader() -> Reader:
 
 @pytest.fixture(scope="module")
 def enrolment(reader: Reader) -> Enrolment:
-    return validated(tiny_enrolment(reader))
+    return validated(tiny_enrolment())
 
 
 @pytest.fixture

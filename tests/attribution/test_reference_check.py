@@ -50,7 +50,7 @@ def folder(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
     monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
-    save(with_power(tiny_enrolment(reader), (10, 0.75), (50, 1.0)), tmp_path)
+    save(with_power(tiny_enrolment(), (10, 0.75), (50, 1.0)), tmp_path)
     for style in STYLES:
         (tmp_path / f"{style}.jsonl").write_bytes(lines_of(style))
     return tmp_path
@@ -91,7 +91,7 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
 def test_no_difference_supports_a_claim_only_where_a_sibling_would_be_seen(
     folder: Path, reader: Reader, sibling: float, status: int, verdict: str
 ) -> None:
-    save(with_power(tiny_enrolment(reader), (10, sibling), (50, 1.0)), folder)
+    save(with_power(tiny_enrolment(), (10, sibling), (50, 1.0)), folder)
     traces, labels = labelled()
     rows = [
         {"prompt": trace.prompt, "response": trace.response}
@@ -131,7 +131,7 @@ def test_the_number_of_prompts_that_would_do_is_the_first_validated_one(
 ) -> None:
     window = Window({"results": {"traffic": {"kind": kind}}}, np.zeros((12, 1)), ["p"] * 12)
     test = {"p_value": 1.0, "before": 12, "after": 12, "paired": True}
-    worth = worth_of(test, with_power(tiny_enrolment(reader), *shares), window)
+    worth = worth_of(test, with_power(tiny_enrolment(), *shares), window)
     assert worth["prompts_needed"] == needed
     assert bool(worth["log10_ratios"]) == (kind == "like")
 

@@ -37,7 +37,7 @@ def draw(path: Path, number: int, sources: tuple[str, ...] = tuple(STYLES), prom
 def test_the_same_sources_alarm_less_than_others_and_greedy_ones_are_left_out(tmp_path: Path) -> None:
     reader = tiny_reader()
     draws = [draw(tmp_path / f"{number}.jsonl", number) for number in (1, 2)]
-    frame = measure(Attributor(reader, tiny_enrolment(reader)), *draws, FAMILIES)
+    frame = measure(Attributor(reader, tiny_enrolment()), *draws, FAMILIES)
     shares = frame.set_index(["k", "scenario"])["value"].unstack("scenario")
     assert list(shares.index) == [10, 20]
     assert (shares["same"] < 0.2).all() and (shares["family"] == 1).all() and (shares["sibling"] == 1).all()
@@ -50,4 +50,4 @@ def test_too_little_is_refused(tmp_path: Path, sources: tuple[str, ...], prompts
     reader = tiny_reader()
     draws = [draw(tmp_path / f"{number}.jsonl", number, sources, prompts) for number in (1, 2)]
     with pytest.raises(AtlasError, match=said):
-        measure(Attributor(reader, tiny_enrolment(reader)), *draws, FAMILIES)
+        measure(Attributor(reader, tiny_enrolment()), *draws, FAMILIES)

@@ -276,7 +276,7 @@ def _application(folder: Path) -> Any:
     write_comparisons(work)
     write_relationships(work)
     publish(work, data)
-    save_enrolment(tiny_enrolment(tiny_reader()), data / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), data / "enrolments" / "tiny.npz")
     with patch.object(Service, "warm", lambda self: None):  # it loads a proxy in the background
         return create_application(data, folder / "cache")
 
@@ -306,7 +306,7 @@ def rest(folder: Path) -> Document:
 def jobs(folder: Path) -> Document:
     """Answers about an attribution and a comparison by random weights, when both are done."""
     reader = tiny_reader()
-    save_enrolment(tiny_enrolment(reader), folder / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), folder / "data" / "enrolments" / "tiny.npz")
     server, _ = serve(folder / "data", folder / "live", lambda proxy: (reader, HASH))
     client = server.test_client()
     traces = {"traces": traces_of("shout", 20), "claimed": "shout", "orders": 20, "enrolment": "tiny"}

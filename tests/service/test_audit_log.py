@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> AuditLog:
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[tuple[FlaskClient, Service]]:
     reader = tiny_reader()
-    save_enrolment(tiny_enrolment(reader), tmp_path / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), tmp_path / "data" / "enrolments" / "tiny.npz")
     server, service = serve(tmp_path / "data", tmp_path / "cache", lambda proxy: (reader, HASH))
     yield server.test_client(), service
     service.close()

@@ -59,7 +59,7 @@ def reader() -> Reader:
 
 @pytest.fixture(scope="module")
 def enrolment(reader: Reader) -> Enrolment:
-    return tiny_enrolment(reader)
+    return tiny_enrolment()
 
 
 @pytest.fixture(scope="module")

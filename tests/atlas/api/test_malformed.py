@@ -31,7 +31,7 @@ def made(folder: Path) -> tuple[Flask, Service]:
     """A server whose proxy multiplies for the first time after the service was made, as in production."""
     server, service = serve(folder / "data", folder / "cache", lambda proxy: (reader, HASH))
     reader = tiny_reader()
-    save_enrolment(tiny_enrolment(reader), folder / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), folder / "data" / "enrolments" / "tiny.npz")
     return server, service
 
 

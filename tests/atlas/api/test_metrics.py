@@ -35,7 +35,7 @@ Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FlaskClient, Service]]:
     folder = tmp_path_factory.mktemp("metrics")
     reader = tiny_reader()
-    save_enrolment(tiny_enrolment(reader), folder / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), folder / "data" / "enrolments" / "tiny.npz")
     server, service = serve(folder / "data", folder / "cache", lambda proxy: (reader, HASH))
     yield server.test_client(), service
     service.close()
@@ -199,7 +199,7 @@ def test_health_says_since_when_and_ready_may_wait_for_the_proxy(
     assert ready.get("/ready").get_json() == {"ready": True}
     answer = ready.get("/ready?attribution=1")
     assert answer.status_code == 503 and "jobs enroll" in answer.get_json()["problem"]
-    save_enrolment(tiny_enrolment(reader), tmp_path / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), tmp_path / "data" / "enrolments" / "tiny.npz")
     deadline = time.monotonic() + PATIENCE
     while ready.get("/ready?attribution=1").status_code == 503 and time.monotonic() < deadline:
         time.sleep(0.05)

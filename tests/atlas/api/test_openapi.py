@@ -22,7 +22,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("schema")
     publish_invented(folder / "data")
     reader = tiny_reader()
-    save_enrolment(tiny_enrolment(reader), folder / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), folder / "data" / "enrolments" / "tiny.npz")
     server, _ = serve(folder / "data", folder / "cache", lambda proxy: (reader, HASH))
     return schemathesis.openapi.from_wsgi("/api/openapi.json", server)
 

@@ -23,7 +23,7 @@ AUTHORISED = {"Authorization": "Bearer open-sesame"}
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
     folder = tmp_path_factory.mktemp("watched")
     reader = tiny_reader()
-    save_enrolment(tiny_enrolment(reader), folder / "data" / "enrolments" / "tiny.npz")
+    save_enrolment(tiny_enrolment(), folder / "data" / "enrolments" / "tiny.npz")
     server, service = serve(folder / "data", folder / "cache", lambda proxy: (reader, HASH))
     yield server.test_client()
     service.close()
