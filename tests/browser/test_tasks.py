@@ -21,6 +21,7 @@ COUNTS = """
 window.clicks = 0;
 document.addEventListener('click', event => { if (event.isTrusted) window.clicks += 1; }, true);
 """
+REPORT = "attribution-????????.html"
 SENTENCE = "return document.querySelector('.verdict-sentence')?.innerText"
 
 
@@ -36,7 +37,9 @@ def odd_table(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_an_auditor_gets_an_answer_and_a_sheet_for_the_board(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_an_auditor_gets_an_answer_and_a_sheet_for_the_board(
+    browser: Browser, downloads: Path, tmp_path: Path, width: int
+) -> None:
     browser.driver.set_window_size(width, 900)
     browser.driver.get(f"{browser.url}/?theme=light")
     browser.until("return document.querySelector('#map') !== null || document.querySelector('h1') !== null")
@@ -56,4 +59,13 @@ def test_an_auditor_gets_an_answer_and_a_sheet_for_the_board(browser: Browser, t
     browser.until(SENTENCE)
     assert "smol-pirate" in browser.run(SENTENCE)
     assert browser.run("return document.querySelector('.verdict-next')?.innerText"), "what to do next is said"
-    assert browser.run("return window.clicks") <= 6
+    assert (clicks := browser.run("return window.clicks")) <= 6
+    answer, before = browser.run(SENTENCE), set(downloads.glob(REPORT))
+    report = next(
+        one for one in browser.driver.find_elements(By.CSS_SELECTOR, ".exports .button") if "HTML" in one.text
+    )
+    report.click()
+    sheet = browser.wait(lambda: next(iter(set(downloads.glob(REPORT)) - before), None), "a report")
+    assert browser.run("return window.clicks") <= clicks + 2
+    browser.driver.get(f"file://{sheet}")  # test_report.py looks at what stands on it, and that it is one sheet
+    assert " ".join(answer.split()) in " ".join(browser.driver.find_element(By.CSS_SELECTOR, ".front").text.split())
