@@ -211,16 +211,18 @@ class Attributor:
     def attribute(
         self, traces: Traces, claimed: str | None = None, *, response: str | None = None, prompt: str | None = None,
         case: str = "Untitled case", prior: Mapping[str, float] | None = None, keep_duplicates: bool = False,
+        candidates: Sequence[str] = (),
     ) -> Attribution:  # fmt: skip
         """Weigh whether traces come from the claimed source, another enrolled one, or none.
 
-        ``response`` and ``prompt`` name columns that are not recognised. Raises AtlasError for a claim that is not
-        enrolled, traces without a column of responses, or none at all.
+        ``response`` and ``prompt`` name columns that are not recognised; ``candidates`` are the enrolled sources in
+        question, or 'family:NAME', by default all. Raises AtlasError for a claim or candidate that is not enrolled,
+        traces without a column of responses, or none at all.
         """
         columns = Columns(response=response, prompt=prompt)
         settings = Settings(
             enrolment=self.name, claimed=claimed, prior=prior, case=case, columns=columns,
-            keep_duplicates=keep_duplicates,
+            keep_duplicates=keep_duplicates, candidates=tuple(candidates),
         )  # fmt: skip
         checked(self.enrolment, settings)
         with _opened(traces) as (stream, name, text):

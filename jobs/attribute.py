@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from backend import output_files
-from backend.attribution.report import write_csv, write_json
+from backend.attribution.report import choice_sentences, write_csv, write_json
 from backend.attribution.report_page import write_html
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
-from backend.attribution.settings import STOP_LEVEL, Settings
-from backend.enrolment.catalogue import find_enrolment, offer
+from backend.attribution.settings import STOP_LEVEL, Settings, entries_of
+from backend.enrolment.catalogue import candidate_numbers, find_enrolment, offer
 from backend.enrolment.claims import claims_of, suggestion
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.errors import AtlasError
+from backend.inference import Ints
 from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake import COMMAND_LINE, inspect
 from backend.intake.encoding import opened
@@ -43,6 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("traces", type=Path, nargs="?", metavar="TRACES")
     parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are claimed to come from")
+    text = "sources in question, comma separated (with a comma in quotes), or family:NAME (default: all enrolled)"
+    parser.add_argument("--candidates", metavar="LABELS", help=text)
     default = "of those that know the claim that of most sources, then the most accurate"
     parser.add_argument("--enrolment", metavar="NAME", help=options.ENROLMENT.format(default))
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
@@ -89,6 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     settings = Settings(
         enrolment=enrolment.name,
         prior=_prior(arguments.prior),
+        candidates=entries_of(arguments.candidates),
         columns=columns,
         show=arguments.keep_text,
         stop_level=arguments.stop_level,
@@ -96,11 +100,13 @@ def run(arguments: argparse.Namespace) -> None:
         **{name: getattr(arguments, name) for name in NAMED},
     )
     checked(enrolment, settings)
+    candidates = candidate_numbers(enrolment, settings.candidates)
     others = others_of(enrolment, settings, dict(zip(also, further, strict=True)).__getitem__)
     with opened(arguments.traces) as stream:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE, arguments.encoding)
         options.describe(layout)
-        say(f"  weighed against the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
+        some = "" if candidates is None else f"{len(candidates)} of "
+        say(f"  weighed against {some}the {len(enrolment.sources)} sources of {enrolment.name}, by {enrolment.reader}")
         if arguments.enrolment is None and (offered := offer(enrolment, arguments.claimed)):
             say(f"  {offered}")
         attributor, *further_attributors = map(Models.on(arguments.device).attributor, (enrolment, *others))
@@ -110,7 +116,7 @@ def run(arguments: argparse.Namespace) -> None:
                 layout,
                 attributor,
                 settings,
-                progress=_progress(enrolment),
+                progress=_progress(enrolment, np.arange(len(enrolment.sources)) if candidates is None else candidates),
                 cancelled=cancelled,
                 command=portable(command_line()),
                 others=further_attributors,
@@ -135,13 +141,13 @@ def _prior(path: Path | None) -> dict[str, float] | None:
         raise AtlasError(f"The prior in {path} cannot be read", 'Write JSON: {"source": 0.7, "other": 0.3}') from error
 
 
-def _progress(enrolment: Enrolment) -> Any:
+def _progress(enrolment: Enrolment, weighed: Ints) -> Any:
     total = np.zeros(len(enrolment.sources))
 
     def show(progress: Progress) -> None:
         nonlocal total
         total = total + (progress.log_posteriors - enrolment.log_prior).sum(0, dtype=np.float64)
-        nearest = visible(enrolment.sources[int(total.argmax())])
+        nearest = visible(enrolment.sources[weighed[total[weighed].argmax()]])
         text = f"  {progress.done:,} traces, {progress.seconds:.1f} s; nearest so far, not yet calibrated: {nearest}"
         print(text, file=sys.stderr, flush=True)
 
@@ -152,6 +158,8 @@ def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
     print()
     say(f"{results['verdict']}: {results['sentence']}")
+    for sentence in choice_sentences(report):
+        say(sentence)
     say(f"One source or several: {results['mixture']['outcome']}. {results['mixture']['sentence']}")
     for step in results["next_steps"]:
         say(f"Next: {step}")

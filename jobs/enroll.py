@@ -51,6 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--readout", choices=(AUTO, *ENROLLABLE), help=text)
     parser.add_argument("--layer", type=int, metavar="N", help="block of the proxy (default: selected fold by fold)")
+    text = "also attach answers to held-out groups, which measure any choice of candidates"
+    parser.add_argument("--held-out", action="store_true", help=text)
     options.add(parser, "device", "to")
     file = parser.add_argument_group("labelled traces")
     for role in ("label", "response", "prompt"):
@@ -97,7 +99,8 @@ def _enrol(arguments: argparse.Namespace) -> None:
             )
         proxy = proxy_key(arguments.proxy)
         blocks = live_blocks(proxy) if arguments.readout == LDA_LIVE else None
-        fitted, remaining = sample_enrolment(load_reader(arguments.proxy, arguments.device), proxy, blocks=blocks)
+        reader = load_reader(arguments.proxy, arguments.device)
+        fitted, remaining = sample_enrolment(reader, proxy, blocks=blocks, held_out=arguments.held_out)
         _write(fitted, folder)
         print(f"{len(remaining)} responses to excluded prompts are there to try it on.")
     elif arguments.roster:
@@ -105,8 +108,10 @@ def _enrol(arguments: argparse.Namespace) -> None:
         method = arguments.readout or LDA_LIVE
         for roster in options.rosters_of(arguments.roster):
             for view in options.views_of(arguments.view):
-                layer, limit = arguments.layer, arguments.limit
-                fitted = enrolment_of(release, proxy, view, roster, layer=layer, limit=limit, method=method)
+                layer, limit, held_out = arguments.layer, arguments.limit, arguments.held_out
+                fitted = enrolment_of(
+                    release, proxy, view, roster, layer=layer, limit=limit, method=method, held_out=held_out
+                )
                 saved = _write(fitted, folder)
                 if limit is None and reads_stored(saved) and fills_groups(saved):
                     write_answers(saved, release, folder.parent)
@@ -138,7 +143,8 @@ def _ecosystem(arguments: argparse.Namespace, folder: Path) -> str:
         print(note)
     print(f"{len(found.traces):,} traces of {len(found.sources)} sources")
     proxy = (proxy_key(arguments.proxy), proxy_hash(arguments.proxy))
-    settings = EnrolOptions(arguments.name.strip(), *proxy, view, arguments.layer, arguments.access, method)
+    name, held_out = arguments.name.strip(), arguments.held_out
+    settings = EnrolOptions(name, *proxy, view, arguments.layer, arguments.access, method, held_out)
     reader = load_reader(arguments.proxy, arguments.device)
     with options.work_of(arguments) as connection:
         enrolment, fitted = enrol(connection, found, reader, settings)

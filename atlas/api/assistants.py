@@ -16,6 +16,7 @@ from flask import Flask, current_app, request
 
 from atlas.api import access
 from atlas.api.problems import PREFIX, RefusedError
+from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import first_findings, headline
 
 TOP = 10  # candidates and neighbours that an answer lists
@@ -47,6 +48,7 @@ def preview(traces: list[dict[str, Any]]) -> dict[str, Any]:
 def attribute(
     traces: list[dict[str, Any]] | None = None,
     claimed: str | None = None,
+    candidates: list[str] | None = None,
     enrolment: str | None = None,
     case: str | None = None,
     job: str | None = None,
@@ -54,12 +56,13 @@ def attribute(
     """Say which enrolled language model wrote the responses, with calibrated evidence, or that it cannot be said.
 
     traces: objects with 'response' and 'prompt'; twenty or more decide most cases. claimed: the model that they are
-    said to come from. enrolment: the ecosystem that judges. An answer that takes longer than a minute has a 'job':
+    said to come from. candidates: the enrolled models that are possible, or 'family:NAME'; all of them by default.
+    enrolment: the ecosystem that judges. An answer that takes longer than a minute has a 'job':
     call again with it alone. Always report the verdict word, the sentence and the limits together.
     """
     if job is not None:
         return _shortened(_ask("GET", f"jobs/{quote(job, safe='')}"))
-    choices = {"claimed": claimed, "enrolment": enrolment, "case": case}
+    choices = {"claimed": claimed, "candidates": candidates, "enrolment": enrolment, "case": case}
     return _shortened(_ask("POST", "attribute", {"traces": traces or []} | _given(choices)))
 
 
@@ -150,6 +153,7 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
         "limits": report["limits"],
         "enrolment": report["reference"]["enrolment"],
         "sources": len(report["reference"]["sources"]),
+        **({"choice": " ".join(choice)} if (choice := choice_sentences(report)) else {}),
         "reader": report["method"]["reader"],
         "report_sha256": report["sha256"],
     }

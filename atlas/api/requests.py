@@ -45,7 +45,7 @@ MOST_WEIGHTS = 1_000  # sources of a prior
 MOST_TRACES = 100_000  # traces of a JSON body, or of one window in it
 PIECE = 1_000  # traces that are validated at a time
 SHOWN = 50  # traces of which a report may show the text
-IN_JSON = ("prior", "columns", "also")  # form fields that hold JSON
+IN_JSON = ("prior", "columns", "also", "candidates")  # form fields that hold JSON
 OF_TRACES = ("traces", "before", "after")  # fields of a JSON body that hold traces
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
@@ -192,6 +192,11 @@ class Choices(Strict):
         Name | None, Field(description="Ecosystem; by default the largest, then most accurate, that knows the claim.")
     ] = None
     claimed: Annotated[Name | None, Field(description="Source that the traces are said to come from.")] = None
+    candidates: Annotated[
+        list[Name],
+        FailFast(),
+        Field(max_length=MOST_WEIGHTS, description="Enrolled sources in question, or 'family:NAME'; by default all."),
+    ] = []
     prior: Annotated[
         dict[Name, Weight] | None,
         Field(min_length=1, max_length=MOST_WEIGHTS, description="Weights of sources; by default all the same."),
@@ -219,8 +224,9 @@ class Choices(Strict):
 
     def settings(self, columns: Columns, encoding: str | None = None) -> Settings:
         """The same for the audit."""
-        same = self.model_dump(include=Choices.model_fields.keys() - {"keep_text", "also"})
-        return Settings(**same, columns=columns, encoding=encoding, show=self.keep_text, also=tuple(self.also))
+        same = self.model_dump(include=Choices.model_fields.keys() - {"keep_text", "also", "candidates"})
+        same |= {"also": tuple(self.also), "candidates": tuple(self.candidates)}
+        return Settings(**same, columns=columns, encoding=encoding, show=self.keep_text)
 
 
 class Traces(Choices):

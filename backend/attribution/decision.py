@@ -2,16 +2,20 @@
 
 The propositions: the named source wrote the traces; another enrolled source did; none of the enrolled did. Without a
 claim the leading source stands in for the named one. Fitted statistics are attachments ``part.name`` of the enrolment:
-``calibration``, ``unknown``, ``stop``, ``mixture``, ``domain-NAME`` (one or more), ``validation``; ``calibration-CUT``
-and ``unknown-CUT`` serve responses that were cut.
+``calibration``, ``unknown``, ``stop``, ``mixture``, ``domain-NAME`` (one or more), ``groups``, ``validation``;
+``calibration-CUT`` and ``unknown-CUT`` serve responses that were cut.
+
+Where candidates were chosen, ratios and posteriors are those among them; the tests for unknown sources and mixtures,
+the stop, and whether the traces point elsewhere, are about all enrolled sources.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,8 +36,10 @@ from backend.enrolment.validation_lookup import (
     validation_of,
 )
 from backend.errors import AtlasError
+from backend.inference import Ints
 from backend.inference import likelihood_ratios as ratios
-from backend.inference.calibration import Calibration
+from backend.inference.calibration import Calibration, normalised
+from backend.inference.candidates import UNVALIDATED_CHOICE, Choice, HeldOutGroups, weigh_choice
 from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic
 from backend.inference.mixture import MixtureReference
 from backend.inference.sequential_stop import StopRule, running_ratios
@@ -69,10 +75,12 @@ class FittedStatistics:
     # of traces that were looked at, where that is not all of them
     stop: Callable[[npt.NDArray[np.floating], int | None], Mapping[str, Any]] | None = None
     mixture: MixtureReference | None = None  # for shares of several sources
+    groups: HeldOutGroups | None = None  # on which any choice of candidates is measured
     flags: Callable[[Scored], tuple[Flag, ...]] | None = None  # shift flags of the verdict's rule
     rule: Rule = DEFAULT_RULE
     # statistics that were fitted for such short traces; None where these here are right
     matched: Callable[[Scored], FittedStatistics | None] | None = None
+    among: Callable[[Ints], FittedStatistics] | None = None  # calibration and bounds of chosen sources alone
 
     def for_condition(self, scored: Scored) -> FittedStatistics:
         """The statistics of the condition of scored traces."""
@@ -134,10 +142,11 @@ def fitted_statistics_of(
     tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:
         calibration, unknown = (_part(enrolment, f"{part}{tail}") for part in ("calibration", "unknown"))
-        stop, mixture = ({} if tail else _part(enrolment, part) or {} for part in ("stop", "mixture"))
+        stop, mixture, groups = ({} if tail else _part(enrolment, part) or {} for part in ("stop", "mixture", "groups"))
         fitted = None if calibration is None else Calibration.from_arrays(calibration)
         reference = None if unknown is None else UnknownReference.from_arrays(unknown)
         mixtures = MixtureReference.from_arrays(mixture) if mixture else None
+        held_out = HeldOutGroups.from_arrays(groups, len(enrolment.sources)) if groups else None
         rules = {level: StopRule.from_arrays(stop, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
         parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == condition]
@@ -178,18 +187,27 @@ def fitted_statistics_of(
         unknown_p=None if reference is None else p_none,
         stop=stopped if looks else None,
         mixture=mixtures,
+        groups=held_out,
         flags=flags,
         rule=verdict_rule,
         matched=matched if cuts and condition == CLEAN else None,
     )
-    if fitted is None:
-        return found
+    return found if fitted is None else _calibrated(found, fitted, enrolment.families)
+
+
+def _calibrated(found: FittedStatistics, fitted: Calibration, families: Sequence[str]) -> FittedStatistics:
+    """Statistics with a calibration, whose bias is one of every source."""
+
+    def among(chosen: Ints) -> FittedStatistics:
+        return _calibrated(found, replace(fitted, bias=fitted.bias[:, chosen]), [families[i] for i in chosen])
+
     return replace(
         found,
         calibrate=fitted.apply,
         per_trace=fitted.per_trace,
         log10_bounds=fitted.log10_limits,
-        family_log10_bounds=functools.partial(fitted.log10_limits, among=len(set(enrolment.families))),
+        family_log10_bounds=functools.partial(fitted.log10_limits, among=len(set(families))),
+        among=among,
     )
 
 
@@ -249,6 +267,17 @@ class Findings:
     validation: Mapping[str, Any] | None = None  # of such traces, see :func:`matched_validation`
     interval: ratios.Interval | None = None  # of the ratio and the probability; None for a single trace
     mixture: Mapping[str, Any] | None = None  # see :func:`backend.attribution.mixture.mixture_of`
+    candidates: Ints | None = None  # numbers of the chosen sources, ascending; of others, arrays hold nothing
+    among: Mapping[str, Any] | None = None  # what was measured of them, see :meth:`HeldOutGroups.among`
+
+
+def among(enrolment: Enrolment, candidates: Ints | None) -> Enrolment:
+    """The names and the enrolment's prior of candidates alone, for weighing; its heads and statistics are of all."""
+    if candidates is None:
+        return enrolment
+    sources, families = ([part[i] for i in candidates] for part in (enrolment.sources, enrolment.families))
+    prior = enrolment.log_prior[candidates]
+    return replace(enrolment, sources=tuple(sources), families=tuple(families), log_prior=prior)
 
 
 def stated_prior(enrolment: Enrolment, given: Mapping[str, float] | None = None) -> Doubles:
@@ -294,6 +323,7 @@ def find(
     enrolment: Enrolment,
     claimed: str | None = None,
     *,
+    candidates: Ints | None = None,
     prior: Doubles | None = None,
     companions: FittedStatistics | None = None,
     orders: int = ratios.ORDERS,
@@ -301,13 +331,28 @@ def find(
 ) -> Findings:
     """Weigh the propositions, with orders and seed of the spread over random orders.
 
-    prior : (C,) log of the stated prior, from :func:`stated_prior`; uniform when absent.
+    candidates : from :func:`backend.enrolment.catalogue.candidate_numbers`; all enrolled sources when absent.
+    prior : (C,) log of the stated prior over them, from :func:`stated_prior`; uniform when absent.
     """
     n = len(scored.log_posteriors)
     if not n:
         raise AtlasError("No trace was scored", "Let at least the first batch finish, or give a file with good lines")
     of_whole = companions or FittedStatistics()
     companions = of_whole.for_condition(scored)
+    evidence, known, of_all = GroupEvidence(scored, enrolment, companions), enrolment, scored.log_posteriors
+    whole = companions is of_whole
+    named_of_all = None if claimed is None else source_number(known, claimed)
+    stop = None if companions.stop is None else companions.stop(of_all, named_of_all)
+    uniform = np.full(len(known.sources), -math.log(len(known.sources)))
+    single = companions.posterior(of_all - known.log_prior, 1, uniform)
+    validation = matched_validation(known, scored.tokens, n)
+    measured, unrestricted, best = None, evidence.decide(named_of_all), int(evidence.even.argmax())
+    if candidates is not None:
+        if companions.groups is not None and validation is not None:
+            measured = companions.groups.among(candidates, n)
+        enrolment, evidence = among(known, candidates), evidence.among(candidates, known.sources)
+        scored = replace(scored, log_posteriors=np.ascontiguousarray(of_all[:, candidates]))
+        companions = evidence.companions
     named = None if claimed is None else source_number(enrolment, claimed)
     stated = stated_prior(enrolment) if prior is None else prior
     scores = ratios.running_scores(scored.log_posteriors, enrolment.log_prior)
@@ -320,17 +365,14 @@ def find(
     log_posterior = companions.posterior(along[-1:], n, stated)[0]
     leader = int(log_posterior.argmax())
     subject = leader if named is None else named
-    evidence = GroupEvidence(scored, enrolment, companions)
     verdict = evidence.decide(named, stated)
+    if candidates is not None and measured is None:
+        verdict = _unmeasured(verdict, unrestricted, int(candidates[subject]), best, known)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     contributions = ratios.leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
-    uniform = np.full(len(stated), -math.log(len(stated)))
-    single = companions.posterior(scored.log_posteriors - enrolment.log_prior, 1, uniform)
-    mixture = mixture_of(scored, enrolment, of_whole.mixture, single, verdict, named, whole=companions is of_whole)
+    mixture = mixture_of(scored, known, of_whole.mixture, single, verdict, named_of_all, whole)
     family = ratios.family_answer(log_posterior, enrolment.sources, enrolment.families)
     interval = _interval(scored, enrolment, subject, stated, companions, verdict.level, seed)
-    stop = None if companions.stop is None else companions.stop(scored.log_posteriors, named)
-    validation = matched_validation(enrolment, scored.tokens, n)
     statements = reconcile(
         verdict,
         enrolment.sources,
@@ -345,8 +387,9 @@ def find(
         siblings=family.siblings,
         complete=scored.complete,
         passing=passing_of(validation),
+        chosen=candidates is not None,
     )
-    return Findings(
+    found = Findings(
         claimed=named,
         subject=subject,
         leader=leader,
@@ -380,6 +423,49 @@ def find(
         interval=interval,
         mixture=mixture,
     )
+    return found if candidates is None else _numbered(found, candidates, len(known.sources), measured)
+
+
+def _unmeasured(verdict: Verdict, unrestricted: Verdict, subject: int, best: int, known: Enrolment) -> Verdict:
+    """The verdict, unless it supports what is not supported among all sources, of which ``best`` leads."""
+    agrees = subject == best if verdict.level == "source" else known.families[subject] == known.families[best]
+    agrees = agrees and (unrestricted.outcome, unrestricted.level) == ("SUPPORTS", verdict.level)
+    if agrees or verdict.outcome != "SUPPORTS":
+        return verdict
+    return Verdict("INCONCLUSIVE", "none", UNVALIDATED_CHOICE, verdict.log10_ratio)
+
+
+def _numbered(found: Findings, candidates: Ints, classes: int, measured: Mapping[str, Any] | None) -> Findings:
+    """Findings about candidates by the numbers of all enrolled sources; NaN, and no probability, of the others."""
+
+    def spread(values: Doubles, absent: float = math.nan) -> Doubles:
+        out = np.full(classes, absent)
+        out[candidates] = values
+        return out
+
+    def number(place: float) -> int:
+        return int(candidates[int(place)])
+
+    added, running = found.contributions, found.running.copy()
+    running[:, 3] = candidates[running[:, 3].astype(np.intp)]
+    rival = number(found.rival)
+    return replace(
+        found,
+        claimed=None if found.claimed is None else number(found.claimed),
+        subject=number(found.subject),
+        leader=number(found.leader),
+        rival=rival,
+        scores=spread(found.scores),
+        bias=spread(found.bias),
+        log_posterior=spread(found.log_posterior, -math.inf),
+        log10_ratios=spread(found.log10_ratios),
+        running=running,
+        contributions=replace(
+            added, leader_without=candidates[added.leader_without], source=number(added.source), rival=rival
+        ),
+        candidates=candidates,
+        among=measured,
+    )
 
 
 class GroupEvidence:
@@ -394,6 +480,15 @@ class GroupEvidence:
         self.even = companions.posterior(total, self.traces, uniform)[0]  # (C,) log-posterior under the uniform prior
         self.p = None if companions.unknown_p is None else companions.unknown_p(scored)  # of the unknown-source test
         self.flags = None if companions.flags is None else companions.flags(scored)
+        self.choice: Choice | None = None
+
+    def among(self, candidates: Ints, sources: tuple[str, ...]) -> GroupEvidence:
+        """The evidence among candidates; the tests of all sources (C,) stay, and what all of them say of the choice."""
+        out, statistics = copy.copy(self), self.companions
+        out.choice = weigh_choice(self.even, sources, candidates, statistics.limits(self.traces)[0])
+        out.companions = statistics if statistics.among is None else statistics.among(candidates)
+        out.family, out.even = self.family[candidates], normalised(self.even[None, candidates])[0]
+        return out
 
     def decide(self, claimed: int | None, stated: Doubles | None = None) -> Verdict:
         """The verdict on a claim, or without one, under the log of a stated prior (C,)."""
@@ -404,6 +499,7 @@ class GroupEvidence:
             flags=self.flags or (),
             traffic=self.traffic.kind,
             calibrated=self.companions.calibrate is not None,
+            choice=self.choice,
         )
         return decide(evidence, self.companions.rule)
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.decision import FLAGS, Findings
+from backend.attribution.decision import FLAGS, Findings, among
 from backend.attribution.scoring import BATCHES, Scored, Selection
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.enrolment import Enrolment
@@ -47,6 +47,7 @@ LIMITS = (
     "The proxy reads at most 1,024 tokens of prompt and response together.",
     "The report shows where evidence points, and how strongly. It proves nothing.",
 )
+UNVALIDATED_CHOICE = "This choice of candidates was not validated: no held-out groups of just these sources are known."
 
 
 def next_step(
@@ -121,7 +122,7 @@ def landing_sentence(results: Mapping[str, Any]) -> str | None:
 def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict[str, Any]:
     """Findings as JSON: the answer first, then its grounds."""
     sources, f, words, s = enrolment.sources, findings, findings.statements, findings.spread
-    order = np.argsort(-f.log_posterior, kind="stable")
+    order = np.argsort(-f.log_posterior, kind="stable")[: None if f.candidates is None else len(f.candidates)]
 
     def stated(probability: float) -> float | None:
         return probability if words.stated else None
@@ -200,7 +201,7 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
         "enrolment": enrolment.name,
         "enrolment_sha256": enrolment.sha256,
         **_fields(enrolment, "reader", "layers"),
-        "sources": len(enrolment.sources),
+        "sources": len(enrolment.sources if f.candidates is None else f.candidates),
         "traces": len(scored.log_posteriors),
         "engine": scored.engine,
         "claimed": None if f.claimed is None else enrolment.sources[f.claimed],
@@ -234,7 +235,7 @@ def build_report(
 ) -> dict[str, Any]:
     """Put the report together, as JSON whose ``sha256`` covers everything else.
 
-    log_prior : (C,), stated prior; steps : those so far; readers : rows of further readers (:func:`reader_row`).
+    log_prior : (C,), stated prior, of candidates alone. steps : those so far. readers : from :func:`reader_row`.
     heat_maps : traces whose text the report is allowed to show.
     """
     seen, entries = selection.seen, [asdict(trace) for trace in selection.seen]
@@ -246,7 +247,7 @@ def build_report(
                 del entry[role]
     results = results_of(scored, enrolment, findings)
     results["readers"] = [reader_row(enrolment, scored, findings), *map(dict, readers)]
-    rows = trace_rows(scored, enrolment, findings)
+    rows, weighed = trace_rows(scored, enrolment, findings), among(enrolment, findings.candidates)
     last = next_step(steps, "report", {"results": digest(results), "verdict": findings.verdict.outcome})
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -254,13 +255,14 @@ def build_report(
         "question": settings.question_text,
         "session": dict(session),
         "created": last["at"],
-        "propositions": _propositions(results),
+        "propositions": _propositions(results, bool(settings.candidates)),
         "reference": {
             "enrolment": enrolment.name,
-            "sources": list(enrolment.sources),
-            "families": list(enrolment.families),
+            "sources": list(weighed.sources),
+            "families": list(weighed.families),
             "prior": [math.exp(value) for value in log_prior],
             "prior_statement": settings.stated,
+            **(_choice(settings, enrolment, weighed) if settings.candidates else {}),
         },
         "input": {
             **{key: value for key, value in asdict(layout).items() if key not in ("codec", "fields")},
@@ -296,9 +298,15 @@ def build_report(
             "rule": RULE,
         },
         "results": results,
-        "validation": findings.validation,
+        "validation": findings.validation
+        if findings.validation is None or findings.among is None
+        else {**findings.validation, "among": findings.among},
         "verbal_scale": [{"log10_up_to": None if math.isinf(b) else b, "words": w} for b, w in SCALE],
-        "limits": [*LIMITS, *([] if findings.calibrated else _uncalibrated(enrolment))],
+        "limits": [
+            *LIMITS,
+            *([] if findings.calibrated else _uncalibrated(enrolment)),
+            *([UNVALIDATED_CHOICE] if settings.candidates and findings.among is None else []),
+        ],
         "command": command,
         "text_kept": bool(heat_maps),
         "heat_maps": heat_maps,
@@ -310,12 +318,13 @@ def build_report(
 
 def trace_rows(scored: Scored, enrolment: Enrolment, findings: Findings) -> list[dict[str, Any]]:
     """Scores of every trace, in the order of arrival."""
-    contributions = findings.contributions
+    contributions, candidates = findings.contributions, findings.candidates
+    known = np.arange(len(enrolment.sources)) if candidates is None else candidates
     return [
         {
             "log_posterior_subject": float(row[findings.subject]),
             "log_posterior_rival": float(row[findings.rival]),
-            "nearest": enrolment.sources[int(row.argmax())],
+            "nearest": enrolment.sources[known[row[known].argmax()]],
             "log10_ratio": float(contributions.log10_ratio[number]),
             "log10_without": float(contributions.without[number]),
         }
@@ -329,9 +338,10 @@ def encoded(log_posteriors: npt.NDArray[np.float32]) -> str:
 
 
 def log_posteriors_of(report: Report) -> npt.NDArray[np.float32]:
-    """Log-posteriors (n, C) that a report holds: traces by sources of the reference; ValueError if not so many."""
+    """Log-posteriors (n, C) that a report holds: traces by enrolled sources; ValueError if not so many."""
+    enrolled = report["reference"].get("enrolled", report["reference"]["sources"])
     values = np.frombuffer(base64.b64decode(report["log_posteriors"], validate=True), "<f4")
-    return values.reshape(len(report["traces"]), len(report["reference"]["sources"]))
+    return values.reshape(len(report["traces"]), len(enrolled))
 
 
 def write_json(report: Report) -> str:
@@ -362,18 +372,42 @@ def _fields(thing: object, *names: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names}
 
 
-def _propositions(results: Mapping[str, Any]) -> list[dict[str, str]]:
+def _choice(settings: Settings, enrolment: Enrolment, weighed: Enrolment) -> dict[str, Any]:
+    """What a report says of chosen candidates, next to their names."""
+    left_out = [source for source in enrolment.sources if source not in weighed.sources]
+    some, total = len(weighed.sources), len(enrolment.sources)
+    return {
+        "candidates": list(settings.candidates),
+        "enrolled": list(enrolment.sources),
+        "left_out": left_out,
+        "sentence": f"Weighed among {some:,} of the {total:,} enrolled sources, which were chosen beforehand.",
+    }
+
+
+def choice_sentences(report: Report) -> list[str]:
+    """Which candidates were chosen, and what was measured among them; nothing where all sources were weighed."""
+    if "candidates" not in report["reference"]:
+        return []
+    measured = (report["validation"] or {}).get("among")
+    return [report["reference"]["sentence"], measured["sentence"] if measured else UNVALIDATED_CHOICE]
+
+
+def _propositions(results: Mapping[str, Any], chosen: bool = False) -> list[dict[str, str]]:
     name = results["subject"]
     role = "the source that is claimed" if results["claimed"] else "the leading source, because none was claimed"
     pairs = [
         ("named source", f"from {name} ({role})"),
         ("another enrolled source", f"from an enrolled source other than {name}"),
     ]
+    if chosen:
+        pairs[1] = ("another candidate", f"from a candidate other than {name}")
     if results["level"] == "family":
         family = next(row["family"] for row in results["candidates"] if row["source"] == name)
         pairs = [
             ("family", f"from the family {family}, that of {name} ({role})"),
-            ("another enrolled family", "from an enrolled source of another family"),
+            ("another enrolled family", f"from {'a candidate' if chosen else 'an enrolled source'} of another family"),
         ]
+    if chosen:
+        pairs.append(("no candidate", "from an enrolled source that is no candidate"))
     pairs.append(("none enrolled", "from a source that is not enrolled"))
     return [{"name": title, "text": f"The traces come {whence}."} for title, whence in pairs]

@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from backend.attribution.report import landing_sentence
+from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.settings import Report
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
@@ -98,6 +98,12 @@ QUESTIONS = (
 def headline(report: Report) -> str:
     """The answer in a few words: yes, no or cannot say about the claim, and without one the best match."""
     results = report["results"]
+    if results["level"] == "candidates":
+        return (
+            "No: none of the candidates"
+            if results["verdict"] == "AGAINST"
+            else "Another source than the candidates fits better"
+        )
     family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
     if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
@@ -180,6 +186,7 @@ def write_html(report: Report) -> str:
         rows=ROWS,
         candidates=CANDIDATES,
         landed=landing_sentence(results),
+        choice=choice_sentences(report),
         subject_prior=reference["prior"][reference["sources"].index(results["subject"])],
         chart=evidence_chart(results["running"], results["spread"]["points"]),
     )

@@ -19,6 +19,7 @@ from backend.attribution.report import build_report, digest, encoded, next_step,
 from backend.attribution.scoring import Attributor, Progress, Scored, Selection
 from backend.attribution.settings import MOST_ALSO, Settings, command_of, refuse_wrong_numbers
 from backend.attribution.token_evidence import heat_map, token_evidence
+from backend.enrolment.catalogue import candidate_numbers
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Layout, Limits
@@ -71,8 +72,10 @@ def audit(
         steps.append(next_step(steps, title, details))
 
     step("file", sha256=layout.sha256, size=layout.size, columns=asdict(layout.columns), session=session)
-    shares = [float(value) for value in np.exp(prior)]
-    step("question", case=settings.case, question=settings.question_text, claimed=settings.claimed, prior=shares)
+    asks: dict[str, Any] = {"claimed": settings.claimed, "prior": [float(value) for value in np.exp(prior)]}
+    if settings.candidates:
+        asks["candidates"] = list(settings.candidates)
+    step("question", case=settings.case, question=settings.question_text, **asks)
     step("enrolment", name=enrolment.name, sha256=enrolment.sha256)
     scored = attributor.score(
         selection.traces(stream, layout, limits),
@@ -98,8 +101,8 @@ def audit(
         all_scored.append(again)
         if not again.complete:
             break
-        fitting = _fitting(settings, other.enrolment)
-        found = answer(again, other.enrolment, fitting, decision.stated_prior(other.enrolment))
+        fitting = _fitting(settings, enrolment, other.enrolment)
+        found = answer(again, other.enrolment, fitting, checked(other.enrolment, fitting)[0])
         readers.append(reader_row(other.enrolment, again, found))
         step("scores", enrolment=other.enrolment.sha256, engine=again.engine, seconds=round(again.seconds, 3))
     maps = []
@@ -137,6 +140,7 @@ def answer(scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doub
         scored,
         enrolment,
         settings.claimed,
+        candidates=candidate_numbers(enrolment, settings.candidates),
         prior=prior,
         companions=statistics,
         orders=settings.orders,
@@ -145,14 +149,19 @@ def answer(scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doub
 
 
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
-    """Log of the stated prior and the number of the rival; an AtlasError for wrong settings, before anything runs."""
+    """Log of the stated prior (of candidates alone) and number of the rival; an AtlasError for wrong settings."""
     refuse_wrong_numbers(settings)
     levels = decision.capabilities_of(enrolment).stop_levels
     decision.refuse_stop_level(enrolment, settings.stop_level, levels)
+    among = decision.among(enrolment, candidate_numbers(enrolment, settings.candidates))
     if settings.claimed is not None:
         source_number(enrolment, settings.claimed)
+    for label in filter(None, (settings.claimed, *(settings.prior or ()))):
+        if label in enrolment.sources and label not in among.sources:
+            problem = f"'{label}' is claimed or has a prior, and is none of the candidates"
+            raise AtlasError(problem, "Add it to the candidates, or leave it out of the question")
     rival = None if settings.against is None else source_number(enrolment, settings.against)
-    return decision.stated_prior(enrolment, settings.prior), rival
+    return decision.stated_prior(among, settings.prior), rival
 
 
 def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], Enrolment]) -> tuple[Enrolment, ...]:
@@ -166,9 +175,17 @@ def others_of(enrolment: Enrolment, settings: Settings, known: Callable[[str], E
     return found
 
 
-def _fitting(settings: Settings, enrolment: Enrolment) -> Settings:
-    """The settings for a further reader, which may not know the claimed source or the error rate."""
+def _fitting(settings: Settings, own: Enrolment, enrolment: Enrolment) -> Settings:
+    """The settings for a further reader, which may not know the claimed source, the error rate or all candidates.
+
+    It weighs all of its sources where it knows fewer than two of the candidates.
+    """
+    among = decision.among(own, candidate_numbers(own, settings.candidates)).sources
+    chosen = tuple(source for source in among if source in enrolment.sources) if settings.candidates else ()
     levels = decision.capabilities_of(enrolment).stop_levels
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
-    return replace(settings, claimed=claimed, stop_level=level, orders=1)
+    candidates = chosen if len(chosen) > 1 else ()
+    return replace(
+        settings, claimed=claimed, stop_level=level, orders=1, prior=None, candidates=candidates, against=None
+    )

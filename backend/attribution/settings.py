@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, get_type_hints
@@ -19,7 +21,7 @@ from backend.intake.layout import Columns
 from backend.intake.traces import short, visible
 
 Report = Mapping[str, Any]  # JSON of :func:`backend.attribution.report.build_report`
-EVEN_PRIOR = "Every enrolled source is as likely as the next."
+EVEN_PRIOR = "Every {} is as likely as the next."
 STOP_LEVEL = 0.05  # stated error rate of the sequential stop where nobody chose one
 MOST_ORDERS = 10_000
 MOST_ALSO = 3  # further readers of one audit; each reads all traces once more
@@ -38,6 +40,9 @@ class Settings:
 
     enrolment: Annotated[str | None, Field(description="Published enrolment; None for the only one that fits.")] = None
     claimed: Annotated[str | None, Field(description="Source that the traces are claimed to come from.")] = None
+    candidates: Annotated[
+        tuple[str, ...], Field(description="Enrolled sources in question, or 'family:NAME'; none for all of them.")
+    ] = ()
     case: Annotated[str, Field(description="Name of the case, for the report.")] = "Untitled case"
     question: Annotated[str | None, Field(description="The question; by default that of the claim.")] = None
     prior: Annotated[
@@ -74,7 +79,8 @@ class Settings:
     @property
     def stated(self) -> str:
         """Where the prior comes from, in a sentence."""
-        return self.prior_statement or ("As given." if self.prior else EVEN_PRIOR)
+        even = EVEN_PRIOR.format("candidate" if self.candidates else "enrolled source")
+        return self.prior_statement or ("As given." if self.prior else even)
 
 
 HINTS = get_type_hints(Settings, include_extras=True)
@@ -116,6 +122,7 @@ def command_of(file: str, enrolment: str, settings: Settings) -> str:
         "enrolment": enrolment,
         "prior": "report.json" if settings.prior else None,
         "also": ",".join(settings.also) or None,
+        "candidates": joined(settings.candidates) or None,
     }
     for name in HINTS:
         value = replaced.get(name, getattr(settings, name))
@@ -124,6 +131,19 @@ def command_of(file: str, enrolment: str, settings: Settings) -> str:
         elif name == "case" or (value is not None and value != getattr(DEFAULTS, name)):
             words += [option_of(name)] if value is True else [option_of(name), str(value)]
     return shlex.join(words)
+
+
+def joined(entries: Sequence[str]) -> str:
+    """Entries as one word of a command line, comma separated; one with a comma in quotes, as in CSV."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(entries)
+    return line.getvalue()
+
+
+def entries_of(text: str | None) -> tuple[str, ...]:
+    """The inverse of :func:`joined`; blanks around an entry do not count."""
+    row = next(csv.reader([text or ""], skipinitialspace=True), [])
+    return tuple(entry.strip() for entry in row if entry.strip())
 
 
 def column_words(columns: Columns) -> list[str]:
@@ -160,6 +180,7 @@ def settings_of(report: Report, enrolment: str, known: Callable[[str], str | Non
         prior_statement=str(report["reference"]["prior_statement"]),
         claimed=None if results["claimed"] is None else str(results["claimed"]),
         prior=_weights(report["reference"]),
+        candidates=tuple(map(str, report["reference"].get("candidates", ()))),
         keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
         # A response column that was recognised is recognised again: naming it would switch chat logs off.
         columns=columns if report["input"]["mapped"] else replace(columns, response=None),

@@ -173,6 +173,8 @@ def steps_of(report: Report) -> list[tuple[str, dict[str, Any]]]:
     file, results, method, reference = (report[part] for part in ("input", "results", "method", "reference"))
     question = {name: report[name] for name in ("case", "question")}
     question |= {"claimed": results["claimed"], "prior": reference["prior"]}
+    if "candidates" in reference:
+        question["candidates"] = reference["candidates"]
     scores = {"engine": method["engine"], "complete": results["complete"]}
     scores |= {"log_posteriors": digest(report["log_posteriors"])}
     further = [{"enrolment": row["enrolment_sha256"], "engine": row["engine"]} for row in results["readers"][1:]]
@@ -389,7 +391,7 @@ def _selection(report: Report, again: Report) -> Iterator[str]:
 
 def _scores(report: Report, again: Report) -> Iterator[str]:
     was, now = log_posteriors_of(report).astype(np.float64), log_posteriors_of(again).astype(np.float64)
-    sources = again["reference"]["sources"]
+    sources = again["reference"].get("enrolled", again["reference"]["sources"])
     if was.shape != now.shape:
         yield f"The log-posteriors are of {was.shape[1]:,} sources and not of {now.shape[1]:,}"
         return

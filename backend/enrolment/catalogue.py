@@ -14,7 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from backend.errors import AtlasError, ServerError
 from backend.methods.registry import SEVERAL
@@ -214,6 +217,8 @@ def offer(taken: Enrolment, claimed: str | None = None, data_folder: Path | None
     return f"Your newest ecosystem is {newest.roster}; use --enrolment {shlex.quote(word or newest.name)}"
 
 
+FAMILY = "family:"  # begins a candidate that stands for all sources of a family
+ENROL = "enrol it: python -m jobs collect, then python -m jobs enroll"
 SHOWN = 8
 OFFERED = 3  # labels in a question, in which eight would be too many to read
 NOT_LISTED = "Is your model not in the list? Enrol it: python -m jobs enroll LABELLED --name NAME."
@@ -227,6 +232,43 @@ WORDS: Mapping[str, str] = {  # words that people write for others: makers for t
     **{"microsoft": "phi", "mistralai": "mistral", "moonshotai": "kimi", "tencent": "hunyuan", "xai": "grok"},
     **{"ds": "deepseek", "inst": "instruct", "think": "thinking"},
 }
+
+
+class Known(Protocol):
+    """Sources of an enrolment or an ecosystem."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+    @property
+    def families(self) -> tuple[str, ...]: ...
+
+
+def candidate_numbers(known: Known, entries: Sequence[str]) -> npt.NDArray[np.intp] | None:
+    """Numbers of chosen sources, ascending, by labels and 'family:NAME'; None where nothing is chosen.
+
+    Raises AtlasError for what is not enrolled, or fewer than two sources.
+    """
+    if not entries:
+        return None
+    chosen: set[int] = set()
+    for entry in entries:
+        family = entry.removeprefix(FAMILY)
+        found = [i for i, source in enumerate(known.sources) if source == entry]
+        if not found and family != entry:
+            found = [i for i, name in enumerate(known.families) if name == family]
+        if not found:
+            labels = list(dict.fromkeys(known.sources if family == entry else known.families))
+            near = ", ".join(alike(family, labels) or labels[:SHOWN])
+            problem = f"The candidate '{entry[:80]}' is not enrolled in '{known.name}'"
+            raise AtlasError(problem, f"Choose from those that are, such as {near}, or {ENROL}")
+        chosen.update(found)
+    if len(chosen) < 2:
+        (only,) = chosen
+        problem = f"'{known.sources[only]}' is the only candidate, so that there is nothing to weigh it against"
+        raise AtlasError(problem, f"Name another one, or {ENROL}")
+    return np.array(sorted(chosen), dtype=np.intp)
 
 
 def alike(typed: str, labels: Iterable[str]) -> list[str]:

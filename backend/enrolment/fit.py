@@ -39,6 +39,8 @@ from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated,
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.geometry.signatures import signatures, source_means
 from backend.inference import calibration, domain_shift, mixture, sequential_stop, unknown_source, validation
+from backend.inference.candidates import HeldOutGroups
+from backend.inference.verdict import Rule
 from backend.methods import registry as methods
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
@@ -63,7 +65,7 @@ MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is computed, and t
 
 def fit_attachments(
     log_posteriors: Mapping[str, Floating], prompt_folds: Ints, fingerprints: Mapping[str, Floating] | None = None,
-    domain: str = "enrolled", *, families: Sequence[str] | None = None,
+    domain: str = "enrolled", *, families: Sequence[str] | None = None, held_out: bool = False,
 ) -> dict[str, npt.NDArray[Any]]:  # fmt: skip
     """Attachments of an enrolment: parts calibration, unknown, stop, mixture, domain-DOMAIN, and signatures.
 
@@ -71,6 +73,7 @@ def fit_attachments(
     prompt_folds : (P,) folds 0, 1, ..; each needs at least two prompts.
     fingerprints : by condition (C * P, 2 d), at the block where traces are placed; for domain and signatures.
     families : length C, for the bounds of a family's likelihood ratio.
+    held_out : also attach part groups, which measures any choice of candidates.
     """
     out: dict[str, npt.NDArray[Any]] = {}
     budgets, prompts = calibration.budgets_of(prompt_folds), len(prompt_folds)
@@ -80,7 +83,8 @@ def fit_attachments(
         tail, classes = tails[condition], scores.shape[1]
         labels, blocks = np.repeat(np.arange(classes), prompts), np.tile(prompt_folds, classes)
         groups = {k: calibration.held_out_groups(scores, prompt_folds, k) for k in budgets}
-        calibrated = calibration.fit_calibration(groups, calibration.WITH_BIAS, family)
+        fits, biased = calibration.CalibrationFits(), calibration.WITH_BIAS
+        calibrated = calibration.fit_calibration(groups, biased, family, fits)
         unknown = unknown_source.fit_unknown(scores, labels, blocks, budgets=budgets, draws=UNKNOWN_DRAWS)
         out |= attached({f"calibration{tail}": calibrated, f"unknown{tail}": unknown})
         for name in ("transform", "centres"):  # distances need no more, and a file of 165 sources is to be small
@@ -90,6 +94,9 @@ def fit_attachments(
             out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibrated).items()}
             mixtures = mixture.fit_mixture(calibrated.apply(scores, 1))
             out |= {} if mixtures is None else attached({"mixture": mixtures})
+            if held_out:
+                cross_fitted = calibration.cross_fitted(groups, biased, fits)
+                out |= attached({"groups": HeldOutGroups.of(groups, cross_fitted, Rule.minimum_traces)})
     for condition, rows in (fingerprints or {}).items():
         sources = len(rows) // prompts
         reference = domain_shift.fit_domain(rows, np.repeat(np.arange(sources), prompts), budgets, DOMAIN_DRAWS)
@@ -139,7 +146,7 @@ LOOKED_AT = 25  # responses of a source whose lengths are looked at
 
 def enrolment_of(
     release: Release, proxy: str, view: View, roster: str, *, layer: int | None = None, limit: int | None = None,
-    name: str | None = None, method: str = methods.LDA_LIVE,
+    name: str | None = None, method: str = methods.LDA_LIVE, held_out: bool = False,
 ) -> Enrolment:  # fmt: skip
     """Enrolment of a roster of the release.
 
@@ -147,6 +154,7 @@ def enrolment_of(
     layer : block of a control that stands at one block; by default the modal one.
     method : of :data:`backend.methods.registry.ENROLLABLE`. Traces are placed at the modal block of the paper's probes,
         of the first of several proxies, or of the default one where an encoder reads.
+    held_out : as of :func:`fit_attachments`.
     Raises AtlasError if fingerprints, layer scan or evaluation are not on disk, or heads differ from the evaluation.
     """
     by, read = PLACED if method in methods.ENCODED else (proxy.partition("+")[0], view)
@@ -170,7 +178,9 @@ def enrolment_of(
     place = max(selected[fold] for fold in range(FOLDS)) if method == READER_PAPER else selected[None]
     variants = {condition: "full" if condition == CLEAN else condition for condition in scores}
     fingerprints = {c: rows.load(place, part) for c, part in variants.items() if place in rows.layers(part)}
-    fitted = fit_attachments(scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families)
+    fitted = fit_attachments(
+        scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families, held_out=held_out
+    )
     attachments = prompt_attachments(prompts, rows.prompt_folds) | fitted | _validation(folder, method)
     hashes, folds = prompt_table(prompts, rows.prompt_folds.tolist())
     probe = heads[0].probe
@@ -296,6 +306,7 @@ def enrolment_of_traces(
     traces: Sequence[Trace], labels: Sequence[str], reader: Reader, *, name: str, proxy: str, weights_hash: str, view:
     View, layer: int, families: Mapping[str, str] | None = None, data_hash: str | None = None, blocks: tuple[int, ...] |
     None = None, validated: bool = True, method: str | None = None, corpus: Corpus | None = None,
+    held_out: bool = False,
 ) -> Enrolment:  # fmt: skip
     """Enrolment of labelled traces: a head a prompt fold, calibrated on held-out prompts.
 
@@ -304,6 +315,7 @@ def enrolment_of_traces(
     validated : measure it on its own prompts.
     method : of :data:`backend.enrolment.head_fits.METHODS`, or 'auto'; by default discriminants where blocks are given.
     corpus : the traces as they were read before, in their order; labels and folds are set here.
+    held_out : as of :func:`fit_attachments`.
     """
     counts = Counter(labels)
     sources = sorted(counts)
@@ -344,7 +356,7 @@ def enrolment_of_traces(
         if len(order) == len(sources) * len(prompts) == len(set(zip(numbers, rows, strict=True))):
             scores = {c: part[order] for c, part in scores.items()}
             placed = {c: corpus.fingerprints(layer, c)[order].astype(np.float32) for c in scores}
-            attachments |= fit_attachments(scores, of_prompt, placed, families=known)
+            attachments |= fit_attachments(scores, of_prompt, placed, families=known, held_out=held_out)
             if validated:
                 refit, parts = refit_of(method, [corpus.fingerprints(b, CLEAN)[order] for b in fits.blocks], of_prompt)
                 measured = validation_rows(scores, of_prompt, known, placed[CLEAN], refit, parts)
@@ -406,7 +418,7 @@ class Sample(NamedTuple):
 
 
 def sample_enrolment(
-    reader: Reader, proxy: str = "smollm2-135m", blocks: tuple[int, ...] | None = None
+    reader: Reader, proxy: str = "smollm2-135m", blocks: tuple[int, ...] | None = None, held_out: bool = False
 ) -> tuple[Enrolment, list[Sample]]:
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     records = sample_records()
@@ -419,6 +431,7 @@ def sample_enrolment(
     enrolment = enrolment_of_traces(
         [row.trace for row in known], [row.source for row in known], reader, name=f"samples-{proxy}-ur", proxy=proxy,
         weights_hash=proxy_hash(proxy), view="ur", layer=12, families=families, data_hash=data_hash, blocks=blocks,
+        held_out=held_out,
     )  # fmt: skip
     return enrolment, [row for row in rows if row.prompt_id not in enrolled]
 

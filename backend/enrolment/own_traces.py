@@ -66,6 +66,7 @@ class EnrolOptions:
     layer: int | None = None  # none selects it, fold by fold
     access: str = "api"  # 'local' or 'api', for sources that no other roster describes
     method: str = READER_PAPER  # one of :data:`backend.methods.registry.OF_TRACES`, or 'auto'
+    held_out: bool = False  # attach answers to held-out groups
 
     @property
     def stem(self) -> str:
@@ -148,7 +149,9 @@ def fit(found: Labelled, reader: Reader, options: EnrolOptions) -> Fitted:
         validation = pd.concat([validation, forward], ignore_index=True)
     place = max(of_fold.values()) if heads.method == READER_PAPER else modal
     placed = {c: load(place, c)[at] for c in log_posteriors}
-    attachments = fit_attachments(log_posteriors, folds, placed, slug(options.name), families=found.families)
+    attachments = fit_attachments(
+        log_posteriors, folds, placed, slug(options.name), families=found.families, held_out=options.held_out
+    )
     attachments |= prompt_attachments([trace.prompt for trace in found.traces], found.folds)
     if found.grouping.validates:
         attachments |= validation_arrays(validation)

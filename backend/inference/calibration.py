@@ -288,14 +288,20 @@ def fit_calibration(
     Raises ValueError if there is no budget.
     """
     fits = fits or CalibrationFits()
-    fit = _fit_scales(by_budget, with_bias, fits)
-    without = {}
+    fit, calibrated = _fit_scales(by_budget, with_bias, fits), cross_fitted(by_budget, with_bias, fits)
+    pairs = np.array([bounds_of(calibrated[k], by_budget[k], family) for k in sorted(by_budget)])
+    return replace(fit, bounds=pairs[:, 0], family_bounds=None if family is None else pairs[:, 1])
+
+
+def cross_fitted(
+    by_budget: Mapping[int, Groups], with_bias: bool | None = False, fits: CalibrationFits | None = None
+) -> dict[int, Doubles]:
+    """Calibrated log-posteriors of every group, by the fit to the other folds; arguments as :func:`fit_calibration`."""
+    without, fits = {}, fits or CalibrationFits()
     for fold in folds_of(by_budget):
         rest = {k: groups.where(groups.fold != fold) for k, groups in by_budget.items() if (groups.fold != fold).any()}
         without[fold] = _fit_scales(rest or by_budget, with_bias, fits)
-    calibrated = calibrated_by_fold(by_budget, without)
-    pairs = np.array([bounds_of(calibrated[k], by_budget[k], family) for k in sorted(by_budget)])
-    return replace(fit, bounds=pairs[:, 0], family_bounds=None if family is None else pairs[:, 1])
+    return calibrated_by_fold(by_budget, without)
 
 
 def folds_of(by_budget: Mapping[int, Groups]) -> tuple[int, ...]:

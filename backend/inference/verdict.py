@@ -8,10 +8,13 @@ The rule, in order; the first that applies decides:
 4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN;
 5. the responses are unlike the enrolled ones although the prompts are not: INCONCLUSIVE;
 6. there is no calibration: INCONCLUSIVE;
-7. the claimed source against other enrolled ones: log10 ratio >= :attr:`Rule.log10_lr` and a share of at least
-   :attr:`Rule.share` among all enrolled sources, each as likely as the next, SUPPORTS; ratio <= minus that AGAINST;
-8. the same for the family of the claimed source: siblings cannot be distinguished, and the answer is about the family;
-9. INCONCLUSIVE.
+7. of a choice of candidates (:mod:`backend.inference.candidates`), all enrolled sources weighing alike: a log10 ratio
+   of the candidates together <= minus :attr:`Rule.log10_lr` and a share of at most 1 - :attr:`Rule.share`, AGAINST all
+   of them; where a source outside leads and they have less than :attr:`Rule.share`, none of them is supported;
+8. the claimed source against other enrolled ones, or candidates: log10 ratio >= :attr:`Rule.log10_lr` and a share of
+   at least :attr:`Rule.share` among all of them, each as likely as the next, SUPPORTS; ratio <= minus that AGAINST;
+9. the same for the family of the claimed source: siblings cannot be distinguished, and the answer is about the family;
+10. INCONCLUSIVE.
 
 The share is needed since the ratio's alternative is all other sources together, most of which are nothing like the
 traces. Without a claim, the proposition is the leading source: its posterior under the stated prior must reach that
@@ -29,11 +32,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from backend.inference import Doubles, Ints
+from backend.inference.candidates import UNVALIDATED_CHOICE, Choice
 from backend.inference.domain_shift import FEWEST, Kind, Traffic
 from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
-Level = Literal["source", "family", "none"]
+Level = Literal["source", "family", "candidates", "none"]
 Flag = Literal["short", "domain", "budget"]
 SCALE: tuple[tuple[float, str], ...] = (
     (math.log10(2.0), "no support either way"),
@@ -68,6 +72,14 @@ PROMPTS = "Give the prompts beside the responses: name their column with --promp
 AGAIN = "Make the enrolment again, from {why}."
 COMPARABLE = f"{FEWEST} prompts at least: this one cannot compare prompts"
 SUSPECT = "Enrol the model that you suspect, or {also}."
+ADD = (
+    "Add {outside} to the candidates; where it is another model, enrol that: python -m jobs collect, then python -m "
+    "jobs enroll."
+)
+VALIDATE = (
+    "Ask without candidates, or make the enrolment again with --held-out, which measures any choice of candidates: "
+    "python -m jobs enroll."
+)
 MORE = "Collect more traces to further prompts of the enrolled kind."
 KEEP = "Keep the report and the file of traces: python -m jobs verify checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
@@ -104,6 +116,7 @@ class Evidence:
     flags: tuple[Flag, ...] = ()  # shift flags, from :func:`shift_flags`
     traffic: Kind = "like"  # kind of the prompts, from :class:`backend.inference.domain_shift.Traffic`
     calibrated: bool = True
+    choice: Choice | None = None  # where candidates were chosen; ratios and shares are those among them then
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,7 @@ class Verdict:
     reason: str  # which part of the rule decided
     log10_ratio: float  # of the source, or of its family where the outcome is about that, against the others
     validated: bool = True  # whether ratios and probabilities hold in the condition of these traces
+    outside: str = ""  # source that fits better than the chosen candidates, where the level is 'candidates'
 
 
 def gather(
@@ -187,16 +201,24 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
         return undecided(UNLIKE, False)
     if not evidence.calibrated:
         return undecided(UNCALIBRATED, False)
+    choice = evidence.choice
+    if choice and choice.share <= 1 - rule.share and choice.log10_lr <= -rule.log10_lr:
+        reason = f"the traces point to a source outside of the candidates ({choice.outside})"
+        return Verdict("AGAINST", "candidates", reason, choice.log10_lr, outside=choice.outside)
+    elsewhere = choice is not None and choice.leads and choice.share < rule.share
     levels: tuple[tuple[Level, float, float, float], ...] = (
         ("source", evidence.log10_lr, evidence.share, evidence.posterior),
         ("family", evidence.family_log10_lr, evidence.family_share, evidence.family_posterior),
     )
     for level, ratio_here, share, posterior in levels:
         alone = share >= rule.share and (evidence.claimed or posterior >= rule.share)
-        if ratio_here >= rule.log10_lr and alone:
+        if ratio_here >= rule.log10_lr and alone and not elsewhere:
             return Verdict("SUPPORTS", level, f"the traces point to this {level}", ratio_here)
         if ratio_here <= -rule.log10_lr and evidence.claimed:
             return Verdict("AGAINST", level, f"the traces point away from this {level}", ratio_here)
+    if choice and elsewhere:
+        reason = f"a source outside of the candidates fits better ({choice.outside})"
+        return Verdict("INCONCLUSIVE", "candidates", reason, ratio, outside=choice.outside)
     if evidence.log10_lr >= rule.log10_lr:
         return undecided("other enrolled sources fit nearly as well")
     return undecided("the evidence is not strong enough either way")
@@ -260,17 +282,19 @@ def reconcile(
     siblings: Sequence[str] = (),
     complete: bool = True,
     passing: Passing | None = None,
+    chosen: bool = False,
 ) -> Statements:
     """The statements that go with a verdict, without contradiction.
 
     sources, families : length C; subject : the claimed source, else the leading one; leader : the leading one.
     p, passing : of the unknown-source test; stop : as the stop rule answers; complete : whether all was read.
     siblings : members of the leading family that cannot be distinguished.
+    chosen : whether the sources are candidates that were chosen out of the enrolled ones.
     """
     name, nearest = sources[subject], sources[leader]
-    stated = verdict.validated and verdict.outcome != "UNKNOWN"
+    stated = verdict.validated and verdict.outcome != "UNKNOWN" and verdict.level != "candidates"
     many = f"{traces:,} trace{'s' if traces != 1 else ''}"
-    text = _sentence(verdict, name, families[subject], claimed, nearest, many, p)
+    text = _sentence(verdict, name, families[subject], claimed, nearest, many, p, chosen)
     # Naming a source among siblings would take back that it was decided about.
     answered = verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
     if siblings and stated and not answered:
@@ -285,21 +309,29 @@ def reconcile(
     )
 
 
-def _sentence(verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None) -> str:
+def _sentence(
+    verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None, chosen: bool
+) -> str:
     who = f"the family {family}" if verdict.level == "family" else name
     ratio = f"log10 likelihood ratio {verdict.log10_ratio:.1f}"
+    they = "Of the candidates they are" if chosen else "They are"
     if verdict.outcome == "UNKNOWN":
         with_p = "" if p is None else f" (p = {p:.3f})"
         first = f"No, not {name}: the" if claimed else "The"
-        return f"{first} {many} fit none of the enrolled sources{with_p}. The nearest is {nearest}."
+        return (
+            f"{first} {many} fit none of the enrolled sources{with_p}. The nearest {'candidate ' * chosen}is {nearest}."
+        )
     if verdict.outcome == "SUPPORTS":
         first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
-        return f"{first} against the other enrolled sources: {ratio}."
+        return f"{first} against the other {'candidates' if chosen else 'enrolled sources'}: {ratio}."
+    if verdict.outcome == "AGAINST" and verdict.level == "candidates":
+        rest = f"They are nearest to {verdict.outside}, which is none of them."
+        return f"No, the {many} speak against all candidates: {ratio}. {rest}"
     if verdict.outcome == "AGAINST":
-        rest = "Only the stated prior keeps it ahead." if nearest == name else f"They are nearest to {nearest}."
+        rest = "Only the stated prior keeps it ahead." if nearest == name else f"{they} nearest to {nearest}."
         return f"No, the {many} speak against {who}: {ratio}. {rest}"
     question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
-    return f"We cannot say {question}: {verdict.reason}. They are nearest to {nearest}."
+    return f"We cannot say {question}: {verdict.reason}. {they} nearest to {nearest}."
 
 
 def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
@@ -319,7 +351,7 @@ def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
 def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool) -> dict[str, Any]:
     """The stop's answer at every error rate, withheld where the verdict does not say the same."""
     family = verdict.level == "family"
-    withheld = family or verdict.outcome in ("UNKNOWN", "INCONCLUSIVE")
+    withheld = verdict.level in ("family", "candidates") or verdict.outcome in ("UNKNOWN", "INCONCLUSIVE")
     key, agreed = "named", subject
     if claimed:
         key, agreed = "decided", "for the claim" if verdict.outcome == "SUPPORTS" else "against the claim"
@@ -348,6 +380,8 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
         (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),
         (verdict.reason == SHORT, ("Ask for longer answers, or enrol such answers.", reference)),
         (verdict.reason == UNLIKE, (SUSPECT.format(also="answers that were made as these were"), reference)),
+        (verdict.level == "candidates", (ADD.format(outside=verdict.outside), reference)),
+        (verdict.reason == UNVALIDATED_CHOICE, (VALIDATE, reference)),
         (verdict.outcome == "INCONCLUSIVE", (MORE, reference)),
         (verdict.outcome == "AGAINST", (reference,)),
         (verdict.level == "family", (f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}",)),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backend.attribution.settings import Settings
-from backend.enrolment.catalogue import Ecosystems
+from backend.enrolment.catalogue import Ecosystems, candidate_numbers
 from backend.errors import AtlasError, ServerError
 from backend.intake import Columns, inspect
 from backend.service import caller, measurements
@@ -280,19 +280,21 @@ class Worker:
 
         path, name : where the file lies, and its name; earlier : last steps of the session's reports so far.
         """
-        from backend.attribution.decision import source_number
+        from backend.attribution.decision import among, source_number
         from backend.attribution.run import audit, checked
 
         enrolment, settings = attributor.enrolment, settings_in(job)
         prior, _ = checked(enrolment, settings)
-        claimed = None if settings.claimed is None else source_number(enrolment, settings.claimed)
-        running = Running(enrolment.sources, enrolment.log_prior, prior, claimed)
+        chosen = candidate_numbers(enrolment, settings.candidates)
+        weighed, columns = among(enrolment, chosen), slice(None) if chosen is None else chosen
+        claimed = None if settings.claimed is None else source_number(weighed, settings.claimed)
+        running = Running(weighed.sources, weighed.log_prior, prior, claimed)
         points: tuple[Point, ...] = ()
 
         def progress(step: Progress) -> None:
             nonlocal points
             measurements.TRACES.inc(len(step.log_posteriors))
-            points = merge_points(points, running.add(step.log_posteriors))
+            points = merge_points(points, running.add(step.log_posteriors[:, columns]))
             rows = [(point.traces, point.subject, point.log10_sum, point.leader) for point in points]
             details = json.dumps({"nearest": running.nearest(), "points": rows})
             job.done = step.done
@@ -411,7 +413,8 @@ class Worker:
 def settings_in(job: Job) -> Settings:
     """Settings of a job."""
     fields = json.loads(job.settings)
-    return Settings(**fields | {"columns": Columns(**fields["columns"]), "also": tuple(fields["also"])})
+    lists = {name: tuple(fields.get(name, ())) for name in ("also", "candidates")}
+    return Settings(**fields | {"columns": Columns(**fields["columns"]), **lists})
 
 
 def enrolment_with(ecosystems: Ecosystems, name: str, sha256: str) -> Enrolment:

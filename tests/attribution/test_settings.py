@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from backend.attribution.settings import Settings, command_of, option_of, refuse_wrong_numbers
+from backend.attribution.settings import Settings, command_of, entries_of, option_of, refuse_wrong_numbers
 from backend.errors import AtlasError
 from backend.intake import Columns
 from jobs import attribute
@@ -17,7 +17,7 @@ from jobs import attribute
 CHOSEN = Settings(
     claimed="a b", case="<case>", question="Who?", prior={"a b": 0.5}, prior_statement="By hand.",
     columns=Columns(response="out", time="none"), encoding="cp1251", show=3, against="c", orders=7, seed=1,
-    stop_level=0.1, also=("x", "y"), keep_duplicates=True,
+    stop_level=0.1, also=("x", "y"), keep_duplicates=True, candidates=("a b", "c, or d", "family:e"),
 )  # fmt: skip
 
 
@@ -33,8 +33,8 @@ def test_the_verb_understands_the_printed_command() -> None:
     read = parsed(command_of("my traces.jsonl", "mine", CHOSEN))
     assert (str(read.traces), read.enrolment, str(read.prior)) == ("my traces.jsonl", "mine", "report.json")
     assert (read.response_column, read.time_column, read.prompt_column) == ("out", "none", None)
-    assert read.also == "x,y"
-    for name in {one.name for one in fields(Settings)} - {"enrolment", "prior", "columns", "also"}:
+    assert read.also == "x,y" and entries_of(read.candidates) == CHOSEN.candidates
+    for name in {one.name for one in fields(Settings)} - {"enrolment", "prior", "columns", "also", "candidates"}:
         assert getattr(read, option_of(name)[2:].replace("-", "_")) == getattr(CHOSEN, name), name
 
 

@@ -477,6 +477,29 @@ def test_an_unknown_claim_is_said_with_what_was_meant(browser: Browser) -> None:
     browser.until("return document.querySelector('#attr-claim-note').textContent === ''")
 
 
+def test_a_family_is_chosen_as_the_candidates(browser: Browser) -> None:
+    note = "return document.querySelector('#attr-candidates-note').textContent"
+    browser.driver.set_window_size(1280, 900)
+    opened(browser)
+    browser.until(f"{note}.includes('All 8 enrolled sources')")
+    browser.click("#attr-sample")
+    browser.click("#attr-candidates-kind label[for$=family]")
+    browser.until("return !document.querySelector('#attr-candidates-place').hidden")
+    chosen(browser, "attr-candidates", "gemma")
+    count = int(
+        browser.until(f"const n = {note.removeprefix('return ')}; return n.includes(' of the 8') && n").split()[0]
+    )
+    browser.driver.find_element(By.ID, "attr-candidates").send_keys(Keys.ESCAPE)
+    missing = browser.driver.find_element(By.CSS_SELECTOR, "#attr-candidates-note ~ details > summary")
+    missing.send_keys(Keys.ENTER)
+    browser.until("return document.querySelector('#attr-candidates-note ~ details').open")
+    assert "python -m jobs collect" in browser.text("#attr-candidates-note ~ details")
+    assert weighed(browser).split()[1] in ("SUPPORTS", "INCONCLUSIVE")
+    assert f"Weighed among {count} of the 8 enrolled sources" in browser.text(".verdict")
+    assert "gemma-answer" in browser.text(".verdict-sentence")
+    assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == count
+
+
 def test_a_log_fills_in_the_claim(browser: Browser) -> None:
     def used(model: str) -> None:
         body = {"model": "smol", "messages": [{"role": "user", "content": "Why?"}]}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
@@ -16,7 +18,7 @@ from atlas.data import questions
 from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
-from backend.enrolment.catalogue import NOT_LISTED, Ecosystem, default, did_you_mean
+from backend.enrolment.catalogue import FAMILY, NOT_LISTED, Ecosystem, candidate_numbers, default, did_you_mean
 from backend.enrolment.claims import claims_of, suggestion
 from backend.errors import AtlasError
 from backend.intake import Columns
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 VIEW_WORDS = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
+CANDIDATES = {"all": "All enrolled", "family": "A family", "list": "A list"}
 TEXTS_SHOWN = 3
 LONGEST = 300  # characters of a case or a question
 
@@ -53,12 +56,64 @@ def step() -> Component:
     fields = [
         _field("Claim to test", "attr-claim", claim, [meaning, unknown, suggested]),
         _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
+        html.Div(_candidates(), className="ask-field ask-wide"),
         _field("Case", "attr-case", case, "Goes into the report."),
         _field("Question", "attr-question", wording, "Goes into the report."),
     ]
     summary = html.Summary("Prior, duplicates, text in the report, stop, further readers")
     more = html.Details([summary, _more()], className="folded")
     return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more)
+
+
+def _candidates() -> list[Component]:
+    """Which enrolled sources are in question, and what to do where the right one is not enrolled."""
+    some = dmc.MultiSelect(
+        id="attr-candidates", data=[], value=[], size="sm", searchable=True, clearable=True, limit=200,
+        maxDropdownHeight=320, placeholder="Choose candidates", nothingFoundMessage="Nothing has this name",
+        filter=shell.BY_WORDS, comboboxProps={"zIndex": 300}, attributes=shell.named("Candidates"),
+    )  # fmt: skip
+    missing = [
+        html.Summary("My model is not in the list"),
+        html.P("Collect its answers to the enrolled prompts and enrol them, then it can be weighed:"),
+        *(html.P(html.Code(f"python -m jobs {verb}")) for verb in ("collect", "enroll LABELLED --name NAME")),
+    ]
+    return [
+        shell.segmented("attr-candidates-kind", CANDIDATES, "all", "Candidates"),
+        html.Div(some, id="attr-candidates-place", hidden=True),
+        sections.hint(None, id="attr-candidates-note", role="status"),
+        html.Details(missing, className="folded hint"),
+    ]
+
+
+def candidate_options(kind: str, one: Ecosystem, known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Families or sources to choose candidates from; nothing where all are in question."""
+    if kind == "list":
+        return sections.grouped(one.sources, one.families, known)
+    members = Counter(one.families) if kind == "family" else {}
+    return [{"value": f"{FAMILY}{name}", "label": f"{name} ({n})"} for name, n in sorted(members.items())]
+
+
+def candidates_note(kind: str, one: Ecosystem, entries: Sequence[str], claim: str | None) -> str:
+    """How many sources are weighed, or what is wrong with the choice."""
+    if kind == "all" or not entries:
+        return (
+            f"{'Nothing is chosen: all' if kind != 'all' else 'All'} {len(one.sources):,} enrolled sources are weighed."
+        )
+    try:
+        sources = among(one, entries).sources
+    except AtlasError as error:
+        return f"{error}"
+    text = f"{len(sources):,} of the {len(one.sources):,} enrolled sources are weighed."
+    return text if not claim or claim in sources else f"{text} The claim is none of them: add it."
+
+
+def among(one: Ecosystem, entries: Sequence[str]) -> Ecosystem:
+    """An ecosystem with chosen candidates alone; raises AtlasError where they are not enrolled, or too few."""
+    numbers = candidate_numbers(one, entries)
+    if numbers is None:
+        return one
+    sources, families = (tuple(part[i] for i in numbers) for part in (one.sources, one.families))
+    return replace(one, sources=sources, families=families)
 
 
 def _more() -> Component:
@@ -277,7 +332,18 @@ def weights(
 CHOICES = {
     field: State(f"attr-{field}", "checked" if field in ("again-count", "keep") else "value")
     for field in (
-        *("ecosystem", "claim", "prior", "prior-share", "prior-weights", "prior-statement", "case", "question"),
+        *(
+            "ecosystem",
+            "claim",
+            "candidates",
+            "candidates-kind",
+            "prior",
+            "prior-share",
+            "prior-weights",
+            "prior-statement",
+            "case",
+            "question",
+        ),
         *("again-count", "keep", "keep-count", "stop-level", "also"),
     )
 }
@@ -292,10 +358,13 @@ def settings(chosen: Mapping[str, Any], columns: Columns, encoding: str | None =
     one = ecosystem(chosen["ecosystem"])
     if one is None:
         raise AtlasError("No ecosystem is chosen", "Choose one, or make one: python -m jobs enroll --sample")
-    prior = weights(chosen["prior"], one, chosen["claim"], chosen["prior-share"], chosen["prior-weights"])
+    entries = tuple(chosen["candidates"] or ()) if chosen["candidates-kind"] != "all" else ()
+    weighed = among(one, entries)
+    prior = weights(chosen["prior"], weighed, chosen["claim"], chosen["prior-share"], chosen["prior-weights"])
     return Settings(
         enrolment=one.name,
         claimed=chosen["claim"] or None,
+        candidates=entries,
         prior=prior,
         prior_statement=_line(chosen["prior-statement"]) if prior else None,
         case=_line(chosen["case"]) or Settings.case,
@@ -401,6 +470,30 @@ def register(app: Dash) -> None:
             return (no_update,) * 3
         now = {"key": (columns or {})["key"], "ecosystem": one.name, "claim": filled[0]}
         return filled[0] if filled[0] != claim else no_update, filled[1], now
+
+    @sections.callback(
+        app,
+        "attr-candidates.data attr-candidates.value attr-candidates-place.hidden",
+        "attr-candidates-kind.value attr-ecosystem.value",
+        "attr-candidates.value",
+        prevent=False,
+    )
+    def candidates(kind: str, name: Text, now: list[str] | None) -> Any:
+        one = ecosystem(name)
+        options = [] if one is None else candidate_options(kind, one, sections.known_sources(questions()))
+        offered = {item["value"] for option in options for item in option.get("items", [option])}
+        return options, [entry for entry in now or () if entry in offered], kind == "all"
+
+    @sections.callback(
+        app,
+        "attr-candidates-note.children",
+        "attr-candidates.value attr-claim.value",
+        "attr-candidates-kind.value attr-ecosystem.value",
+        prevent=False,
+    )
+    def counted(entries: list[str] | None, claim: Text, kind: str, name: Text) -> Any:
+        one = ecosystem(name)
+        return None if one is None else candidates_note(kind, one, entries or (), claim)
 
     @sections.callback(
         app, "attr-prior-claim.hidden attr-prior-own.hidden attr-prior-why.hidden", "attr-prior.value", prevent=False

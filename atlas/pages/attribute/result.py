@@ -180,9 +180,10 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
+    others = "candidates" if "candidates" in report["reference"] else "enrolled sources"
     grows: list[Component | str] = [
         shell.term("log10 ratio", verdict.RATIO_HELP),
-        f" of {results['subject']} against the other enrolled sources, {calibrated}: the line adds the traces up in "
+        f" of {results['subject']} against the other {others}, {calibrated}: the line adds the traces up in "
         "the order of arrival (hollow where another source leads), the band holds 90 % of "
         f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
     ]
@@ -190,7 +191,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         shell.term("Probability", verdict.PROBABILITY_HELP),
         f" {calibrated if results['stated'] else 'not stated here'} for {many.removeprefix('n = ')}; prior: "
         f"{report['reference']['prior_statement']} {verdict.family_answer(report)} "
-        f"n = {len(results['candidates'])} enrolled sources.",
+        f"n = {len(results['candidates'])} {others}.",
     ]
     adds = (
         f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. Click a bar for "

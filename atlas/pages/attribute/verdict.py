@@ -15,6 +15,7 @@ from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import Report, number_cell
+from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import headline
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
@@ -122,6 +123,7 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
         html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
+        *[html.P(sentence, className="hint") for sentence in choice_sentences(report)],
         sections.facts(*_facts(report)),
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
         **shell.aria(labelledby="verdict-word", live="polite"),
@@ -135,6 +137,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     who = "claimed source" if results["claimed"] else "best match"
     level = "its family against all others" if results["level"] == "family" else f"{who} against all others"
     why = "no enrolled source fits" if results["verdict"] == "UNKNOWN" else "not validated for such traces"
+    why = results["reason"] if results["level"] == "candidates" else why
     ratio = share = ("–", f"not stated: {why}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"

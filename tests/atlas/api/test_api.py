@@ -107,6 +107,35 @@ def test_json_gives_what_the_command_line_gives(
     assert problem(server.test_client().get(f"/api/jobs/{told['job']}"), 404)["remedy"]
 
 
+def test_candidates_are_those_of_the_command_line(
+    served: tuple[Flask, Service, Path], reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _, folder = served
+    client = server.test_client()
+    body = {"traces": traces_of("shout", 40), "candidates": ["family:words"], "orders": 20}
+    told = client.post("/api/attribute", json=body).get_json()
+    report = told["report"]
+    assert set(told["nearest"]) == {"plain", "shout"} == set(report["reference"]["sources"])
+    assert report["reference"]["left_out"] == ["code"] and "--candidates family:words" in report["command"]
+    assert alterations(report) == []
+    (tmp_path / "traces.jsonl").write_bytes(lines_of("shout", 40))
+    monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
+    page, traces = tmp_path / "out.html", str(tmp_path / "traces.jsonl")
+    asked = ["attribute", traces, "--candidates", "family:words", "--orders", "20", "--report", str(page)]
+    assert main(asked) == 0
+    assert differences(json.loads(page.with_suffix(".json").read_text("utf-8")), report) == []
+    assert main(["verify", str(page.with_suffix(".json")), "--traces", traces]) == 0
+    form = {"file": (io.BytesIO(lines_of("shout")), "t.jsonl"), "candidates": json.dumps(["shout", "code"])}
+    assert client.post("/api/attribute", data=form).get_json()["report"]["reference"]["left_out"] == ["plain"]
+    for entries, words in ((["shot", "code"], "such as shout"), (["code"], "python -m jobs enroll")):
+        refused = problem(client.post("/api/attribute", json=body | {"candidates": entries}), 422)
+        assert words in refused["remedy"]
+    assert main([*asked[:2], "--candidates", "shot,code"]) == 2
+    problem(client.post("/api/attribute", json=body | {"candidates": [1]}), 422)
+
+
 def test_a_file_with_its_columns(client: FlaskClient) -> None:
     rows = [{"q": t["prompt"], "a": t["response"]} for t in traces_of("code")]
     packed = gzip.compress("\n".join(["{broken", *map(json.dumps, rows)]).encode())

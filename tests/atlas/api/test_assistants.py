@@ -81,6 +81,8 @@ def test_an_assistant_attributes_what_rest_attributes(address: str) -> None:
     assert (found["answer"], found["verdict"]) == ("Best match: gemma-answer", report["results"]["verdict"])
     assert found["candidates"] == report["results"]["candidates"]
     assert found["limits"] == report["limits"]
+    some = call(address, "attribute", {"traces": traces, "enrolment": SAMPLE, "candidates": ["family:gemma"]})
+    assert {row["family"] for row in some["candidates"]} == {"gemma"} and "of the 8 enrolled" in some["choice"]
     checked = call(address, "verify", {"report": report})
     assert (checked["agrees"], checked["sha256"]) == (True, report["sha256"])
     report["results"]["verdict"] = "AGAINST"

@@ -91,6 +91,27 @@ def test_a_choice_lasts_until_the_header_changes() -> None:
     assert question.choose(known, {**header, "roster": "8-way"}, link, None, "small", early)["shown"] == "small"
 
 
+def test_candidates_are_counted_and_what_is_wrong_with_them_is_said() -> None:
+    one = replace(BEST, families=("A", "A", "C"))
+    assert question.candidate_options("all", one, {}) == []
+    families = question.candidate_options("family", one, {})
+    assert families == [{"value": "family:A", "label": "A (2)"}, {"value": "family:C", "label": "C (1)"}]
+    assert {item["value"] for group in question.candidate_options("list", one, {}) for item in group["items"]} == set(
+        "abc"
+    )
+    for kind, entries, claim, words in (
+        ("all", ["a"], None, "All 3 enrolled sources are weighed."),
+        ("list", [], None, "Nothing is chosen: all 3 enrolled sources are weighed."),
+        ("family", ["family:A"], "a", "2 of the 3 enrolled sources are weighed."),
+        ("family", ["family:A"], "c", "2 of the 3 enrolled sources are weighed. The claim is none of them: add it."),
+    ):
+        assert question.candidates_note(kind, one, entries, claim) == words
+    assert "the only candidate" in question.candidates_note("list", one, ["c"], None)
+    chosen = question.among(one, ["c", "a"])
+    assert chosen.sources == ("a", "c")
+    assert question.weights("claim", chosen, "a", 60, "") == pytest.approx({"a": 0.6, "c": 0.4})
+
+
 @pytest.mark.usefixtures("served")
 def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
     def words(header: str | None) -> str:
