@@ -22,6 +22,7 @@ from backend.errors import AtlasError
 from backend.intake.layout import Limits
 from backend.intake.traces import Clock, short
 
+DAMAGED: tuple[type[Exception], ...] = (EOFError, cast(Any, zlib_ng.error), gzip_ng.BadGzipFile)
 PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _REFUSED = {
@@ -122,11 +123,11 @@ def unpacked(stream: BinaryIO, packed: bool, clock: Clock) -> Iterator[BinaryIO]
     stream.seek(0)
     try:
         if packed:
-            with gzip_ng.GzipNGFile(fileobj=cast(Any, _Clocked(stream, clock)), mode="rb") as inner:
-                yield inner  # type: ignore[misc]
+            with cast(Any, gzip_ng.GzipNGFile)(fileobj=_Clocked(stream, clock), mode="rb") as inner:
+                yield inner
         else:
             yield stream
-    except (EOFError, zlib_ng.error, gzip_ng.BadGzipFile) as error:
+    except DAMAGED as error:
         raise AtlasError(f"The gzip file is damaged ({error})", "Make or fetch it again") from error
 
 
@@ -134,11 +135,13 @@ class _Clocked(io.RawIOBase):
     """A packed file; a million empty gzip members are walked through within one call of ``read``."""
 
     def __init__(self, stream: BinaryIO, clock: Clock) -> None:
-        self.seek, self.tell, self._stream, self._clock = stream.seek, stream.tell, stream, clock
-        self._place = 0
+        self._stream, self._clock, self._place = stream, clock, 0
 
     def seekable(self) -> bool:
         return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
 
     def readinto(self, buffer: Any) -> int:
         piece = self._stream.read(len(buffer))
@@ -158,7 +161,7 @@ def text_of(
         try:
             yield wrapper
         finally:
-            with contextlib.suppress(ValueError, OSError, EOFError, zlib_ng.error):
+            with contextlib.suppress(ValueError, OSError, *DAMAGED):
                 wrapper.detach()
 
 
