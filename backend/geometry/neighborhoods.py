@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +85,7 @@ def permuted_hits(
     # Permuting eligible labels leaves everyone else without a family that counts.
     near = order[moving, : max(ks)]
 
-    def blocks() -> Iterator[tuple[npt.NDArray[np.int16], ...]]:
+    def blocks() -> Iterator[tuple[npt.NDArray[Any], ...]]:
         rng = np.random.default_rng(settings.seed)  # one stream, whoever counts
         for low in range(0, settings.permutations, _ROUND):
             labels = np.tile(codes, (min(_ROUND, settings.permutations - low), 1))
