@@ -194,10 +194,9 @@ def section(
 ) -> Component:  # fmt: skip
     """One figure or table of a live result; ``picture`` and ``table`` say whether it can be saved and shown as rows."""
     label: dict[str, Any] = {"role": "img", "aria-label": QUESTIONS[name]} if picture else {}
-    parts = [
-        html.Div(content, className="figure-drawing", **label),
-        html.Div(id=live("live-rows", name), className="figure-table"),
-    ]
+    parts = [html.Div(content, className="figure-drawing", **label)]
+    if table:  # a place for every button, or the callback that fills them fails
+        parts.append(html.Div(id=live("live-rows", name), className="figure-table"))
     style = {"height": height} if height else {}
     body = html.Div(parts, id=live("live-body", name), className="figure-body", style=style)
     return shell.framed(

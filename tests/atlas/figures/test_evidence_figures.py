@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from dash import html
 from dash.development.base_component import Component
 from scipy.special import logsumexp
 
@@ -373,6 +374,12 @@ def test_candidates_and_readers_show_no_ratio_that_is_not_stated(enrolment: Enro
         table = _words(result.readers(made, sections.sections_of(made)))
         assert (result.number(made["results"]["log10_ratio_others"], 2) in table) == shown
         assert ("not stated" in table) != shown
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_a_place_for_rows_has_its_button(table: bool) -> None:
+    made = str(sections.section("mixture", "Said.", html.Div(), build=html.Div(), badge=html.Div(), table=table))
+    assert ("live-rows" in made) == ("live-table" in made) == table
 
 
 def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) -> None:
