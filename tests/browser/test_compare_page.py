@@ -116,7 +116,10 @@ def test_the_budget_redraws_readouts_parts_and_capability(calm: Browser) -> None
 
 
 def test_a_row_of_all_readers_joins_the_others(calm: Browser) -> None:
-    calm.open(f"{LINK}light&figure=every")
+    calm.driver.get("about:blank")
+    calm.driver.get(f"{calm.url}{LINK}light&figure=every")  # a table alone, without a figure to wait for
+    calm.until("return document.querySelector('#every-grid [role=row]') !== null")
+    calm.settled()
     before = calm.run("return document.querySelectorAll('#compare-key .reader-name').length")
     calm.until("return document.querySelectorAll('#every-grid .ag-center-cols-container [role=row]').length > 3")
     chosen = set(calm.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.title)"))

@@ -381,8 +381,13 @@ def landing_figure(cache: QueryCache, report: Report, theme: Theme) -> Any:
     placed = next((found for method in FLAT_MAPS if len(found := cache.ask(*asks, method, 2))), None)
     if placed is None:
         return None
-    near, marks = rows("lands", report).head(NEAREST), sections.marks_of(cache, report["reference"]["families"])
+    near, marks = rows("lands", report).head(NEAREST), _marks_of_all(report, cache)
     return figures.landing(placed, near, marks, theme=theme, claimed=report["results"]["claimed"] or "")
+
+
+def _marks_of_all(report: Report, cache: QueryCache) -> Mapping[str, Mark]:
+    """Marks of the families that traces may land near: also of those that are no candidates."""
+    return sections.marks_of(cache, [*report["reference"]["families"], *rows("lands", report)["family"]])
 
 
 def landing(report: Report, cache: QueryCache, view: View) -> Component:
@@ -404,7 +409,7 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         + "Nearness says what the traces are like, the ratio above says who made them. "
         f"n = {len(frame)} sources.",
     ]
-    marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
+    marks, known = _marks_of_all(report, cache), sections.known_sources(cache)
     view = dataclasses.replace(view, source="")
     body = []
     for row in tables.rows(frame.head(NEAREST)):
