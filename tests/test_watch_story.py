@@ -21,7 +21,7 @@ from backend.proxies.registry import weights_folder
 from backend.service.watch_state import VARIABLE, WatchState
 from jobs.__main__ import main
 
-ENROLLED = ("smol-warm", "smol-pirate", "smol-markdown", "gemma-continue")
+ENROLLED = ("smol-warm", "smol-pirate", "smol-markdown", "gemma-answer")
 SOURCES = {one.name: one for one in read_sources(SAMPLES / "sources.toml")}
 ASKED = [one.prompt for one in read_prompts(SAMPLES / "prompts.jsonl")[::5]]
 
@@ -107,12 +107,12 @@ def test_a_swap_is_seen_told_verified_and_signed(
     assert endpoints.messages == []
     # Somebody puts another model behind it.
     for _ in range(4):
-        endpoints.write("gemma-continue")
+        endpoints.write("gemma-answer")
         if main(watching) == 1:
             break
     (message,) = endpoints.messages
     assert (message["event"], message["claimed"], message["watch"]) == ("alarm", "smol-pirate", "smol-pirate")
-    assert message["leader"] == "gemma-continue"
+    assert message["leader"] == "gemma-answer"
     # The report is opened where the message says, verified, and signed.
     monkeypatch.delenv("ATLAS_DATA")
     pages = create_application(cache=tmp_path / "web").server.test_client()
