@@ -166,7 +166,7 @@ def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
 
 
 def test_steps_back_undo_choices_and_another_page_keeps_them(browser: Any) -> None:
-    chosen = "return document.querySelector('#projection input:checked').value"
+    chosen = "return document.querySelector('#projection input:checked')?.value"
     browser.open("/?theme=dark&roster=12-way&dim=2")
     browser.until("return history.length > 0 && document.querySelectorAll('#names .name-at').length > 0")
     browser.run("return new Promise(done => setTimeout(done, 400))")
