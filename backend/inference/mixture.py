@@ -52,8 +52,10 @@ def estimate_shares(log_posteriors: Floating, counts: Floating | None = None, st
     counts = counts / counts.sum(-1, keepdims=True)
     across = np.swapaxes(likelihoods, -1, -2)
     shares = np.full((*counts.shape[:-1], likelihoods.shape[-1]), 1 / likelihoods.shape[-1], dtype=likelihoods.dtype)
+    # A trace that a resample leaves out may be all that held its source's share above zero.
+    least = np.finfo(likelihoods.dtype).tiny
     for _ in range(steps):
-        shares = shares * ((counts / (shares @ across)) @ likelihoods)
+        shares = shares * ((counts / np.maximum(shares @ across, least)) @ likelihoods)
     out: Doubles = shares
     return out
 

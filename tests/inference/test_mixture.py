@@ -70,6 +70,12 @@ def test_two_sources_have_the_share_of_the_highest_likelihood_on_a_grid() -> Non
     assert estimate_shares(sure)[0] == pytest.approx([0.75, 0.25])
 
 
+def test_a_resample_without_the_only_trace_of_a_source_has_shares() -> None:
+    sure = np.where(np.eye(2, dtype=bool)[[0, 0, 1]], 0, -200).astype(np.float32)
+    left_out = np.array([[2, 1, 0], [1, 1, 1]], dtype=np.float32)
+    np.testing.assert_allclose(estimate_shares(sure, left_out), [[1, 0], [2 / 3, 1 / 3]], atol=1e-6)
+
+
 def test_shares_equal_those_of_a_loop(grid: Doubles) -> None:
     traces = traces_of(grid, 0.3, 25, seed=4)
     counts = np.random.default_rng(5).multinomial(25, np.full(25, 1 / 25), size=3).astype(float)
