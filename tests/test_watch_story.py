@@ -23,7 +23,7 @@ from jobs.__main__ import main
 
 ENROLLED = ("smol-warm", "smol-pirate", "smol-markdown", "gemma-answer")
 SOURCES = {one.name: one for one in read_sources(SAMPLES / "sources.toml")}
-ASKED = [one.prompt for one in read_prompts(SAMPLES / "prompts.jsonl")[::5]]
+ASKED = [one.prompt for one in read_prompts(SAMPLES / "prompts.jsonl")[::10]]
 
 
 @dataclass
@@ -92,7 +92,7 @@ def test_a_swap_is_seen_told_verified_and_signed(
     # Four endpoints are enrolled by the answers that were collected of them.
     collected = (SAMPLES / "responses.jsonl").read_text("utf-8").splitlines(keepends=True)
     traces.write_text("".join(line for line in collected if json.loads(line)["source"] in ENROLLED), "utf-8")
-    enrolling = ["--name", "four", "--readout", "reader-paper", "--layer", "20", "--no-publish"]
+    enrolling = ["--name", "four", "--readout", "reader-paper", "--layer", "12", "--no-publish"]
     work = ["--work", str(tmp_path / "work.duckdb"), "--to", str(data)]
     assert main(["enroll", str(traces), *enrolling, *work]) == 0
     (enrolment,) = (data / "enrolments").glob("*.npz")

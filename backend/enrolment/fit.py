@@ -421,19 +421,24 @@ def sample_enrolment(
     reader: Reader, proxy: str = "smollm2-135m", blocks: tuple[int, ...] | None = None, held_out: bool = False
 ) -> tuple[Enrolment, list[Sample]]:
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
-    records = sample_records()
-    enrolled = set(split_prompts(records.prompt_ids)[0])
-    keys = [(source, prompt) for source in records.sources for prompt in records.prompt_ids]
-    rows = [Sample(*key, trace) for key, trace in zip(keys, records.traces, strict=True)]
-    known = [row for row in rows if row.prompt_id in enrolled]
-    families = {source: source.partition("-")[0] for source in records.sources}
+    known, rest = split_samples()
+    families = {row.source: row.source.partition("-")[0] for row in known}
     data_hash = hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest()
     enrolment = enrolment_of_traces(
         [row.trace for row in known], [row.source for row in known], reader, name=f"samples-{proxy}-ur", proxy=proxy,
         weights_hash=proxy_hash(proxy), view="ur", layer=12, families=families, data_hash=data_hash, blocks=blocks,
         held_out=held_out,
     )  # fmt: skip
-    return enrolment, [row for row in rows if row.prompt_id not in enrolled]
+    return enrolment, rest
+
+
+def split_samples() -> tuple[list[Sample], list[Sample]]:
+    """The shipped responses: those to the prompts that are enrolled, and those to the others."""
+    records = sample_records()
+    enrolled = set(split_prompts(records.prompt_ids)[0])
+    keys = [(source, prompt) for source in records.sources for prompt in records.prompt_ids]
+    rows = [Sample(*key, trace) for key, trace in zip(keys, records.traces, strict=True)]
+    return [row for row in rows if row.prompt_id in enrolled], [row for row in rows if row.prompt_id not in enrolled]
 
 
 def split_prompts(prompt_ids: Sequence[str]) -> tuple[list[str], list[str]]:

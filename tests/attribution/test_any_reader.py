@@ -90,7 +90,7 @@ def enrolled(root: Path, release: Release, reader: str) -> Enrolment:
     return load_enrolment(path)
 
 
-@pytest.mark.slow(100)
+@pytest.mark.slow(150)
 @pytest.mark.proxy
 def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path, Release]) -> None:
     root, release = measured
@@ -102,6 +102,8 @@ def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path
     some = np.linspace(0, len(traces) - 1, 24).astype(np.intp)
     models = Models.on("cpu")
     for reader in found:
+        if "/other/" in reader and not reader.startswith("reader-paper"):
+            continue  # a second proxy of the same tables is read by the same code
         made = enrolled(root, release, reader)
         assert made.reader == reader
         method, proxy, view = (*reader.split("/"), None, None)[:3]

@@ -25,7 +25,7 @@ from backend.attribution.verify import alterations, broken_step, differences, re
 from backend.enrolment.catalogue import Ecosystems, find_enrolment
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
-from backend.enrolment.fit import Sample, attached, enrolment_of_traces, sample_enrolment
+from backend.enrolment.fit import Sample, attached, enrolment_of_traces
 from backend.errors import AtlasError
 from backend.inference.domain_shift import fit_domain
 from backend.inference.sequential_stop import StopRule
@@ -37,6 +37,7 @@ from backend.spectral import dct_weights
 from backend.traces import Trace
 from jobs.__main__ import main
 from tests.damaged_enrolments import refuses_damage
+from tests.shipped_samples import half_of_samples
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 PROMPTS = [f"How do I restart queue {i}?" for i in range(12)]
@@ -653,22 +654,32 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(110)
-@pytest.mark.parametrize("blocks", [None, (9, 15, 21)])
-def test_samples_are_told_apart(
-    smollm2: Reader, sample: tuple[Enrolment, list[Sample]], blocks: tuple[int, ...] | None
-) -> None:
-    made, rest = sample_enrolment(smollm2, blocks=blocks) if blocks else sample
-    assert made.layers == ([9, 12, 15, 21] if blocks else [12])
-    attributor = Attributor(smollm2, made, proxy_hash("smollm2-135m"))
+@pytest.mark.slow(60)
+def test_samples_are_told_apart(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
+    made, rest = sample
+    assert made.layers == [12]
+    assert told_apart(smollm2, made, rest) >= 3  # of 4; chance is 1
+
+
+@pytest.mark.proxy
+@pytest.mark.slow(100)
+def test_samples_are_told_apart_by_discriminants(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
+    made = half_of_samples(smollm2, blocks=(9, 15, 21))
+    assert made.layers == [9, 12, 15, 21]
+    assert told_apart(smollm2, made, sample[1]) >= 3  # of 4; chance is 1
+
+
+def told_apart(reader: Reader, made: Enrolment, rest: list[Sample]) -> int:
+    """Sources whose held-out responses are theirs; what single tokens say adds up on some of them."""
+    attributor = Attributor(reader, made, proxy_hash("smollm2-135m"))
     right = 0
     for source in made.sources:
         scored = attributor.score([row.trace for row in rest if row.source == source])
         found = find(scored, made, source, companions=fitted_statistics_of(made), orders=20)
         assert found.calibrated
         right += made.sources[found.leader] == source
-    assert right >= 5  # of 8; chance is 1
     for row in rest[:: len(rest) // 4]:
-        evidence = token_evidence(smollm2, made, row.trace, 0, 1)
+        evidence = token_evidence(reader, made, row.trace, 0, 1)
         assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
         assert evidence.stored == pytest.approx(evidence.log_odds, abs=5e-2)
+    return right

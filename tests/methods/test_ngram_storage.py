@@ -18,7 +18,7 @@ from backend.attribution.token_evidence import heat_map, split_log_odds, token_e
 from backend.attribution.verify import alterations, read_report
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
-from backend.enrolment.fit import Sample, enrolment_of_traces
+from backend.enrolment.fit import Sample, enrolment_of_traces, split_samples
 from backend.errors import AtlasError
 from backend.methods.ensemble import Head
 from backend.methods.ngrams import (
@@ -295,19 +295,15 @@ def test_attribute_and_verify_by_n_grams(
 @pytest.mark.slow
 def test_samples_are_told_apart_by_their_n_grams(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
     made, rest = sample
-    from backend.corpus.collection import sample_records
-
-    records = sample_records()
-    held = {row.trace for row in rest}
-    rows = [(trace, i // len(records.prompt_ids)) for i, trace in enumerate(records.traces) if trace not in held]
-    texts = with_texts(made, [trace for trace, _ in rows], [records.sources[source] for _, source in rows])
+    rows = [row for row in split_samples()[0] if row.source in made.sources]
+    texts = with_texts(made, [row.trace for row in rows], [row.source for row in rows])
     texts = replace(texts, landing=12)
     attributor = Attributor(smollm2, texts, proxy_hash("smollm2-135m"))
     right = 0
     for number, source in enumerate(texts.sources):
         scored = attributor.score([row.trace for row in rest if row.source == source])
         right += int(scored.log_posteriors.sum(0).argmax() == number)
-    assert right >= 5  # of 8; chance is 1
+    assert right >= 3  # of 4; chance is 1
     for row in rest[:: len(rest) // 4]:
         evidence = token_evidence(smollm2, texts, row.trace, 0, 1)
         assert evidence.split.tokens.sum() == pytest.approx(evidence.log_odds, abs=1e-4)
