@@ -29,6 +29,7 @@ from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, 
 from backend.corpus.collection import read_collected
 from backend.corpus.labelled import read_families
 from backend.corpus.release import BENCHMARKS, Release
+from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.left_out import SCENARIO, release_corpus, summary
 from backend.enrolment.left_out import measure as left_out
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
     known = enrolments(options.data_of(arguments))
     for name in options.named(arguments.enrolment, list(known), "There is no enrolment '{}'"):
-        enrolment = load_enrolment(known[name])
+        enrolment = _of_roster(load_enrolment(known[name]))
         rows = validation_of(enrolment)
         for benchmark in options.named(arguments.benchmark, BENCHMARKS, "There is no benchmark '{}'"):
             began = time.perf_counter()
@@ -121,7 +122,7 @@ def _twice(arguments: argparse.Namespace, release: Release, connection: duckdb.D
     families = read_families(arguments.families) or {}
     data_hash = hashlib.sha256(b"".join(path.read_bytes() for path in arguments.draws)).hexdigest()
     for name in options.named(arguments.enrolment, list(known), "There is no enrolment '{}'"):
-        enrolment, began = load_enrolment(known[name]), time.perf_counter()
+        enrolment, began = _of_roster(load_enrolment(known[name])), time.perf_counter()
         frame = repeated_draws.measure(Models.on("cpu").attributor(enrolment), first, second, families)
         place: Row = {"reader": enrolment.reader, "roster": enrolment.facts["roster"], "condition": CLEAN}
         about: Row = {"data_hash": data_hash, "proxy_hash": enrolment.facts["proxy_hash"]}
@@ -130,6 +131,14 @@ def _twice(arguments: argparse.Namespace, release: Release, connection: duckdb.D
         with recorded(connection, stage="validate", **timed, details=details) as build:
             replace_rows(connection, "audit_validation", frame, place | {"part": repeated_draws.PART}, build)
         print(frame.pivot(index="scenario", columns="k", values="value").to_string())
+
+
+def _of_roster(enrolment: Enrolment) -> Enrolment:
+    """The enrolment, unless its rows would have no place."""
+    if "roster" in enrolment.facts:
+        return enrolment
+    problem = f"'{enrolment.name}' is of no roster, and what is measured is written by roster"
+    raise AtlasError(problem, "Validate one that was made with a roster or a name: python -m jobs enroll --help")
 
 
 def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:

@@ -50,3 +50,13 @@ def test_an_unknown_scenario_is_refused_with_those_that_exist(
     assert main(["validate", *words]) == 2
     error = capsys.readouterr().err
     assert "'weather'" in error and "math100, agent500, category" in error
+
+
+@pytest.mark.parametrize("draws", [[], ["--draws", "data/samples/responses.jsonl", "data/samples/responses.jsonl"]])
+def test_an_enrolment_of_no_roster_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], draws: list[str]
+) -> None:
+    release, work = fake_release(tmp_path / "release", prompts=2), tmp_path / "work.duckdb"
+    words = ["samples-smollm2-135m-ur", "--release", str(release), "--work", str(work)]
+    assert main(["validate", *words, *draws]) == 2
+    assert "'samples-smollm2-135m-ur' is of no roster" in capsys.readouterr().err
