@@ -70,6 +70,7 @@ def browser(driver: WebDriver, place: tuple[str, Path]) -> Iterator[Browser]:
     view.complaints()
     yield view
     assert view.complaints() == []
+    driver.get(f"{place[0]}/health")  # a test may end in a file, which has another storage
     driver.execute_script("sessionStorage.clear()")
     driver.delete_all_cookies()
 

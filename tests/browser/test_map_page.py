@@ -64,6 +64,15 @@ def person(browser: Any) -> Iterator[Person]:
     yield Person(browser)
 
 
+def open_at_rest(browser: Any, path: str) -> None:
+    """Open the map and wait for its names, for the whole link, and for what counts as the start of all steps back."""
+    browser.open(path)
+    browser.until("return document.querySelectorAll('#names .name-at').length > 0")
+    browser.wait(lambda: {"reader", "domain"} <= set(browser.query()), "the reader in the link")
+    browser.settled()
+    browser.run("return new Promise(done => setTimeout(done, 600))")
+
+
 def overlap(one: list[Any], other: list[Any]) -> bool:
     return one[2] < other[4] and other[2] < one[4] and one[3] < other[5] and other[3] < one[5]
 
@@ -91,7 +100,7 @@ def test_three_models_that_write_alike_are_found_explained_and_exported(person: 
 
 def test_a_cluster_is_lassoed_and_compared_with_chance(person: Person) -> None:
     browser = person.browser
-    browser.open("/?theme=dark&roster=27-way&dim=2")
+    open_at_rest(browser, "/?theme=dark&roster=27-way&dim=2")
     browser.run(SHIFTS)
     person.click("#lasso")
     browser.until(PLOT + "return p._fullLayout.dragmode === 'lasso'")
@@ -167,9 +176,7 @@ def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
 
 def test_steps_back_undo_choices_and_another_page_keeps_them(browser: Any) -> None:
     chosen = "return document.querySelector('#projection input:checked')?.value"
-    browser.open("/?theme=dark&roster=12-way&dim=2")
-    browser.until("return history.length > 0 && document.querySelectorAll('#names .name-at').length > 0")
-    browser.run("return new Promise(done => setTimeout(done, 400))")
+    open_at_rest(browser, "/?theme=dark&roster=12-way&dim=2")
     browser.run("document.querySelector('#projection input[value=umap]').click()")
     browser.until(PLOT + "return new URL(location.href).searchParams.get('projection') === 'umap'")
     browser.settled()
