@@ -40,17 +40,7 @@ from backend.evaluations.artifacts import enrolled_folder, evaluation, load_log_
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.inference.validation import validation_arrays
-from backend.methods.registry import (
-    BASELINES,
-    ENROLLABLE,
-    OF_TRACES,
-    STATES,
-    TEXT,
-    block_of,
-    reader_id,
-    reads_text,
-    title_of,
-)
+from backend.methods.registry import BASELINES, ENROLLABLE, OF_TRACES, STATES, reader_id, reads_text, title_of
 from backend.protocol import CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.store.builds import recorded
@@ -158,6 +148,14 @@ def _refit(arguments: argparse.Namespace, release: Release, connection: duckdb.D
                 began = time.perf_counter()
 
 
+def _reader(connection: duckdb.DuckDBPyConnection, method: str, proxy: str) -> str:
+    """Id of a method's reader, which is written where there is none: its evaluation gave it the name that it has."""
+    reader, reads = reader_id(method, proxy, "ur"), {} if reads_text(method) else {"proxy": proxy, "view": "ur"}
+    if not connection.execute("SELECT 1 FROM readers WHERE reader = ?", [reader]).fetchall():
+        write_reader(connection, method=method, name=" · ".join((title_of(method), *reads.values())), **reads)
+    return reader
+
+
 def _by_category(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
     methods = options.named(arguments.refit, OF_TRACES, "'{}' is not refitted to a part of the release")
     proxy, limit = arguments.proxy, arguments.prompts.get("agent500")
@@ -165,10 +163,7 @@ def _by_category(arguments: argparse.Namespace, release: Release, connection: du
     for roster in options.rosters_of(arguments.roster):
         for method in methods:
             began = time.perf_counter()
-            reads = {"proxy": proxy, "view": "ur"} if block_of(method) != TEXT else {}
-            reader = write_reader(
-                connection, method=method, name=" · ".join((title_of(method), *reads.values())), **reads
-            )
+            reader = _reader(connection, method, proxy)
             corpus, prompts, categories = release_corpus(release, roster, proxy, arguments.sources, limit)
             frames = []
             for category, frame in left_out(corpus, prompts, categories, method, proxy, live_blocks(proxy), PLACE):
@@ -185,13 +180,10 @@ def _by_stream(arguments: argparse.Namespace, release: Release, connection: duck
     for roster in options.rosters_of(arguments.roster):
         run = RosterRun(connection, release, roster, limit)
         for method in methods:
-            began, read = time.perf_counter(), not reads_text(method)
+            began = time.perf_counter()
             folder = enrolled_folder(method, proxy, "ur", roster, run.prompts)
             log_posteriors = load_log_posteriors(folder, evaluation(method, proxy, "ur", roster, limit))
-            reads = {"proxy": proxy, "view": "ur"} if read else {}
-            reader = write_reader(
-                connection, method=method, name=" · ".join((title_of(method), *reads.values())), **reads
-            )
+            reader = _reader(connection, method, proxy)
             frame = streams.measure(log_posteriors, release.roster(roster)["plot_family"].tolist(), progress=print)
             about: Row = {"data_hash": release.manifest_hash, "earlier_s": time.perf_counter() - began}
             with recorded(connection, stage="validate", **about, details={"by": "stream", **STREAMED}) as build:
