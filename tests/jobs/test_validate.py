@@ -12,6 +12,7 @@ import pytest
 
 import jobs.validate
 from backend.store.database import open_work
+from backend.store.writers import write_reader
 from jobs.__main__ import main
 from tests.fake_release import fake_release
 
@@ -60,3 +61,12 @@ def test_an_enrolment_of_no_roster_is_refused_before_anything_is_read(
     words = ["samples-smollm2-135m-ur", "--release", str(release), "--work", str(work)]
     assert main(["validate", *words, *draws]) == 2
     assert "'samples-smollm2-135m-ur' is of no roster" in capsys.readouterr().err
+
+
+def test_a_reader_of_texts_keeps_the_name_that_its_evaluation_gave_it(tmp_path: Path) -> None:
+    with open_work(tmp_path / "work.duckdb") as connection:
+        write_reader(connection, method="ngram-word", name="Words, as evaluated")
+        found = [jobs.validate._reader(connection, method, "smollm2-135m") for method in ("ngram-word", "reader-paper")]
+        names = dict(connection.execute("SELECT reader, name FROM readers").fetchall())
+    assert found == ["ngram-word", "reader-paper/smollm2-135m/ur"] and set(names) == set(found)
+    assert names["ngram-word"] == "Words, as evaluated"
