@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pandas as pd
 
 from backend import output_files
+from backend.attribution.background import layout_of
 from backend.attribution.report import write_csv, write_json
 from backend.attribution.report_page import write_html
 from backend.attribution.run import audit, checked
@@ -211,13 +212,14 @@ class Attributor:
     def attribute(
         self, traces: Traces, claimed: str | None = None, *, response: str | None = None, prompt: str | None = None,
         case: str = "Untitled case", prior: Mapping[str, float] | None = None, keep_duplicates: bool = False,
-        candidates: Sequence[str] = (),
+        candidates: Sequence[str] = (), background: Traces | None = None,
     ) -> Attribution:  # fmt: skip
         """Weigh whether traces come from the claimed source, another enrolled one, or none.
 
         ``response`` and ``prompt`` name columns that are not recognised; ``candidates`` are the enrolled sources in
-        question, or 'family:NAME', by default all. Raises AtlasError for a claim or candidate that is not enrolled,
-        traces without a column of responses, or none at all.
+        question, or 'family:NAME', by default all; ``background`` is unlabelled traffic of the same kind that balances
+        the scores. Raises AtlasError for a claim or candidate that is not enrolled, traces without a column of
+        responses, or none at all.
         """
         columns = Columns(response=response, prompt=prompt)
         settings = Settings(
@@ -233,7 +235,12 @@ class Attributor:
                     "Name it: attribute(table, response='COLUMN', prompt='COLUMN')",
                 )
             attributor = _models(self.device).attributor(self.enrolment)
-            return Attribution(audit(stream, layout, attributor, settings).report, text)
+            if background is None:
+                return Attribution(audit(stream, layout, attributor, settings).report, text)
+            with _opened(background) as (pool, name, _):
+                settings = replace(settings, background=name)
+                given = pool, layout_of(pool, name, settings, COMMAND_LINE)
+                return Attribution(audit(stream, layout, attributor, settings, background=given).report, text)
 
     def __repr__(self) -> str:
         return f"Attributor({self.name!r}, {self.reader}, {len(self.sources)} sources)"

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 CLEAN = "clean"  # condition of whole responses
+BACKGROUND = "background"  # condition of scores that unlabelled responses balanced
 
 READER_PAPER = "reader-paper"  # the paper's own method, to which every other is compared
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from backend import output_files
+from backend.attribution.background import background_sentences, opened_background
 from backend.attribution.report import choice_sentences, write_csv, write_json
 from backend.attribution.report_page import write_html
 from backend.attribution.run import audit, checked, others_of
@@ -46,6 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--claimed", metavar="LABEL", help="source that the traces are claimed to come from")
     text = "sources in question, comma separated (with a comma in quotes), or family:NAME (default: all enrolled)"
     parser.add_argument("--candidates", metavar="LABELS", help=text)
+    text = "responses of the same kind of traffic, of any sources, that balance the scores (200 at least)"
+    parser.add_argument("--background", type=Path, metavar="FILE", help=text)
     default = "of those that know the claim that of most sources, then the most accurate"
     parser.add_argument("--enrolment", metavar="NAME", help=options.ENROLMENT.format(default))
     parser.add_argument("--list", action="store_true", help="list the published enrolments and their sources")
@@ -83,7 +86,10 @@ def run(arguments: argparse.Namespace) -> None:
         output_files.writable([arguments.report])  # what is no name of a file has no other ending either
         written = [arguments.report.with_suffix(ending) for ending in (".json", ".csv", ".html")]
     named = [Path(name) for name in (arguments.enrolment, *also) if name]
-    output_files.spare(written, [arguments.traces, *filter(None, [arguments.prior]), *named, *enrolments().values()])
+    output_files.spare(
+        written,
+        [arguments.traces, *filter(None, [arguments.prior, arguments.background]), *named, *enrolments().values()],
+    )
     output_files.writable(written)
     enrolment = find_enrolment(arguments.enrolment, arguments.claimed)
     columns = options.columns_of(arguments)
@@ -93,6 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
         enrolment=enrolment.name,
         prior=_prior(arguments.prior),
         candidates=entries_of(arguments.candidates),
+        background=None if arguments.background is None else arguments.background.name,
         columns=columns,
         show=arguments.keep_text,
         stop_level=arguments.stop_level,
@@ -102,7 +109,7 @@ def run(arguments: argparse.Namespace) -> None:
     checked(enrolment, settings)
     candidates = candidate_numbers(enrolment, settings.candidates)
     others = others_of(enrolment, settings, dict(zip(also, further, strict=True)).__getitem__)
-    with opened(arguments.traces) as stream:
+    with opened(arguments.traces) as stream, opened_background(arguments.background, settings) as background:
         layout = inspect(stream, arguments.traces.name, columns, COMMAND_LINE, arguments.encoding)
         options.describe(layout)
         some = "" if candidates is None else f"{len(candidates)} of "
@@ -120,6 +127,8 @@ def run(arguments: argparse.Namespace) -> None:
                 cancelled=cancelled,
                 command=portable(command_line()),
                 others=further_attributors,
+                further_progress=_further,
+                background=background,
             ).report
     _answer(report)
     if written:
@@ -154,11 +163,15 @@ def _progress(enrolment: Enrolment, weighed: Ints) -> Any:
     return show
 
 
+def _further(progress: Progress) -> None:
+    print(f"  {progress.done:,} further responses, {progress.seconds:.1f} s", file=sys.stderr, flush=True)
+
+
 def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
     print()
     say(f"{results['verdict']}: {results['sentence']}")
-    for sentence in choice_sentences(report):
+    for sentence in (*choice_sentences(report), *background_sentences(report)):
         say(sentence)
     say(f"One source or several: {results['mixture']['outcome']}. {results['mixture']['sentence']}")
     for step in results["next_steps"]:

@@ -5,8 +5,9 @@ a claim. Named enrolments answer as they are served, and get the rows as attachm
 release is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about
 the tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
 stored fingerprints. With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
-folds part single prompts, and as they part groups of them; text alone needs no fingerprints. With ``--by stream`` it
-measures false alarms and delays of a watch on streams of held-out responses, of methods that were evaluated. With
+folds part single prompts, and as they part groups of them; text alone needs no fingerprints. With ``--background`` it
+measures what unlabelled responses change, on a category or (``--by domain``) the other benchmark. With ``--by stream``
+it measures false alarms and delays of a watch on streams of held-out responses, of methods that were evaluated. With
 ``--draws`` enrolments' paired test of drift meets sources that answered the same prompts twice.
 """
 
@@ -29,6 +30,7 @@ from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, 
 from backend.corpus.collection import read_collected
 from backend.corpus.labelled import read_families
 from backend.corpus.release import BENCHMARKS, Release
+from backend.enrolment import balanced_transfer
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.left_out import SCENARIO, release_corpus, summary
@@ -37,6 +39,7 @@ from backend.enrolment.validation_lookup import validation_of
 from backend.errors import AtlasError
 from backend.evaluations import streams
 from backend.evaluations.artifacts import enrolled_folder, evaluation, load_log_posteriors
+from backend.evaluations.corpus import Corpus
 from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.inference.validation import validation_arrays
@@ -62,7 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenario", metavar="NAMES", default=",".join(TRANSFERS), help=text)
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     text = "with --refit: accuracy on every category of prompts that is left out, or a watch on streams"
-    parser.add_argument("--by", choices=("category", "stream"), help=text)
+    parser.add_argument("--by", choices=("category", "domain", "stream"), help=text)
+    text = "with --by category or domain: what unlabelled responses of the other traffic change"
+    parser.add_argument("--background", action="store_true", help=text)
     text = "two collections of the same sources and prompts, for false alarms of the paired test of drift"
     parser.add_argument("--draws", type=Path, nargs=2, metavar="FILE", help=text)
     parser.add_argument("--families", type=Path, metavar="FILE", help="of --draws; JSON object: source to family")
@@ -79,9 +84,12 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.prompts = limits_of(arguments.prompts)
     if bool(arguments.enrolment) == bool(arguments.refit):
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
+    if arguments.background != (arguments.by == "domain") and arguments.by != "category":
+        raise AtlasError("--by domain and --background do not fit", "Give --by domain --background, or --by category")
     release = options.release_of(arguments)
     with options.work_of(arguments) as connection:
         by = {"category": _by_category, "stream": _by_stream}.get(arguments.by, _refit)
+        by = _with_background if arguments.background else by
         measured = by if arguments.refit else _twice if arguments.draws else _served
         measured(arguments, release, connection)
 
@@ -172,6 +180,26 @@ def _by_category(arguments: argparse.Namespace, release: Release, connection: du
             rows = pd.concat([*frames, summary(frames)]).assign(scenario=f"{SCENARIO}, {corpus.classes} sources")
             timed = {**about, "earlier_s": time.perf_counter() - began}
             _write(connection, {"reader": reader, "roster": roster}, rows, arguments.prompts, timed)
+
+
+def _with_background(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
+    methods = options.named(arguments.refit, OF_TRACES, "'{}' is not refitted to a part of the release")
+    proxy, about = arguments.proxy, {"data_hash": release.manifest_hash}
+    for roster in options.rosters_of(arguments.roster):
+        corpora: dict[str, tuple[Corpus, list[str], list[str]]] = {
+            name: release_corpus(release, roster, proxy, arguments.sources, arguments.prompts.get(name), name)
+            for name in BENCHMARKS
+        }
+        for method in methods:
+            reader = _reader(connection, method, proxy)
+            of_method = {"method": method, "proxy": proxy, "blocks": live_blocks(proxy), "layer": PLACE}
+            began = time.perf_counter()
+            for traffic, frame in balanced_transfer.scenarios(corpora, arguments.by, of_method):
+                timed = {**about, "proxy_hash": proxy_hash(proxy), "earlier_s": time.perf_counter() - began}
+                classes = corpora["agent500"][0].classes
+                rows = frame.assign(scenario=f"{balanced_transfer.SCENARIO}, {traffic}, {classes} sources")
+                _write(connection, {"reader": reader, "roster": roster}, rows, arguments.prompts, timed)
+                began = time.perf_counter()
 
 
 def _by_stream(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:

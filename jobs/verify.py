@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from backend.attribution.background import opened_background
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Models
 from backend.attribution.settings import settings_of
@@ -35,6 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     checked.add_argument("report", type=Path, metavar="FILE", nargs="?", help="report, or another signed file")
     checked.add_argument("--audit-log", type=Path, metavar="FILE", help="whether an audit log is as it was written")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="the traces that the report is about")
+    text = "the unlabelled traffic that balanced its scores, where some did"
+    parser.add_argument("--background", type=Path, metavar="FILE", help=text)
     parser.add_argument("--enrolment", metavar="NAME", help="enrolment's name or file (default: found by its sha256)")
     text = "public key of somebody who must have signed the file; several times for several people"
     parser.add_argument("--signed-by", type=Path, action="append", default=[], metavar="KEY.pub", help=text)
@@ -57,8 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise AtlasError(f"{arguments.report} cannot be read", "Give the .json file of a report") from error
     if arguments.traces is None:
         return _say(alterations(report), "The report agrees with itself. Give --traces to compute it again.")
-    enrolment, again = recomputed(report, arguments.traces, arguments.enrolment, arguments.device, arguments.encoding)
-    result = compared(report, again.report, enrolment, again.scored.mean)
+    enrolment, again = recomputed(
+        report, arguments.traces, arguments.enrolment, arguments.device, arguments.encoding, arguments.background
+    )
+    result = compared(report, again.report, enrolment, again.scored.mean, again.background)
     for note in result.notes:
         say(note)
     return _say(
@@ -69,7 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def recomputed(
-    report: Mapping[str, Any], traces: Path, named: str | None = None, device: str = "auto", encoding: str | None = None
+    report: Mapping[str, Any],
+    traces: Path,
+    named: str | None = None,
+    device: str = "auto",
+    encoding: str | None = None,
+    background: Path | None = None,
 ) -> tuple[Enrolment, AuditResult]:
     """The enrolment of a report, and the same audit once more from the traces, whose encoding it states or not.
 
@@ -85,13 +95,13 @@ def recomputed(
         raise AtlasError(f"No published enrolment has the sha256 {sha256[:16]}…", "Give its file: --enrolment FILE")
     enrolment = here[sha256] if named is None else find_enrolment(named)
     settings = settings_of(report, enrolment.name, lambda sha256: sha256 if sha256 in here else None)
-    with opened(traces) as stream:
+    with opened(traces) as stream, opened_background(background, settings) as pool:
         own = report["input"].get("sha256")
         settings, layout = fitting(settings, own, stream, traces.name, COMMAND_LINE, encoding)
         readers = [enrolment, *(here[sha256] for sha256 in settings.also)]
         attributor, *others = map(Models.on(device).attributor, readers)
         selection = selection_for(report, layout.sha256, COMMAND_LINE)
-        return enrolment, audit(stream, layout, attributor, settings, selection, others=others)
+        return enrolment, audit(stream, layout, attributor, settings, selection, others=others, background=pool)
 
 
 def _check_log(path: Path) -> int:

@@ -16,6 +16,7 @@ from flask import Flask, current_app, request
 
 from atlas.api import access
 from atlas.api.problems import PREFIX, RefusedError
+from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import first_findings, headline
 
@@ -49,6 +50,7 @@ def attribute(
     traces: list[dict[str, Any]] | None = None,
     claimed: str | None = None,
     candidates: list[str] | None = None,
+    background: list[dict[str, Any]] | None = None,
     enrolment: str | None = None,
     case: str | None = None,
     job: str | None = None,
@@ -57,12 +59,14 @@ def attribute(
 
     traces: objects with 'response' and 'prompt'; twenty or more decide most cases. claimed: the model that they are
     said to come from. candidates: the enrolled models that are possible, or 'family:NAME'; all of them by default.
+    background: 200 or more responses of any models to prompts of the same kind, where that kind was not enrolled.
     enrolment: the ecosystem that judges. An answer that takes longer than a minute has a 'job':
     call again with it alone. Always report the verdict word, the sentence and the limits together.
     """
     if job is not None:
         return _shortened(_ask("GET", f"jobs/{quote(job, safe='')}"))
-    choices = {"claimed": claimed, "candidates": candidates, "enrolment": enrolment, "case": case}
+    choices: dict[str, Any] = {"claimed": claimed, "candidates": candidates, "enrolment": enrolment, "case": case}
+    choices |= {"background": background}
     return _shortened(_ask("POST", "attribute", {"traces": traces or []} | _given(choices)))
 
 
@@ -153,6 +157,7 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
         "limits": report["limits"],
         "enrolment": report["reference"]["enrolment"],
         "sources": len(report["reference"]["sources"]),
+        **({"background": " ".join(pool)} if (pool := background_sentences(report)) else {}),
         **({"choice": " ".join(choice)} if (choice := choice_sentences(report)) else {}),
         "reader": report["method"]["reader"],
         "report_sha256": report["sha256"],

@@ -95,23 +95,23 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
     def preview() -> Response:
         """Takes the body of ``POST /api/attribute``, and stores nothing."""
         session = secrets.token_hex(16)
-        name, content, settings = received(request)
+        files, settings = received(request)
         try:
-            key = service.upload(session, name, content, passing=True).key
-            del content  # it would stay in memory while others are parsed
+            key = service.upload(session, *files[0], passing=True).key
+            del files  # they would stay in memory while others are parsed
             return jsonify(dataclasses.asdict(service.inspect(session, key, settings.columns, settings.encoding)))
         finally:
             service.forget(session)
 
     @routes.post("/attribute")
     def attribute() -> Response:
-        name, content, settings = received(request)
-        files = [(name, content)]
-        del content  # it would stay in memory while others are parsed
+        files, settings = received(request)
         stream = request.accept_mimetypes.best_match(("application/json", STREAM)) == STREAM
 
         def start(session: str, keys: Sequence[str]) -> list[str]:
-            return [service.start(session, keys[0], settings, discard=True, client=request.remote_addr)]
+            pool = keys[1] if len(keys) > 1 else None
+            client = request.remote_addr
+            return [service.start(session, keys[0], settings, discard=True, client=client, background=pool)]
 
         return _respond(service, waiters, Audit, files, start, stream=stream)
 

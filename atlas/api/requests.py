@@ -46,7 +46,7 @@ MOST_TRACES = 100_000  # traces of a JSON body, or of one window in it
 PIECE = 1_000  # traces that are validated at a time
 SHOWN = 50  # traces of which a report may show the text
 IN_JSON = ("prior", "columns", "also", "candidates")  # form fields that hold JSON
-OF_TRACES = ("traces", "before", "after")  # fields of a JSON body that hold traces
+OF_TRACES = ("traces", "background", "before", "after")  # fields of a JSON body that hold traces
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -233,6 +233,9 @@ class Traces(Choices):
     """A JSON body."""
 
     traces: ListOfTraces
+    background: Annotated[
+        ListOfTraces, Field(description="Unlabelled responses of the same kind of traffic that balance the scores.")
+    ] = []
 
 
 class Mapped(Strict):
@@ -283,18 +286,19 @@ File = tuple[str, bytes]  # name and bytes of a file of traces
 M = TypeVar("M", bound=BaseModel)
 
 
-def received(request: Request) -> tuple[str, bytes, Settings]:
-    """Name and bytes of a file of traces, and the settings.
+def received(request: Request) -> tuple[list[File], Settings]:
+    """The file of traces, where given that of unlabelled traffic, and the settings.
 
     Raises RefusedError: 415 for another type of body, 400 for one that cannot be read, 422 for wrong values.
     """
     if request.mimetype == JSON:
         with turn(request):
             body = checked(Traces, read_json(request), strict=True)
-            return "traces.jsonl", _file(body.traces), body.settings(Columns())
-    ((name, content),) = _files(request, ("file",), ("file",))
+            given = {"traces.jsonl": body.traces, "background.jsonl": body.background}
+            return [(name, _file(traces)) for name, traces in given.items() if traces], body.settings(Columns())
+    files = _files(request, ("file",), ("file", "background"))
     form = checked(Form, _fields(request), strict=False)
-    return name, content, form.settings(Columns(**form.columns.model_dump()), form.encoding)
+    return files, form.settings(Columns(**form.columns.model_dump()), form.encoding)
 
 
 def received_windows(request: Request) -> tuple[list[File], Settings]:

@@ -3,7 +3,8 @@
 The propositions: the named source wrote the traces; another enrolled source did; none of the enrolled did. Without a
 claim the leading source stands in for the named one. Fitted statistics are attachments ``part.name`` of the enrolment:
 ``calibration``, ``unknown``, ``stop``, ``mixture``, ``domain-NAME`` (one or more), ``groups``, ``validation``;
-``calibration-CUT`` and ``unknown-CUT`` serve responses that were cut.
+``calibration-CUT`` and ``unknown-CUT`` serve responses that were cut, and ``-background`` scores that unlabelled
+responses of the same kind balanced.
 
 Where candidates were chosen, ratios and posteriors are those among them; the tests for unknown sources and mixtures,
 the stop, and whether the traces point elsewhere, are about all enrolled sources.
@@ -23,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from backend.attribution.mixture import mixture_of
+from backend.attribution.mixture import BALANCED, CUT, mixture_of
 from backend.attribution.scoring import Scored
 from backend.attribution.settings import STOP_LEVEL
+from backend.enrolment.background import OF_BALANCED
 from backend.enrolment.catalogue import SHOWN, alike
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import (
@@ -40,12 +42,12 @@ from backend.inference import Ints
 from backend.inference import likelihood_ratios as ratios
 from backend.inference.calibration import Calibration, normalised
 from backend.inference.candidates import UNVALIDATED_CHOICE, Choice, HeldOutGroups, weigh_choice
-from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic
+from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic, reference_of
 from backend.inference.mixture import MixtureReference
 from backend.inference.sequential_stop import StopRule, running_ratios
 from backend.inference.unknown_source import UnknownReference
 from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile, shift_flags
-from backend.protocol import CLEAN
+from backend.protocol import BACKGROUND, CLEAN
 
 Doubles = npt.NDArray[np.float64]
 LARGEST, SMALLEST = sys.float_info.max, sys.float_info.min  # of weights; of shares, which lose digits below
@@ -81,6 +83,7 @@ class FittedStatistics:
     # statistics that were fitted for such short traces; None where these here are right
     matched: Callable[[Scored], FittedStatistics | None] | None = None
     among: Callable[[Ints], FittedStatistics] | None = None  # calibration and bounds of chosen sources alone
+    balanced: bool = False  # fitted for scores that unlabelled responses balanced
 
     def for_condition(self, scored: Scored) -> FittedStatistics:
         """The statistics of the condition of scored traces."""
@@ -132,12 +135,14 @@ def refuse_stop_level(enrolment: Enrolment, level: float, levels: Collection[flo
 
 
 def fitted_statistics_of(
-    enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL
+    enrolment: Enrolment, condition: str = CLEAN, stop_level: float = STOP_LEVEL, moved: Doubles | None = None
 ) -> FittedStatistics:
     """The attachments of an enrolment as functions; what is missing is None.
 
     condition : 'clean', or a cut ('t64') with a calibration of its own; from 'clean' ``matched`` leads to the cuts.
+        With 'background', cut responses have no statistics.
     stop_level : stated error rate of the sequential stop, which is fitted for whole responses only.
+    moved : (2 d,) mean fingerprint of unlabelled responses; distances are from it in place of the enrolled mean then.
     """
     tail, cuts = "" if condition == CLEAN else f"-{condition}", conditions_of(enrolment)[1:]
     try:
@@ -149,8 +154,10 @@ def fitted_statistics_of(
         held_out = HeldOutGroups.from_arrays(groups, len(enrolment.sources)) if groups else None
         rules = {level: StopRule.from_arrays(stop, level) for level in _stop_levels(stop)}
         names = sorted({name.partition(".")[0] for name in enrolment.attachments if name.startswith("domain-")})
-        parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == condition]
+        of = CLEAN if condition == BACKGROUND else condition
+        parts = [_part(enrolment, name) or {} for name in names if _cut_of(name) == of]
         domains = [DomainReference.from_arrays(part) for part in parts]
+        domains = domains if moved is None else [replace(domain, mean=moved) for domain in domains]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         message = f"What is attached to the enrolment '{enrolment.name}' is damaged ({error})"
         raise AtlasError(message, "Make it again") from error
@@ -181,6 +188,8 @@ def fitted_statistics_of(
 
     def matched(scored: Scored) -> FittedStatistics | None:
         found = condition_in(enrolment, scored.tokens, cuts)
+        if condition == BACKGROUND:
+            return None if found == CLEAN else FittedStatistics(flags=flags, rule=verdict_rule, balanced=True)
         return None if found == condition else fitted_statistics_of(enrolment, found, stop_level)
 
     found = FittedStatistics(
@@ -190,9 +199,22 @@ def fitted_statistics_of(
         groups=held_out,
         flags=flags,
         rule=verdict_rule,
-        matched=matched if cuts and condition == CLEAN else None,
+        matched=matched if cuts and condition in (CLEAN, BACKGROUND) else None,
+        balanced=condition == BACKGROUND,
     )
     return found if fitted is None else _calibrated(found, fitted, enrolment.families)
+
+
+def measured_with_background(enrolment: Enrolment, prompts: Sequence[str]) -> bool:
+    """Whether an enrolment has error rates of scores that responses to such prompts balanced."""
+    reference = reference_of(enrolment.attachments, OF_BALANCED)
+    return reference is not None and reference.judge(reference.score(prompts)).kind == "like"
+
+
+def balanced_reference_of(enrolment: Enrolment) -> UnknownReference | None:
+    """The reference of balanced scores; None without one, since those of the enrolled kind spread far more."""
+    arrays = _part(enrolment, f"unknown-{BACKGROUND}")
+    return None if arrays is None else UnknownReference.from_arrays(arrays)
 
 
 def _calibrated(found: FittedStatistics, fitted: Calibration, families: Sequence[str]) -> FittedStatistics:
@@ -345,7 +367,7 @@ def find(
     stop = None if companions.stop is None else companions.stop(of_all, named_of_all)
     uniform = np.full(len(known.sources), -math.log(len(known.sources)))
     single = companions.posterior(of_all - known.log_prior, 1, uniform)
-    validation = matched_validation(known, scored.tokens, n)
+    validation = matched_validation(known, scored.tokens, n, companions.balanced)
     measured, unrestricted, best = None, evidence.decide(named_of_all), int(evidence.even.argmax())
     if candidates is not None:
         if companions.groups is not None and validation is not None:
@@ -370,7 +392,8 @@ def find(
         verdict = _unmeasured(verdict, unrestricted, int(candidates[subject]), best, known)
     # The calibration's factor weighs sums and not the prior; divided by it, the prior counts here as it does there.
     contributions = ratios.leave_one_out(traces, enrolment.log_prior, subject, stated / factor)
-    mixture = mixture_of(scored, known, of_whole.mixture, single, verdict, named_of_all, whole)
+    limit = BALANCED if companions.balanced else "" if whole else CUT
+    mixture = mixture_of(scored, known, of_whole.mixture, single, verdict, named_of_all, limit)
     family = ratios.family_answer(log_posterior, enrolment.sources, enrolment.families)
     interval = _interval(scored, enrolment, subject, stated, companions, verdict.level, seed)
     statements = reconcile(
@@ -499,6 +522,7 @@ class GroupEvidence:
             flags=self.flags or (),
             traffic=self.traffic.kind,
             calibrated=self.companions.calibrate is not None,
+            balanced=self.companions.balanced,
             choice=self.choice,
         )
         return decide(evidence, self.companions.rule)

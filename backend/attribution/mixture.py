@@ -17,6 +17,7 @@ from backend.store.writers import RELEASE_ROSTERS
 NAMED = 3  # sources of a mixture that the sentence names, ..
 LEAST = 0.05  # .. of those with such a share
 CUT = "mixtures were simulated for whole responses only, and these were cut at one length"
+BALANCED = "mixtures were simulated without unlabelled traffic, which balances these scores"
 NO_SINGLE_SOURCE = "no enrolled source fits, and a mixture looks like that as well as a source that nobody enrolled"
 MISSING = "this enrolment has no held-out mixtures to compare with; make it again: {command}"
 
@@ -28,17 +29,18 @@ def mixture_of(
     per_trace: Doubles,
     verdict: Verdict,
     claimed: int | None,
-    whole: bool,
+    limit: str = "",
 ) -> dict[str, Any]:
     """The answer about one source or several, as JSON.
 
-    per_trace : (n, C) log-posteriors, calibrated for single traces; whole : whether responses were.
+    per_trace : (n, C) log-posteriors, calibrated for single traces; limit : why these traces are unlike
+    those that were simulated.
     Of more traces than were simulated together, so many count that are evenly drawn over the file (``looked``). Where
     ``outcome`` is 'cannot tell' for a ``reason`` that forbids any number, ``shares`` is None.
     """
     n, sources = len(scored.log_posteriors), enrolment.sources
     out: dict[str, Any] = {"outcome": "cannot tell", "traces": n, "shares": None}
-    if (reason := _obstacle(enrolment, reference, verdict, n, whole)) is not None or reference is None:
+    if (reason := _obstacle(enrolment, reference, verdict, n, limit)) is not None or reference is None:
         return out | {"reason": reason, "sentence": _unknown(n, reason or "")}
     rows = np.arange(n) if n <= reference.most else np.linspace(0, n - 1, reference.most).astype(np.intp)
     answer = weigh_mixture(reference, per_trace[rows], claimed)
@@ -72,15 +74,15 @@ SHARE = {"share": "shares", "low": "low", "high": "high"}
 
 
 def _obstacle(
-    enrolment: Enrolment, reference: MixtureReference | None, verdict: Verdict, traces: int, whole: bool
+    enrolment: Enrolment, reference: MixtureReference | None, verdict: Verdict, traces: int, limit: str
 ) -> str | None:
     """Why nothing is stated about shares, if so."""
     if verdict.outcome == "UNKNOWN":
         return NO_SINGLE_SOURCE
     if not verdict.validated:
         return verdict.reason
-    if not whole:
-        return CUT
+    if limit:
+        return limit
     if reference is None:
         roster = enrolment.facts.get("roster")
         own = "--sample" if roster is None else "LABELLED --name NAME"

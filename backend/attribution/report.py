@@ -31,6 +31,7 @@ from backend.inference.verdict import SCALE, Rule
 from backend.intake.layout import Layout
 from backend.intake.traces import is_remark, notes_on_remarks
 from backend.output_files import plain_cell
+from backend.protocol import BACKGROUND
 
 START = "0" * 64
 NEAREST = 3  # sources that the sentence names
@@ -232,11 +233,12 @@ def build_report(
     session: Mapping[str, Any],
     heat_maps: Sequence[Mapping[str, Any]] = (),
     readers: Sequence[Mapping[str, Any]] = (),
+    background: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Put the report together, as JSON whose ``sha256`` covers everything else.
 
     log_prior : (C,), stated prior, of candidates alone. steps : those so far. readers : from :func:`reader_row`.
-    heat_maps : traces whose text the report is allowed to show.
+    heat_maps : traces whose text the report is allowed to show. background : facts of the unlabelled traffic.
     """
     seen, entries = selection.seen, [asdict(trace) for trace in selection.seen]
     for entry in entries:  # a time, label or name may be text of a trace
@@ -288,7 +290,9 @@ def build_report(
         "exclusions": selection.exclusions,
         "method": {
             **_fields(enrolment, "reader", "proxy", "view", "block", "layers"),
-            "condition": condition_in(enrolment, scored.tokens, conditions_of(enrolment)),
+            "condition": condition_in(enrolment, scored.tokens, conditions_of(enrolment))
+            if background is None
+            else BACKGROUND,
             "probes": len(enrolment.heads),
             "enrolment_sha256": enrolment.sha256,
             "facts": dict(enrolment.facts),
@@ -297,6 +301,7 @@ def build_report(
             "code_version": code_version,
             "rule": RULE,
         },
+        **({} if background is None else {"background": dict(background)}),
         "results": results,
         "validation": findings.validation
         if findings.validation is None or findings.among is None

@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.settings import Report
 
@@ -187,6 +188,7 @@ def write_html(report: Report) -> str:
         candidates=CANDIDATES,
         landed=landing_sentence(results),
         choice=choice_sentences(report),
+        background=background_sentences(report),
         subject_prior=reference["prior"][reference["sources"].index(results["subject"])],
         chart=evidence_chart(results["running"], results["spread"]["points"]),
     )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution import decision
+from backend.attribution.background import Background, leader_of, questioned_hashes
 from backend.attribution.decision import Findings, source_number
 from backend.attribution.report import build_report, digest, encoded, next_step, reader_row
 from backend.attribution.scoring import Attributor, Progress, Scored, Selection
@@ -23,6 +24,7 @@ from backend.enrolment.catalogue import candidate_numbers
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.intake import COMMAND_LINE, Layout, Limits
+from backend.protocol import BACKGROUND, CLEAN
 from backend.store.builds import code_version
 
 Doubles = npt.NDArray[np.float64]
@@ -35,6 +37,7 @@ class AuditResult:
     report: dict[str, Any]  # see :func:`backend.attribution.report.build_report`
     scored: Scored
     seconds: dict[str, float]  # by stage: read, score, report
+    background: Background | None = None  # where unlabelled traffic balanced the scores
 
 
 def audit(
@@ -53,6 +56,7 @@ def audit(
     others: Sequence[Attributor] = (),
     further_progress: Callable[[Progress], None] | None = None,
     earlier: Sequence[str] = (),
+    background: tuple[BinaryIO, Layout] | None = None,
 ) -> AuditResult:
     """Score a file and report.
 
@@ -61,10 +65,22 @@ def audit(
     command : written into the report, in place of the one that would give it again.
     others : further readers of the same traces, whose findings do not change the answer.
     earlier : hashes of the last steps of earlier reports of the same session: the report says how many there are.
+    background : unlabelled traffic, where the settings name some; it is read first, since it may be refused.
     """
     enrolment = attributor.enrolment
     selection = selection or Selection.of(settings, limits)
     prior, rival = checked(enrolment, settings)
+    if (settings.background is None) != (background is None):
+        raise AtlasError(
+            "The unlabelled traffic that the scores are balanced by is missing", "Give it: --background FILE"
+        )
+    questioned = frozenset[str]() if background is None else questioned_hashes(stream, layout, limits)
+
+    def pool_for(reads: Attributor) -> Background | None:
+        if background is None:
+            return None
+        return Background.read(*background, reads, questioned, limits, further_progress, cancelled)
+
     session = {"earlier": len(earlier), "last_step": earlier[-1] if earlier else None}
     steps: list[dict[str, Any]] = []
 
@@ -77,13 +93,19 @@ def audit(
         asks["candidates"] = list(settings.candidates)
     step("question", case=settings.case, question=settings.question_text, **asks)
     step("enrolment", name=enrolment.name, sha256=enrolment.sha256)
+    if (pool := pool_for(attributor)) is not None:
+        about = {"responses": pool.responses, "repeated": pool.repeated, "questioned": pool.questioned}
+        step("background", sha256=pool.sha256, **about)
     scored = attributor.score(
         selection.traces(stream, layout, limits),
         progress=progress,
         cancelled=cancelled,
         keep_fingerprints=keep_fingerprints,
+        reference=None if pool is None else pool.prompts,
     )
     selection.refuse_empty(f"No trace of {layout.name} was scored", layout)
+    without = leader_of(scored, enrolment, candidate_numbers(enrolment, settings.candidates))
+    scored = scored if pool is None else pool.balanced(scored)
     step("traces", sha256=[seen.sha256 for seen in selection.seen], excluded=len(selection.exclusions))
     step(
         "scores",
@@ -93,16 +115,20 @@ def audit(
         log_posteriors=digest(encoded(scored.log_posteriors)),
     )
     all_scored, begun = [scored], time.perf_counter()
-    findings = answer(scored, enrolment, settings, prior)
+    findings = answer(scored, enrolment, settings, prior, pool)
     places, readers = {(seen.place, seen.turn) for seen in selection.seen}, []
     for other in others:
         same = Selection(keep_duplicates=True, includes=lambda trace: (trace.place, trace.turn) in places)
-        again = other.score(same.traces(stream, layout, limits), progress=further_progress, cancelled=cancelled)
+        further = pool_for(other)
+        judge = None if further is None else further.prompts
+        traces = same.traces(stream, layout, limits)
+        again = other.score(traces, progress=further_progress, cancelled=cancelled, reference=judge)
+        again = again if further is None else further.balanced(again)
         all_scored.append(again)
         if not again.complete:
             break
         fitting = _fitting(settings, enrolment, other.enrolment)
-        found = answer(again, other.enrolment, fitting, checked(other.enrolment, fitting)[0])
+        found = answer(again, other.enrolment, fitting, checked(other.enrolment, fitting)[0], further)
         readers.append(reader_row(other.enrolment, again, found))
         step("scores", enrolment=other.enrolment.sha256, engine=again.engine, seconds=round(again.seconds, 3))
     maps = []
@@ -124,18 +150,25 @@ def audit(
         heat_maps=maps,
         readers=readers,
         session=session,
+        background=None if pool is None else pool.facts(without),
     )
     seconds = {
         "read": sum(one.reading for one in all_scored),
         "score": sum(one.scoring for one in all_scored),
         "report": time.perf_counter() - begun - sum(one.seconds for one in all_scored[1:]),
     }
-    return AuditResult(report, scored, seconds)
+    return AuditResult(report, scored, seconds, pool)
 
 
-def answer(scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles) -> Findings:
-    """The answer to the question of the settings, under the log of the stated prior (C,)."""
-    statistics = decision.fitted_statistics_of(enrolment, stop_level=settings.stop_level)
+def answer(
+    scored: Scored, enrolment: Enrolment, settings: Settings, prior: Doubles, background: Background | None = None
+) -> Findings:
+    """The answer to the question of the settings, under the log of the stated prior (C,).
+
+    background : that balanced the scores.
+    """
+    condition, moved = (CLEAN, None) if background is None else (BACKGROUND, background.mean)
+    statistics = decision.fitted_statistics_of(enrolment, condition, settings.stop_level, moved)
     return decision.find(
         scored,
         enrolment,

@@ -25,7 +25,7 @@ from backend.enrolment.enrolment import (
     some_of,
 )
 from backend.errors import AtlasError
-from backend.inference.domain_shift import UNCHECKED, PromptScores, Traffic
+from backend.inference.domain_shift import UNCHECKED, PromptReference, PromptScores, Traffic
 from backend.intake import Layout, Limits, Problem, Received, models_of, notes_about, notes_on_models, walk
 from backend.intake.traces import is_remark, whole
 from backend.methods.ngrams import Counts
@@ -218,6 +218,7 @@ class Attributor:
         cancelled: Callable[[], bool] | None = None,
         keep_fingerprints: bool = False,
         sizes: Sequence[int] = BATCHES,
+        reference: PromptReference | None = None,
     ) -> Scored:
         """Score traces, walked through once, in the order of arrival.
 
@@ -225,6 +226,7 @@ class Attributor:
         cancelled : called before every batch; once it is true, the batches so far are returned.
         keep_fingerprints : also return every fingerprint (2.3 kB a trace with d = 576), for a test of drift.
         sizes : traces of the first batches; the last number goes on.
+        reference : judges the prompts in place of the enrolment's own.
         """
         enrolment, reader = self.enrolment, self.reader
         started, place = time.perf_counter(), enrolment.place
@@ -234,7 +236,7 @@ class Attributor:
         tokens: list[int] = []
         folds: list[int | None] = []
         prompts: list[PromptScores] = []
-        reference = enrolment.prompt_reference
+        reference = reference or enrolment.prompt_reference
         total_states: Doubles = np.zeros(2 * reader.hidden_size)
         complete = True
         variant = enrolment.form.variant if enrolment.form else "full"

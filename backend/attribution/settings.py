@@ -43,6 +43,9 @@ class Settings:
     candidates: Annotated[
         tuple[str, ...], Field(description="Enrolled sources in question, or 'family:NAME'; none for all of them.")
     ] = ()
+    background: Annotated[
+        str | None, Field(description="File of unlabelled responses of the same kind of traffic; none by default.")
+    ] = None
     case: Annotated[str, Field(description="Name of the case, for the report.")] = "Untitled case"
     question: Annotated[str | None, Field(description="The question; by default that of the claim.")] = None
     prior: Annotated[
@@ -181,6 +184,7 @@ def settings_of(report: Report, enrolment: str, known: Callable[[str], str | Non
         claimed=None if results["claimed"] is None else str(results["claimed"]),
         prior=_weights(report["reference"]),
         candidates=tuple(map(str, report["reference"].get("candidates", ()))),
+        background=str(report["background"]["name"]) if "background" in report else None,
         keep_duplicates=bool(report["input"]["selection"]["keep_duplicates"]),
         # A response column that was recognised is recognised again: naming it would switch chat logs off.
         columns=columns if report["input"]["mapped"] else replace(columns, response=None),

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from backend.attribution.background import Background
 from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
 from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
@@ -39,13 +40,17 @@ OTHER_ENGINE = 0.25  # nats by which a log-posterior of another processor or typ
 PAINT = 0.1
 """What token evidence of another engine may differ by: the root mean square of the differences relative to that of the
 map, and any one of them relative to its largest piece. Products in float32 and bfloat16 differ by 0.017 and 0.032."""
+SPREAD = 0.05  # by another engine: share of the effective number of sources, and largest share of one
 LANDED = 0.005  # of a cosine; products in float32 and bfloat16 differ by 0.002 for one trace, by 0.001 for ten
 EXACT = 1e-6  # largest difference of two numbers that are the same; relative to those beyond 1
 STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
 SENTENCES = 12  # differences that are named one by one
 # Parts that only the author can know, or that are compared in a way of their own.
 APART = frozenset(
-    {"created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"}
+    {
+        *("created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"),
+        "background",
+    }
 )
 # What a trace has only from its file.
 IN_THE_FILE = frozenset({"place", "turn", "time", "label", "name", "requested", "returned"})
@@ -97,10 +102,17 @@ def selection_for(report: Report, sha256: str, limits: Limits) -> Selection:
     return Selection(keep, includes=listed, text=text)
 
 
-def rederived(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> dict[str, Any]:
+def rederived(
+    report: Report,
+    again: Report,
+    enrolment: Enrolment,
+    mean: npt.NDArray[np.float64],
+    background: Background | None = None,
+) -> dict[str, Any]:
     """Results (with the row of the report's own reader only) and traces that follow from a report's log-posteriors.
 
     again : of a second run of the same traces, for what comes from their text; mean : (2 d,) its mean fingerprint.
+    background : that balanced the scores of the second run.
     """
     settings = settings_of(report, enrolment.name)
     prior, _ = checked(enrolment, settings)
@@ -115,7 +127,7 @@ def rederived(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDA
         engine=report["method"]["engine"],
         traffic=Traffic(**again["results"]["traffic"]),
     )
-    findings = answer(scored, enrolment, settings, prior)
+    findings = answer(scored, enrolment, settings, prior, background)
     rows = trace_rows(scored, enrolment, findings)
     follows: dict[str, Any] = {
         "results": results_of(scored, enrolment, findings) | {"readers": [reader_row(enrolment, scored, findings)]},
@@ -178,10 +190,13 @@ def steps_of(report: Report) -> list[tuple[str, dict[str, Any]]]:
     scores = {"engine": method["engine"], "complete": results["complete"]}
     scores |= {"log_posteriors": digest(report["log_posteriors"])}
     further = [{"enrolment": row["enrolment_sha256"], "engine": row["engine"]} for row in results["readers"][1:]]
+    pool = report.get("background")
+    counts = ("sha256", "responses", "repeated", "questioned")
     return [
         ("file", {key: file[key] for key in ("sha256", "size", "columns")} | {"session": report["session"]}),
         ("question", question),
         ("enrolment", {"name": reference["enrolment"], "sha256": method["enrolment_sha256"]}),
+        *([] if pool is None else [("background", {key: pool[key] for key in counts})]),
         ("traces", {"sha256": _hashes(report), "excluded": len(report["exclusions"])}),
         *(("scores", details) for details in (scores, *further)),
         ("report", {"results": digest(results), "verdict": results["verdict"]}),
@@ -238,13 +253,22 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
 
 
 @unreadable_if_damaged()
-def compared(report: Report, again: Report, enrolment: Enrolment, mean: npt.NDArray[np.float64]) -> Check:
-    """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that."""
+def compared(
+    report: Report,
+    again: Report,
+    enrolment: Enrolment,
+    mean: npt.NDArray[np.float64],
+    background: Background | None = None,
+) -> Check:
+    """Compare a report with a second run of its traces: the report, enrolment and mean fingerprint (2 d,) of that.
+
+    background : unlabelled traffic of the second run.
+    """
     was, now = log_posteriors_of(report), log_posteriors_of(again)
     same_traces = was.shape == now.shape and _hashes(report) == _hashes(again)
     follows = None
     if not same_engine(report, again) and same_traces and np.isfinite(was).all():
-        follows = rederived(report, again, enrolment, mean)
+        follows = rederived(report, again, enrolment, mean, background)
     found = *alterations(report), *differences(report, again, follows)
     largest = float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
     notes, verdict = tuple(_notes(report, again)), again["results"]["verdict"]
@@ -319,6 +343,7 @@ def differences(report: Report, again: Report, follows: Report | None = None) ->
     follows : from :func:`rederived`, in the place of what follows from the log-posteriors of the second run.
     """
     found = list(_selection(report, again)) if same_file(report, again) else []
+    found += _background(report, again)
     was, there = _hashes(report), _hashes(again)
     if was != there:
         found.append(f"The {len(was):,} traces of the report are not the {len(there):,} that were scored now")
@@ -428,6 +453,14 @@ def _body(one: Report, report: Report, again: Report) -> dict[str, Any]:
 
 def _without(values: Mapping[str, Any], keys: frozenset[str] | Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
+
+
+def _background(report: Report, again: Report) -> Iterator[str]:
+    """What was found of the unlabelled traffic, whose file may have another name."""
+    was, now = (one.get("background", {}) for one in (report, again))
+    numbers = _slack(effective_sources=SPREAD * (now.get("effective_sources") or 1.0), largest_share=SPREAD)
+    slack = exactly if same_engine(report, again) else numbers
+    yield from unlike(_without(was, ("name",)), _without(now, ("name",)), "background", slack)
 
 
 def _readers(report: Report, again: Report) -> Iterator[str]:

@@ -25,6 +25,7 @@ from backend.corpus.collection import SAMPLES, sample_records
 from backend.corpus.labelled import SMALLEST
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
+from backend.enrolment.background import OF_BALANCED, balance_held_out
 from backend.enrolment.enrolment import Enrolment, auxiliary_models, named, prompt_table
 from backend.enrolment.files import as_stored
 from backend.enrolment.head_fits import AUTO, Fits, choose, fit_chosen, heads_of
@@ -50,7 +51,7 @@ from backend.methods.readout import Ints
 from backend.methods.readout import Rows as Floating
 from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
 from backend.methods.stack import CELLS
-from backend.protocol import CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
+from backend.protocol import BACKGROUND, CLEAN, FOLDS, READER_PAPER, SPLIT_SEED, fold_of_prompts
 from backend.proxies.encoding import count_tokens
 from backend.proxies.reader import Reader
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed, proxy_hash
@@ -107,11 +108,38 @@ def fit_attachments(
     return out
 
 
-def prompt_attachments(prompts: Sequence[str], folds: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[Any]]:
-    """Part ``prompts`` from prompts, which may repeat, and folds (P,); empty for too few."""
+def with_background(
+    attachments: Mapping[str, npt.NDArray[Any]],
+    log_posteriors: Floating,
+    prompts: Sequence[str],
+    prompt_folds: Ints,
+    families: Sequence[str],
+) -> dict[str, npt.NDArray[Any]]:
+    """Attachments with the statistics and the validation of scores that unlabelled responses balanced.
+
+    log_posteriors : (C * P, C) of another kind of traffic than the heads saw, row = source * P + prompt.
+    prompts, prompt_folds : (P,); a fold is balanced by the others, and on other kinds of traffic than that of these
+        prompts nothing holds: what topics of one benchmark state is .15 above what is realised on the other.
+    """
+    scores = balance_held_out(log_posteriors, prompt_folds, unseen=True)
+    reference = prompt_attachments(prompts, prompt_folds, OF_BALANCED)
+    if scores is None or not reference:
+        return dict(attachments)
+    family = np.unique(families, return_inverse=True)[1]
+    frame = validation.calibration_frame(scores, prompt_folds, with_bias=calibration.WITH_BIAS, family=family)
+    rows = validation.validation_arrays(frame.assign(part="calibration", condition=BACKGROUND))
+    joined = {n: np.concatenate([attachments[n], part]) if n in attachments else part for n, part in rows.items()}
+    fitted = fit_attachments({BACKGROUND: scores}, prompt_folds, families=families)
+    return {**attachments, **fitted, **joined, **reference}
+
+
+def prompt_attachments(
+    prompts: Sequence[str], folds: npt.NDArray[np.integer], part: str = domain_shift.PART
+) -> dict[str, npt.NDArray[Any]]:
+    """A part from prompts, which may repeat, and folds (P,); empty for too few."""
     fold_of = dict(zip(prompts, folds.tolist(), strict=True))
     reference = domain_shift.fit_prompt_reference(list(fold_of), np.array(list(fold_of.values()), dtype=np.intp))
-    return {} if reference is None else attached({domain_shift.PART: reference})
+    return {} if reference is None else attached({part: reference})
 
 
 def shortened(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -181,7 +209,13 @@ def enrolment_of(
     fitted = fit_attachments(
         scores, rows.prompt_folds, fingerprints, "agent500", families=rows.families, held_out=held_out
     )
-    attachments = prompt_attachments(prompts, rows.prompt_folds) | fitted | _validation(folder, method)
+    fitted |= _validation(folder, method)
+    if (folder / artifacts.TRANSFER_FILE).exists():
+        transferred = np.load(folder / artifacts.TRANSFER_FILE, allow_pickle=False).mean(0, dtype=np.float64)
+        asked = release.prompts("math100").iloc[: len(transferred) // len(rows.sources)]
+        other_folds = fold_of_prompts(asked["sample_id"].astype(str).tolist())
+        fitted = with_background(fitted, transferred, asked["prompt"].tolist(), other_folds, rows.families)
+    attachments = prompt_attachments(prompts, rows.prompt_folds) | fitted
     hashes, folds = prompt_table(prompts, rows.prompt_folds.tolist())
     probe = heads[0].probe
     further = {named(one.reads) for one in (probe.members if isinstance(probe, Ensemble) else ())} - {by, *GRAMS}

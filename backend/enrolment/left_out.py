@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from backend.corpus.grouping import group_traces
-from backend.corpus.release import Release
+from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import slice_of
 from backend.enrolment.head_fits import AS_ROSTERS, Fits, Tuning, heads_of
 from backend.evaluations.corpus import Corpus, truncation_tokenizer
@@ -46,14 +46,15 @@ class Answers:
 
 
 def release_corpus(
-    release: Release, roster: str, proxy: str, sources: int | None = None, limit: int | None = None
-) -> tuple[Corpus, list[str], list[str]]:
-    """Whole responses of a roster to Agent500, with prompts and their categories.
+    release: Release, roster: str, proxy: str, sources: int | None = None, limit: int | None = None,
+    benchmark: Benchmark = "agent500",
+) -> tuple[Corpus, list[str], list[str]]:  # fmt: skip
+    """Whole responses of a roster to a benchmark, with prompts and their categories.
 
     sources : so many, evenly drawn over the roster; all by default. limit : only the first prompts.
     Raises AtlasError where the method reads states and fingerprints are not on disk.
     """
-    rows, records = slice_of(release, "agent500", proxy, "ur", roster, limit), release.records("agent500")
+    rows, records = slice_of(release, benchmark, proxy, "ur", roster, limit), release.records(benchmark)
     each, width = len(rows.prompt_ids), len(records.prompt_ids)
     some = np.unique(np.linspace(0, len(rows.sources) - 1, sources or len(rows.sources)).round().astype(np.intp))
     traces = [records.traces[source * width + prompt] for source in some for prompt in range(each)]
@@ -66,8 +67,8 @@ def release_corpus(
         np.zeros(len(at), dtype=np.intp),  # set where it is fitted
         len(some),
     )
-    known = release.prompts("agent500").iloc[:each]
-    return corpus, known["prompt"].astype(str).tolist(), known["category"].astype(str).tolist()
+    known = release.prompts(benchmark).iloc[:each]
+    return corpus, known["prompt"].astype(str).tolist(), [str(kind) for kind in known.get("category", [""] * each)]
 
 
 def measure(
@@ -111,7 +112,7 @@ def left_out(
     known = replace(known, folds=np.tile(folds, corpus.classes))
     heads = heads_of(Fits(known, proxy, blocks, dict.fromkeys(range(FOLDS), layer)), method, (tuning,) * FOLDS)
     outside = grid[:, np.setdiff1d(np.arange(grid.shape[1]), inside)]
-    scores = np.mean([_scored(head, corpus, outside.ravel(), proxy) for head in heads.heads], axis=0)
+    scores = np.mean([score_rows(head, corpus, outside.ravel(), proxy) for head in heads.heads], axis=0)
     budgets = [k for k in budgets_of(folds) if k <= LARGEST]
     groups = {k: held_out_groups(heads.log_posteriors[CLEAN], folds, k) for k in budgets}
     calibration = fit_calibration(groups, None)
@@ -134,7 +135,7 @@ def _answers(scores: Floats, rows: Ints, k: int, calibration: Calibration, state
     return Answers(stated, probability, right)
 
 
-def _scored(head: Head, corpus: Corpus, rows: Ints, proxy: str) -> Floats:
+def score_rows(head: Head, corpus: Corpus, rows: Ints, proxy: str) -> Floats:
     """Log-posteriors (m, C) of rows by one head."""
     by_layer = {layer: corpus.fingerprints(layer, CLEAN)[rows].astype(np.float32) for layer in head.layers}
     cells = corpus.cells()[CLEAN][rows]

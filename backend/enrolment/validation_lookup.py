@@ -17,7 +17,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.inference.sequential_stop import StopRule
 from backend.inference.validation import NUMBERS, SPACE, TEXTS, VERDICTS
 from backend.inference.verdict import Passing
-from backend.protocol import CLEAN, FOLDS
+from backend.protocol import BACKGROUND, CLEAN, FOLDS
 
 ROOM = 1.25  # how far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike
 PILE, NEAR = 0.4, 0.85  # this share of cut responses has so much of the 95 % quantile of their lengths, ..
@@ -106,8 +106,9 @@ def accuracy_of_one(enrolment: Enrolment) -> float | None:
 
 
 def conditions_of(enrolment: Enrolment) -> list[str]:
-    """Conditions that the enrolment has a calibration for, ``clean`` first."""
+    """Lengths that the enrolment has a calibration for, ``clean`` first."""
     cut = {n.partition(".")[0].partition("-")[2] for n in enrolment.attachments if n.startswith("calibration-")}
+    cut.discard(BACKGROUND)
     return [CLEAN, *sorted(cut, key=lambda name: -_limit(name))]
 
 
@@ -134,8 +135,12 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
     return condition_of(tokens, conditions, float(known) if isinstance(known, int | float) else None)
 
 
-def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int) -> dict[str, Any] | None:
+def matched_validation(
+    enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int, balanced: bool = False
+) -> dict[str, Any] | None:
     """Realised error rates of the nearest validated condition, for a report, or None.
+
+    balanced : whether unlabelled responses balanced the scores; nothing else stands in for that condition.
 
     Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (nearest validated K, in log K) and ``groups``
     behind it; ``grouping``, a sentence, where it is known; the names of :data:`SUMMARY`; ``rows``. Parts that were not
@@ -145,7 +150,10 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
     columns = _columns(enrolment)
     if not len(columns["part"]):
         return None
-    condition = condition_in(enrolment, tokens, {CLEAN, *columns["condition"]})
+    lengths = {CLEAN, *columns["condition"]} - {BACKGROUND}
+    condition = BACKGROUND if balanced else condition_in(enrolment, tokens, lengths)
+    if balanced and BACKGROUND not in columns["condition"]:
+        return None
     rows: list[dict[str, Any]] = []
     for part in ("calibration", "transfer", "refit", "unknown", "stop", "mixture", "drift"):
         of_part = columns["part"] == part
@@ -157,7 +165,7 @@ def matched_validation(enrolment: Enrolment, tokens: npt.NDArray[np.integer], tr
         if part == "drift":
             of_part &= columns["space"] == SPACE
         here = of_part & (columns["condition"] == condition)
-        if not here.any():
+        if not here.any() and not balanced:
             here = of_part & (columns["condition"] == CLEAN)
         if here.any():
             places = np.flatnonzero(here & (columns["k"] == _nearest(columns["k"][here], traces)))

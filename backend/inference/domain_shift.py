@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from backend.inference import Doubles, Floating, Ints
 from backend.inference.calibration import interpolated
 
-Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked"]
+Kind = Literal["like", "other topic", "other language", "no prompts", "unchecked", "unlike pool", "unfitted pool"]
 BUDGETS = (1, 2, 5, 10, 20, 50, 100)
 GRAMS = (2, 5)  # lengths of the character n-grams, inside words
 BUCKETS = 2**18
@@ -52,7 +52,9 @@ DTYPES = {"buckets": "uint32", "weights": "float16", "vectors": "int8", "budgets
 class Traffic:
     """Kind of some traces, by their prompts."""
 
-    kind: Kind  # 'unchecked' where the enrolment has no reference of its prompts
+    # 'unchecked' where the enrolment has no reference of its prompts; with a pool of unlabelled traffic its prompts are
+    # the reference, and 'unfitted pool' says that no error rates are known of scores that such a pool balanced
+    kind: Kind
     p: float | None = None  # share of groups of enrolled prompts that are at least as new
     prompts: int = 0  # distinct prompts that were looked at
 
@@ -168,9 +170,9 @@ def fit_prompt_reference(prompts: Sequence[str], folds: npt.NDArray[np.integer])
     return PromptReference(*weighed, unseen, _coded(vectors), budgets, nulls, languages)
 
 
-def reference_of(attachments: Mapping[str, npt.NDArray[Any]]) -> PromptReference | None:
+def reference_of(attachments: Mapping[str, npt.NDArray[Any]], part: str = PART) -> PromptReference | None:
     """The reference among an enrolment's attachments; None where it has none."""
-    arrays = {name.partition(".")[2]: array for name, array in attachments.items() if name.startswith(f"{PART}.")}
+    arrays = {name.partition(".")[2]: array for name, array in attachments.items() if name.startswith(f"{part}.")}
     return PromptReference.from_arrays(arrays) if arrays else None
 
 

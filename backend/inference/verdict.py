@@ -3,9 +3,11 @@
 The rule, in order; the first that applies decides:
 
 1. fewer than :attr:`Rule.minimum_traces` traces: INCONCLUSIVE;
-2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.domain_shift`): INCONCLUSIVE;
+2. the prompts are not known to be of the enrolled kind (:mod:`backend.inference.domain_shift`), or, with unlabelled
+   traffic, of the kind of that: INCONCLUSIVE;
 3. the responses are shorter than any that were validated: INCONCLUSIVE;
-4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN;
+4. no enrolled source fits (p <= :attr:`Rule.unknown_level`): UNKNOWN, or with unlabelled traffic INCONCLUSIVE, since on
+   other traffic the test calls many enrolled sources unknown;
 5. the responses are unlike the enrolled ones although the prompts are not: INCONCLUSIVE;
 6. there is no calibration: INCONCLUSIVE;
 7. of a choice of candidates (:mod:`backend.inference.candidates`), all enrolled sources weighing alike: a log10 ratio
@@ -54,10 +56,13 @@ OTHER_TRAFFIC: dict[Kind, str] = {
     "other language": "these prompts are another kind of traffic than enrolled (other language)",
     "no prompts": "no prompts were given, so that nobody can check whether this kind of traffic was enrolled",
     "unchecked": "this enrolment cannot check whether this kind of traffic was enrolled",
+    "unlike pool": "these prompts are another kind of traffic than the unlabelled responses that were given",
+    "unfitted pool": "this enrolment has no error rates of scores that unlabelled traffic of this kind balanced",
 }
 """Why nothing is decided where the prompts are not known to be of the enrolled kind."""
 SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
+FAR = "they fit no enrolled source, which with unlabelled traffic may be the other kind of traffic alone"
 UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
 ENROL = (
     "Enrol the candidates on prompts of this kind: python -m jobs collect, then python -m jobs enroll. "
@@ -80,6 +85,7 @@ VALIDATE = (
     "Ask without candidates, or make the enrolment again with --held-out, which measures any choice of candidates: "
     "python -m jobs enroll."
 )
+SAME_KIND = "Give unlabelled traffic of the same kind as the traces, or attribute them without it."
 MORE = "Collect more traces to further prompts of the enrolled kind."
 KEEP = "Keep the report and the file of traces: python -m jobs verify checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
@@ -116,6 +122,7 @@ class Evidence:
     flags: tuple[Flag, ...] = ()  # shift flags, from :func:`shift_flags`
     traffic: Kind = "like"  # kind of the prompts, from :class:`backend.inference.domain_shift.Traffic`
     calibrated: bool = True
+    balanced: bool = False  # by unlabelled traffic
     choice: Choice | None = None  # where candidates were chosen; ratios and shares are those among them then
 
 
@@ -195,6 +202,8 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
         return undecided(OTHER_TRAFFIC[evidence.traffic], False)
     if "short" in evidence.flags:
         return undecided(SHORT, False)
+    if not fits and evidence.balanced:
+        return undecided(FAR, False)
     if not fits:
         return Verdict("UNKNOWN", "source", "no enrolled source fits the traces", ratio)
     if "domain" in evidence.flags:
@@ -375,8 +384,10 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
         (verdict.reason.startswith("fewer than"), ("Give more traces: the rule needs at least five.",)),
         (traffic.kind == "no prompts", (PROMPTS,)),
         (traffic.kind == "unchecked", (AGAIN.format(why=COMPARABLE),)),
+        (traffic.kind == "unlike pool", (SAME_KIND, reference)),
         (traffic.kind != "like", (ENROL, reference)),
         (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
+        (verdict.reason == FAR, (SUSPECT.format(also="answers to prompts of this kind"), reference)),
         (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),
         (verdict.reason == SHORT, ("Ask for longer answers, or enrol such answers.", reference)),
         (verdict.reason == UNLIKE, (SUSPECT.format(also="answers that were made as these were"), reference)),

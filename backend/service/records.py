@@ -85,15 +85,21 @@ class Job(Model):
     lease = CharField(null=True)
     attempts = IntegerField(default=0)
 
+    @property
+    def files(self) -> list[str]:
+        """Keys of what was uploaded for the job: its traces, and unlabelled traffic."""
+        pool = json.loads(self.settings).get("pool")
+        return [self.key, *([] if pool is None else [pool["key"]])]
+
     def snapshot(self, waiting: int = 0) -> Snapshot:
         """The job at this moment."""
-        details, settings = json.loads(self.details), json.loads(self.settings)
+        details, settings, others = json.loads(self.details), json.loads(self.settings), len(json.loads(self.others))
         return Snapshot(
             self.name,
             self.enrolment,
             self.total,
             settings["claimed"],
-            further_total=self.total * len(json.loads(self.others)),
+            further_total=self.total * others + settings.get("pool", {}).get("traces", 0) * (1 + others),
             state=self.state,
             waiting=waiting,
             done=self.done,

@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -162,6 +162,7 @@ class Service:
         fingerprints: bool = False,
         report: str | None = None,
         client: str | None = None,
+        background: str | None = None,
     ) -> str:
         """Queue an audit; an AtlasError names what is wrong with the settings or the file at once.
 
@@ -169,6 +170,7 @@ class Service:
         fingerprints : keep every trace's fingerprint next to the report, for a test of drift.
         report : key of an uploaded report, whose traces are selected; by default the settings select.
         client : address of whoever sends this, whose jobs are limited over all sessions.
+        background : key of uploaded traffic of the same kind that balances the scores.
         """
         upload, path = self.uploads.get(session, key)
         enrolment, begun = self._ecosystems.enrolment(settings.enrolment, settings.claimed), time.time()
@@ -176,6 +178,13 @@ class Service:
         from backend.attribution.scoring import Selection
         from backend.attribution.verify import selection_for
 
+        pool: dict[str, Any] = {}
+        if background is not None:
+            pool = self._background(session, background, settings)
+            settings = replace(settings, background=pool["name"])
+        elif settings.background is not None:
+            command = "python -m jobs verify REPORT --traces FILE --background FILE"
+            raise AtlasError("The report was made with unlabelled traffic, which is not here", f"Run: {command}")
         run.checked(enrolment, settings)
         others = run.others_of(enrolment, settings, self._ecosystems.enrolment)
         selected = None if report is None else self.read_report(session, report)
@@ -193,12 +202,12 @@ class Service:
             name=name,
             place=self._place(session).name,
             key=key,
-            settings=json.dumps(asdict(settings)),
+            settings=json.dumps(asdict(settings) | ({"pool": pool} if pool else {})),
             enrolment=enrolment.name,
             enrolment_sha256=enrolment.sha256,
             others=json.dumps([(other.name, other.sha256) for other in others]),
             total=total,
-            short=total <= SHORT,
+            short=total <= SHORT and not pool,
             discard=discard,
             fingerprints=fingerprints,
             report=report,
@@ -213,9 +222,22 @@ class Service:
         except ServerError:
             self.records.remove([name])
             raise
-        note = {"file": key, "enrolment": enrolment.sha256}
+        note = {"file": key, **({"background": background} if background else {}), "enrolment": enrolment.sha256}
         self.audit_log.write("start", self._place(session).name, job=name, settings=settings, **note)
         return name
+
+    def _background(self, session: str, key: str, settings: Settings) -> dict[str, Any]:
+        """Key, name and number of different responses of unlabelled traffic; an AtlasError for too few."""
+        from backend.attribution.background import layout_of
+        from backend.attribution.scoring import Selection
+        from backend.enrolment.background import refuse_small
+
+        upload, path = self.uploads.get(session, key)
+        with open_in_turn(path) as stream:
+            layout = layout_of(stream, upload.name, settings, self.limits)
+            traces = Selection().count(stream, layout, self.limits)
+        refuse_small(traces)
+        return {"key": key, "name": upload.name, "traces": traces}
 
     def progress(self, session: str, job: str) -> Snapshot:
         """How far a job is, and what the traces so far say."""
@@ -232,7 +254,8 @@ class Service:
         self.records.cancel(job)
         now = self.progress(session, job)
         if found.discard and now.ended:
-            self.uploads.discard(self._place(session), found.key)
+            for key in found.files:
+                self.uploads.discard(self._place(session), key)
         return now
 
     def jobs(self, session: str) -> list[Snapshot]:

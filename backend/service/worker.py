@@ -17,18 +17,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystems, candidate_numbers
 from backend.errors import AtlasError, ServerError
-from backend.intake import Columns, inspect
+from backend.intake import Columns, Layout, inspect
 from backend.service import caller, measurements
 from backend.service.audit_log import AuditLog
 from backend.service.caller import Caller
-from backend.service.job import SHORT, Point, Running, merge_points
+from backend.service.job import Point, Running, merge_points
 from backend.service.queue import Queue
 from backend.service.records import Job, Records
 from backend.service.uploads import MissingError, Uploads, open_in_turn
@@ -243,8 +243,8 @@ class Worker:
         except Exception:
             logging.getLogger(__name__).exception("Audit %s failed", job.name)
             self._fail(job, *FAILED, "server")
-        if job.discard:
-            self._uploads.discard(place, job.key)
+        for key in job.files if job.discard else ():
+            self._uploads.discard(place, key)
 
     def _fail(self, job: Job, problem: str, remedy: str, at_fault: str | None, message: str | None = None) -> None:
         details = json.dumps({"problem": problem, "remedy": remedy, "at_fault": at_fault})
@@ -305,7 +305,7 @@ class Worker:
             self._records.update(job, further=job.further)
 
         def cancelled() -> bool:
-            if job.total > SHORT:
+            if not job.short:
                 self.between()
                 if self._leaving.is_set():
                     self._records.give_back(job)
@@ -315,7 +315,7 @@ class Worker:
                 raise GivenBackError
             return stop
 
-        with path.open("rb") as stream:
+        with path.open("rb") as stream, self._background(job, settings) as background:
             return audit(
                 stream,
                 inspect(stream, name, settings.columns, self._uploads.limits, settings.encoding),
@@ -330,7 +330,20 @@ class Worker:
                 others=[self._models.attributor(other) for other in others],
                 further_progress=further,
                 earlier=earlier,
+                background=background,
             )
+
+    @contextlib.contextmanager
+    def _background(self, job: Job, settings: Settings) -> Iterator[tuple[BinaryIO, Layout] | None]:
+        """The unlabelled traffic of a job, and what its file is; None without any."""
+        if settings.background is None:
+            yield None
+            return
+        from backend.attribution.background import layout_of
+
+        upload, path = self._uploads.file(self._uploads.folder / job.place, job.files[1])
+        with path.open("rb") as stream:
+            yield stream, layout_of(stream, upload.name, settings, self._uploads.limits)
 
     def _finish(self, job: Job, place: Path, result: AuditResult) -> bool:
         """Write what a job has found; False where somebody else has its lease, or the session ended meanwhile."""
@@ -414,6 +427,7 @@ def settings_in(job: Job) -> Settings:
     """Settings of a job."""
     fields = json.loads(job.settings)
     lists = {name: tuple(fields.get(name, ())) for name in ("also", "candidates")}
+    fields.pop("pool", None)
     return Settings(**fields | {"columns": Columns(**fields["columns"]), **lists})
 
 

@@ -501,6 +501,32 @@ def test_a_family_is_chosen_as_the_candidates(browser: Browser) -> None:
     assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == count
 
 
+def test_traffic_of_the_same_kind_is_added_and_taken_away(browser: Browser, tmp_path: Path) -> None:
+    """Too little of it is refused and nothing is lost; with enough the answer says what was changed and checked."""
+    rows = [(trace.prompt, " ".join(trace.response.split()[:24])) for trace in sample_records().traces]
+    asked, pool = rows[::60][:6], [row for row in dict.fromkeys(rows) if row[1]][:260]
+    few, many = (
+        file_of(tmp_path, name, [row[1] for row in some], [row[0] for row in some])
+        for name, some in (("few.jsonl", pool[:20]), ("many.jsonl", pool))
+    )
+    opened(browser)
+    given(browser, file_of(tmp_path, "asked.jsonl", [row[1] for row in asked], [row[0] for row in asked]))
+    browser.until("return document.querySelector('#attr-preview').textContent !== ''")
+    browser.run("document.querySelector('#attr-background').closest('details').open = true")
+    given(browser, few, "#attr-background")
+    browser.until("return document.querySelector('#attr-background-head').textContent.includes('20 traces')")
+    browser.until("return !document.querySelector('#attr-go').disabled")
+    browser.click("#attr-go")
+    browser.until("return document.body.innerText.includes('200 are needed')")
+    browser.click("#attr-background-none")
+    browser.until("return document.querySelector('#attr-background-head').textContent === ''")
+    given(browser, many, "#attr-background")
+    browser.until("return document.querySelector('#attr-background-head').textContent.includes('260 traces')")
+    assert weighed(browser).split()[1] == "INCONCLUSIVE"
+    told = browser.text(".verdict")
+    assert "Scores were balanced by 2" in told and "unlabelled responses" in told and "Without them" in told
+
+
 def test_a_log_fills_in_the_claim(browser: Browser) -> None:
     def used(model: str) -> None:
         body = {"model": "smol", "messages": [{"role": "user", "content": "Why?"}]}

@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import questions
-from atlas.pages.attribute import sections, visitor
+from atlas.pages.attribute import intake, sections, visitor
 from atlas.pages.attribute.sections import Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import FAMILY, NOT_LISTED, Ecosystem, candidate_numbers, default, did_you_mean
@@ -57,6 +57,7 @@ def step() -> Component:
         _field("Claim to test", "attr-claim", claim, [meaning, unknown, suggested]),
         _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
         html.Div(_candidates(), className="ask-field ask-wide"),
+        html.Div(_background(), className="ask-field ask-wide"),
         _field("Case", "attr-case", case, "Goes into the report."),
         _field("Question", "attr-question", wording, "Goes into the report."),
     ]
@@ -83,6 +84,16 @@ def _candidates() -> list[Component]:
         sections.hint(None, id="attr-candidates-note", role="status"),
         html.Details(missing, className="folded hint"),
     ]
+
+
+def _background() -> Component:
+    """Where unlabelled traffic is dropped that balances the scores."""
+    why = "Are your prompts of another kind than the enrolled ones? Then 200 or more responses to such prompts, of any "
+    why += "models and without labels, put the scores right."
+    dropped = intake.place("attr-background", "Drop traffic of the same kind")
+    none = html.Button("Remove it", id="attr-background-none", className="quiet", hidden=True)
+    more = html.Details([html.Summary("Add traffic of the same kind"), html.P(why), dropped, none], className="folded")
+    return html.Div([more, sections.notice("attr-background-problem")])
 
 
 def candidate_options(kind: str, one: Ecosystem, known: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -501,13 +512,38 @@ def register(app: Dash) -> None:
     def prior_fields(kind: str) -> Any:
         return kind != "claim", kind != "own", kind == "even"
 
+    _receive_background(app)
+
     @sections.callback(app, "attr-keep-count.disabled", "attr-keep.checked", prevent=False)
     def shows(checked: bool) -> bool:
         return not checked
 
 
+def _receive_background(app: Dash) -> None:
+    @sections.callback(
+        app,
+        "attr-background-key.data attr-background-head.children attr-background-problem.children "
+        "attr-background.contents attr-background-none.hidden",
+        "attr-background.contents attr-background-none.n_clicks",
+        "attr-background.filename",
+    )
+    def receive(contents: Text, clicks: int | None, name: Text) -> Any:
+        if ctx.triggered_id == "attr-background-none":
+            return (None, None, None, None, True) if clicks else (no_update,) * 5
+        if not contents:
+            return (no_update,) * 5
+        try:
+            key, service = visitor.opened_session(), visitor.service()
+            upload = service.upload(key, name or "traffic", intake.decoded(contents))
+            return upload.key, intake.head(service.inspect(key, upload.key)), None, None, False
+        except AtlasError as error:
+            visitor.count_refusal(error)
+            return None, None, intake.refused(name or "traffic", error), None, True
+
+
 def stores(link: dict[str, str]) -> list[Component]:
     """What the page remembers between its callbacks; no text of a trace."""
-    names = "wanted claim-lost prefilled picked upload admitted columns link watch followed job ended heat-choice"
+    names = "wanted claim-lost prefilled picked upload admitted columns link watch followed job ended heat-choice "
+    names += "background-key"
     more: dict[str, dict[str, Any]] = {"wanted": {"data": link}, "job": {"storage_type": "session"}}
     return [dcc.Store(id=f"attr-{name}", **more.get(name, {})) for name in names.split()]

@@ -15,6 +15,7 @@ from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import Report, number_cell
+from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import headline
 
@@ -27,6 +28,8 @@ TRAFFIC_WORDS = {
     "other language": "other language than enrolled",
     "no prompts": "no prompts given",
     "unchecked": "cannot be checked with this ecosystem",
+    "unlike pool": "unlike the traffic that was added",
+    "unfitted pool": "like the traffic that was added",
 }
 TRAFFIC_HELP = (
     "Whether the prompts are of the kind that was enrolled: how often groups of enrolled prompts are as new as these. "
@@ -123,7 +126,10 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
         html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
-        *[html.P(sentence, className="hint") for sentence in choice_sentences(report)],
+        *[
+            html.P(sentence, className="hint")
+            for sentence in (*choice_sentences(report), *background_sentences(report))
+        ],
         sections.facts(*_facts(report)),
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
         **shell.aria(labelledby="verdict-word", live="polite"),
@@ -145,14 +151,19 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         share = (rate_text(subject["probability"]), f"{who}{_between(results, 'probability_low', 'probability_high')}")
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
+    like = TRAFFIC_WORDS[traffic["kind"]]
+    if "background" in report and traffic["kind"] == "like":
+        like = "like the traffic that was added"
     none = "–" if unknown is None else f"p = {rate_text(unknown)}"
-    cut = report["method"]["condition"] != "clean"
+    stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
+    if "background" in report:
+        stop = "–", "not tested: the stopping rule was fitted without added traffic"
     return [
-        ("Kind of traffic", TRAFFIC_HELP, kind, TRAFFIC_WORDS[traffic["kind"]]),
+        ("Kind of traffic", TRAFFIC_HELP, kind, like),
         ("log10 ratio", RATIO_HELP, *ratio),
         ("Probability", PROBABILITY_HELP, *share),
         ("Unknown source", UNKNOWN_HELP, none, results["unknown_words"]),
-        ("Enough after", STOP_HELP, *_stop_words(results["stop"], results["traces"], cut)),
+        ("Enough after", STOP_HELP, *stop),
         ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
 

@@ -58,6 +58,8 @@ def words(snapshot: Snapshot) -> str:
     if snapshot.state == "queued":
         ahead = f"; {snapshot.waiting:,} in front" if snapshot.waiting else ""
         return f"Waiting for the proxy{ahead}. {many} to read."
+    if snapshot.state == "running" and snapshot.further and not snapshot.done:
+        return f"{snapshot.further:,} responses of the added traffic are read, before {many}."
     if snapshot.state == "running" and not snapshot.done:
         return f"The reader is being loaded and reads the first of {many}."
     remaining = ""
@@ -125,19 +127,22 @@ def _running(app: Dash) -> None:
             "mapped": [State(select, "value") for select in intake.SELECTS],
             "encoding": State("attr-encoding", "value"),
             "chosen": question.CHOICES,
+            "pool": State("attr-background-key", "data"),
         },
         prevent_initial_call=True,
     )
     def start(
-        clicks: Clicks, upload: Stored, columns: Stored, mapped: list[Text], encoding: Text, chosen: dict[str, Any]
-    ) -> Any:
+        clicks: Clicks, upload: Stored, columns: Stored, mapped: list[Text], encoding: Text, chosen: dict[str, Any],
+        pool: Text,
+    ) -> Any:  # fmt: skip
         if not clicks or not upload:
             return (no_update,) * 3
         try:
             recognised = (columns or {}).get("recognised")
             settings = question.settings(chosen, intake.given(recognised, mapped), encoding or None)
             key = visitor.admitted()
-            job = visitor.service().start(key, upload["key"], settings, client=request.remote_addr)
+            client = request.remote_addr
+            job = visitor.service().start(key, upload["key"], settings, client=client, background=pool)
             return job, None, None
         except AtlasError as error:
             return no_update, visitor.refusal(error), no_update

@@ -136,6 +136,45 @@ def test_candidates_are_those_of_the_command_line(
     problem(client.post("/api/attribute", json=body | {"candidates": [1]}), 422)
 
 
+def test_unlabelled_traffic_is_that_of_the_command_line(
+    served: tuple[Flask, Service, Path], reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, service, folder = served
+    client = server.test_client()
+    pool = [one for style in ("shout", "plain", "code") for one in traces_of(style, 80)]
+    asked = traces_of("shout", 10)
+    told = client.post("/api/attribute", json={"traces": asked, "background": pool, "orders": 20}).get_json()
+    if told["report"] is None:
+        session, _, job = told["job"].partition(".")
+        assert service.wait(session, job, 120).further_total == 240
+        told = client.get(f"/api/jobs/{told['job']}").get_json()
+    report = told["report"]
+    assert report["background"]["responses"] == 230 and report["background"]["questioned"] == 10
+    assert report["results"]["traffic"]["kind"] == "unfitted pool" and alterations(report) == []
+    assert "--background background.jsonl" in report["command"]
+    traces, unlabelled, page = (tmp_path / name for name in ("traces.jsonl", "background.jsonl", "out.html"))
+    for path, rows in ((traces, asked), (unlabelled, pool)):
+        path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
+    words = ["attribute", str(traces), "--background", str(unlabelled), "--orders", "20", "--report", str(page)]
+    assert main(words) == 0
+    (other,) = differences(json.loads(page.with_suffix(".json").read_text("utf-8")), report)
+    assert other.startswith("background.sha256"), "the same responses in another file"
+    check = ["verify", str(page.with_suffix(".json")), "--traces", str(traces)]
+    assert main([*check, "--background", str(unlabelled)]) == 0
+    assert main(check) == 2, "without the pool it cannot be computed again"
+    form = {"file": (io.BytesIO(traces.read_bytes()), "t.jsonl"), "background": (io.BytesIO(b"x\ny"), "few.txt")}
+    assert "200 are needed" in problem(client.post("/api/attribute", data=form), 422)["detail"]
+    uploaded = service.upload("somebody-0123456789", "out.json", page.with_suffix(".json").read_bytes())
+    again = service.upload("somebody-0123456789", "traces.jsonl", traces.read_bytes())
+    with pytest.raises(AtlasError, match="made with unlabelled traffic") as refused:
+        service.recompute("somebody-0123456789", uploaded.key, again.key)
+    assert "jobs verify" in str(refused.value.remedy)
+    service.forget("somebody-0123456789")
+
+
 def test_a_file_with_its_columns(client: FlaskClient) -> None:
     rows = [{"q": t["prompt"], "a": t["response"]} for t in traces_of("code")]
     packed = gzip.compress("\n".join(["{broken", *map(json.dumps, rows)]).encode())

@@ -23,7 +23,7 @@ def sent(raw: bytes) -> bytes:
     with Flask("bodies").test_request_context(
         "/api/attribute", method="POST", data=raw, content_type="application/json"
     ):
-        return received(request)[1]
+        return received(request)[0][0][1]
 
 
 def refused(model: type[Any], told: Any) -> RefusedError:
