@@ -21,11 +21,12 @@ import pandas as pd
 
 from backend import output_files
 from backend.attribution.background import layout_of
+from backend.attribution.reference_check import reference_answer
 from backend.attribution.report import write_csv, write_json
 from backend.attribution.report_page import write_html
-from backend.attribution.run import audit, checked
+from backend.attribution.run import audit, checked, read_window
 from backend.attribution.scoring import Models, from_registry
-from backend.attribution.settings import Settings
+from backend.attribution.settings import Settings, of_windows
 from backend.corpus.labelled import Labelled, labelled, read_labelled
 from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
@@ -241,6 +242,24 @@ class Attributor:
                 settings = replace(settings, background=name)
                 given = pool, layout_of(pool, name, settings, COMMAND_LINE)
                 return Attribution(audit(stream, layout, attributor, settings, background=given).report, text)
+
+    def compare(
+        self, traces: Traces, reference: Traces, rivals: Sequence[Traces] = (), *, response: str | None = None,
+        prompt: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Compare traces with the claimed source's answers to the same prompts.
+
+        ``rivals`` are other sources' answers to them, which may be nearer. Returns what ``python -m jobs
+        reference-check --json`` writes: 'verdict', 'sentence', 'p_value', 'power' and more, without any text. Raises
+        AtlasError where fewer than six prompts are answered by both sides.
+        """
+        settings = of_windows(self.name, Columns(response=response, prompt=prompt))
+        attributor, read = _models(self.device).attributor(self.enrolment), []
+        for given in (traces, reference, *rivals):
+            with _opened(given) as (stream, name, _):
+                layout = inspect(stream, name, settings.columns, COMMAND_LINE)
+                read.append(read_window(stream, layout, attributor, settings))
+        return reference_answer(read[0], read[1], read[2:], self.enrolment, settings)
 
     def __repr__(self) -> str:
         return f"Attributor({self.name!r}, {self.reader}, {len(self.sources)} sources)"

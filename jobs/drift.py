@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 
 from backend import output_files
 from backend.attribution.drift_report import Window, drift_answer, enough_read, long_enough
-from backend.attribution.run import audit
-from backend.attribution.scoring import Attributor, Models, Progress, Selection, listed_traces
+from backend.attribution.run import read_window
+from backend.attribution.scoring import Attributor, Models, Progress, Selection
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.enrolment import Enrolment
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
             for stream, layout, total in windows:
                 if stopped():
                     break
-                read.append(read_window(stream, layout, attributor, settings, total, stopped))
+                read.append(window_of(stream, layout, attributor, settings, total, stopped))
     if stopped():
         enough_read([*(window.read for window in read), *((0, total) for _, _, total in windows[len(read) :])])
     answer = drift_answer(read, enrolment, settings, portable(command_line()))
@@ -112,7 +112,7 @@ def write_answer(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> No
         say(f"Written: {arguments.json}.")
 
 
-def read_window(
+def window_of(
     stream: BinaryIO,
     layout: Layout,
     attributor: Attributor,
@@ -122,10 +122,7 @@ def read_window(
 ) -> Window:
     """Read the traces of a file as a window, and say how far that is."""
     progress = partial(_progress, total)
-    found = audit(stream, layout, attributor, settings, progress=progress, cancelled=stopped, keep_fingerprints=True)
-    assert found.scored.fingerprints is not None
-    listed = listed_traces(stream, layout, COMMAND_LINE, found.report["traces"])
-    return Window(found.report, found.scored.fingerprints, [one.prompt for one in listed], total)
+    return read_window(stream, layout, attributor, settings, total=total, progress=progress, cancelled=stopped)
 
 
 def _progress(total: int, step: Progress) -> None:

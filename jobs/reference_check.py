@@ -19,7 +19,7 @@ from backend.errors import StoppedError
 from backend.inference.drift import KINDS
 from backend.store.builds import command_line, portable
 from jobs import trace_options as options
-from jobs.drift import add_windows, attributor_of, opened_windows, read_window, write_answer
+from jobs.drift import add_windows, attributor_of, opened_windows, window_of, write_answer
 from jobs.trace_options import say
 
 STOPPED = options.NOTHING_SAVED
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         attributor = attributor_of(arguments, enrolment)
         with options.stop_on_interrupt("nothing is compared, since answers to a prompt belong together") as stopped:
             for stream, layout, total in windows:
-                read.append(read_window(stream, layout, attributor, settings, total, stopped))
+                read.append(window_of(stream, layout, attributor, settings, total, stopped))
                 if stopped():
                     raise StoppedError("The comparison was stopped", "Start it again; all files are read whole")
     claimed, reference, *rivals = read

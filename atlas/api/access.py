@@ -49,7 +49,9 @@ FILE = 27_000_000  # bytes of a request to /api: a file of 25 MB, and its wrappi
 PAGE_FILE = 34_500_000  # bytes of a request by a page: a file of 25 MB in base64, and its wrapping
 ASSISTANTS = "/mcp"
 TRACES_OF_SPANS = "/v1/traces"  # as exporters of OpenTelemetry call it
-TRACES = frozenset({*(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift")), ASSISTANTS, TRACES_OF_SPANS})
+TRACES = frozenset(
+    {*(f"{PREFIX}/{name}" for name in ("attribute", "preview", "drift", "reference")), ASSISTANTS, TRACES_OF_SPANS}
+)
 
 
 def install(server: Flask) -> None:

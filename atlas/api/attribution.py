@@ -1,4 +1,4 @@
-"""``/api/attribute``, ``/api/preview``, ``/api/jobs`` and ``/api/drift``: traces in, evidence out; at once or later."""
+"""``/api/attribute``, ``/api/preview``, ``/api/jobs``, ``/api/drift``, ``/api/reference``: traces in, evidence out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from atlas.api.access import BARE
 from atlas.api.problems import PREFIX, RefusedError, document, refused
-from atlas.api.requests import File, received, received_windows
+from atlas.api.requests import Compared, File, Windows, received, received_windows
 from backend.errors import AtlasError, StoppedError
 from backend.service.job import ENDED, SHORT, Snapshot
 from backend.service.service import Service
@@ -33,7 +33,7 @@ FORMS = {"html": "text/html; charset=utf-8", "json": "application/json", "csv": 
 class Audit:
     """One job of a session, as the routes below ``/api/jobs`` answer for it."""
 
-    route, noun = "jobs", "job"
+    route, noun, most = "jobs", "job", 1  # path, word, and most jobs of one answer
 
     def __init__(self, service: Service, session: str, jobs: Sequence[str]) -> None:
         self.service, self.session, self.jobs = service, session, jobs
@@ -61,7 +61,7 @@ class Audit:
 class Comparison(Audit):
     """Two windows of traces, or one to halve, as the routes below ``/api/drift`` answer for them."""
 
-    route, noun = "drift", "comparison"
+    route, noun, most = "drift", "comparison", 2
 
     def pending(self, now: Sequence[Snapshot]) -> dict[str, Any]:
         sums = {name: sum(getattr(one, name) for one in now) for name in ("done", "total", "seconds")}
@@ -72,7 +72,11 @@ class Comparison(Audit):
     def finished(self, now: Sequence[Snapshot]) -> dict[str, Any]:
         if (failed := next((one for one in now if one.state == "failed"), None)) is not None:
             raise _failure(failed)
-        return self.pending(now) | {"answer": self.service.drift(self.session, *self.jobs)}
+        return self.pending(now) | {"answer": self.compared()}
+
+    def compared(self) -> dict[str, Any]:
+        """The answer of the comparison."""
+        return self.service.drift(self.session, *self.jobs)
 
     def answer(self, now: Sequence[Snapshot]) -> dict[str, Any]:
         pending = self.pending(now)
@@ -86,6 +90,15 @@ class Comparison(Audit):
             return pending | {"problem": document(refused(error))}
         except AtlasError as error:
             return pending | {"state": "failed", "problem": document(refused(error))}
+
+
+class ReferenceCheck(Comparison):
+    """Traces, a reference, and maybe a rival, as the routes below ``/api/reference`` answer for them."""
+
+    route, most = "reference", 3
+
+    def compared(self) -> dict[str, Any]:
+        return self.service.reference_check(self.session, self.jobs)
 
 
 def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore) -> None:
@@ -117,12 +130,21 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
 
     @routes.post("/drift")
     def drift() -> Response:
-        files, settings = received_windows(request)
+        files, settings = received_windows(request, Windows)
 
         def start(session: str, keys: Sequence[str]) -> list[str]:
             return service.start_windows(session, keys, settings, request.remote_addr)
 
         return _respond(service, waiters, Comparison, files, start)
+
+    @routes.post("/reference")
+    def reference() -> Response:
+        files, settings = received_windows(request, Compared)
+
+        def start(session: str, keys: Sequence[str]) -> list[str]:
+            return service.start_reference_check(session, keys, settings, request.remote_addr)
+
+        return _respond(service, waiters, ReferenceCheck, files, start)
 
     @routes.get("/jobs/<identity>/report")
     def report(identity: str) -> Response:
@@ -140,7 +162,7 @@ def add(routes: Blueprint, service: Service, waiters: threading.BoundedSemaphore
             answer.headers["Content-Disposition"] = f'attachment; filename="report.{form}"'
         return answer
 
-    for kind in (Audit, Comparison):
+    for kind in (Audit, Comparison, ReferenceCheck):
         _add_results(routes, service, kind)
 
 
@@ -240,8 +262,8 @@ def _lines(service: Service, session: str, job: str, end: Callable[[], None]) ->
 def _jobs_of(identity: str, kind: type[Audit]) -> tuple[str, list[str]]:
     """Session and jobs of an identity; raises RefusedError 404 where it can be none."""
     session, _, rest = identity.partition(".")
-    jobs = rest.split(".") if kind is Comparison else [rest]
-    if len(session) != 32 or len(jobs) > 2 or not all(jobs):
+    jobs = rest.split(".")
+    if len(session) != 32 or len(jobs) > kind.most or not all(jobs):
         name = kind.noun
         raise RefusedError(404, f"There is no such {name}.", f"{name.capitalize()}s are deleted after 24 hours.")
     return session, jobs

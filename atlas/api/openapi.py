@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +14,10 @@ from atlas.api.access import FILE
 from atlas.api.attribution import STREAM
 from atlas.api.numbers import FILTERS, NUMBERS
 from atlas.api.problems import CONTENT, PREFIX
-from atlas.api.requests import FORM, IN_JSON, JSON, Form, Token, Traces, Windows, WindowsForm
+from atlas.api.requests import FORM, IN_JSON, JSON, Compared, Form, Token, Traces, Windows, WindowsForm
 from atlas.state import LONGEST_NAME
 from backend import __version__
+from backend.attribution.reference_check import AGAINST, INCONCLUSIVE, SUPPORTS
 from backend.enrolment.claims import ROLES
 from backend.inference.drift import ALIKE, DIFFERENT
 from backend.intake.formats import UNITS
@@ -35,11 +37,16 @@ def add(routes: Blueprint) -> None:
 def document() -> Schema:
     """The whole document."""
     _, bodies = models_json_schema(
-        [(model, "validation") for model in (Traces, Form, Windows, WindowsForm, Token)],
+        [(model, "validation") for model in (Traces, Form, Windows, WindowsForm, Compared, Token)],
         ref_template="#/components/schemas/{model}",
     )
     schemas = bodies["$defs"] | _answers()
-    for name, files, needed in (("Form", ["file"], ["file"]), ("WindowsForm", ["before", "after"], ["before"])):
+    schemas["ComparedForm"] = copy.deepcopy(schemas["WindowsForm"])
+    for name, files, needed in (
+        ("Form", ["file", "background"], ["file"]),
+        ("WindowsForm", ["before", "after"], ["before"]),
+        ("ComparedForm", ["traces", "reference", "rival"], ["traces", "reference"]),
+    ):
         form, file = schemas[name], {"type": "string", "contentMediaType": "application/octet-stream", "minLength": 1}
         form["properties"] |= dict.fromkeys(files, file)
         form["required"] = [*form.get("required", []), *needed]
@@ -70,11 +77,13 @@ def _paths() -> Schema:
     later = _parameter("Prefer", "header", text, "respond-async answers with a job at once (RFC 7240)")
     parameters = {
         "jobs/{identity}": [identity], "jobs/{identity}/report": [identity, form], "drift/{identity}": [identity],
+        "reference/{identity}": [identity],
         "sources": _query("roster"), "neighbors/{label}": [label, *_query("reader", "roster", "domain", "top")],
         "evaluations": _query(*FILTERS, "k", "limit", "offset"),
     }  # fmt: skip
     traces = {"requestBody": _body(Traces=JSON, Form=FORM)}
     windows = {"requestBody": _body(Windows=JSON, WindowsForm=FORM), "parameters": [later]}
+    compared = {"requestBody": _body(Compared=JSON, ComparedForm=FORM), "parameters": [later]}
     anyone: Schema = {"security": [{}]}
     located, deleted = {"headers": {"Location": {"schema": text}}}, {"204": {"description": "Deleted"}}
     evidence = {JSON: _schema("Job"), STREAM: {"schema": text}}
@@ -100,6 +109,13 @@ def _paths() -> Schema:
         ("drift/{identity} delete dropComparison",
          "Cancel a comparison, comparing what was read; delete one that has ended",
          {"200": _answer("What was read, compared where it is enough", "Comparison"), **deleted}, (401, 404, 500), {}),
+        ("reference post referenceCheck", "Compare traces with the claimed source's answers to the same prompts",
+         {"200": _answer("Whether they differ", "ReferenceCheck"),
+          "202": _answer("A comparison to ask about", "ReferenceCheck") | located}, (*posted, 409, 503), compared),
+        ("reference/{identity} get referenceAnswer", "How far a comparison is", "ReferenceCheck", (401, 404, 500), {}),
+        ("reference/{identity} delete dropReferenceCheck",
+         "Cancel a comparison, of which nothing is left; delete one that has ended",
+         {"200": _answer("That it was stopped", "ReferenceCheck"), **deleted}, (401, 404, 500), {}),
         ("sources get sources", "Every source, its family and rosters", "Sources", (401, 422, 500, 503), {}),
         ("neighbors/{label} get neighbors", "Nearest sources in the original space", "Neighbors",
          (401, 404, 422, 500, 503), {}),
@@ -147,6 +163,7 @@ def _answers() -> dict[str, Schema]:
             claim=_object("source model named:named traces:count", named={"enum": list(ROLES)}),
         ),
         "Comparison": _object(f"{job}problem:problem? answer:drift?", drift=_drift()),
+        "ReferenceCheck": _object(f"{job}problem:problem? answer:reference?", reference=_reference()),
         "Sources": _object(
             "generation sources:source*",
             source=_object("source name family subfamily:text? access:text? rosters:text*"),
@@ -179,12 +196,23 @@ def _answers() -> dict[str, Schema]:
 
 def _drift() -> Schema:
     """The answer of a comparison."""
+    return _compared("validation:any* ", [DIFFERENT, ALIKE])
+
+
+def _reference() -> Schema:
+    """The answer of a comparison with a reference."""
+    rival = _object("name prompts:count nearer:count? p_value:number? sentence")
+    return _compared("next_step prompts:count rivals:rival* ", [AGAINST, SUPPORTS, INCONCLUSIVE], rival=rival)
+
+
+def _compared(more: str, verdicts: Sequence[str], **kinds: Schema) -> Schema:
     return _object(
         "format:count created verdict:verdict sentence expected notes:text* statistic:number p_value:number method "
         "paired:flag before:count after:count permutations:count seed:count level:number power:power? log10_ratios:any "
-        "prompts_needed:count? validation:any* "
+        f"prompts_needed:count? {more}"
         "windows:window* reading:any settings:any command sha256",
-        verdict={"enum": [DIFFERENT, ALIKE]},
+        **kinds,
+        verdict={"enum": list(verdicts)},
         power=_object("window:count level:number same:number? sibling:number? family:number?"),
         window=_object(
             "name part:text? total:count file:any traces:trace*", trace=_object("place:count turn:count sha256")

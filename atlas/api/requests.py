@@ -46,7 +46,7 @@ MOST_TRACES = 100_000  # traces of a JSON body, or of one window in it
 PIECE = 1_000  # traces that are validated at a time
 SHOWN = 50  # traces of which a report may show the text
 IN_JSON = ("prior", "columns", "also", "candidates")  # form fields that hold JSON
-OF_TRACES = ("traces", "background", "before", "after")  # fields of a JSON body that hold traces
+OF_TRACES = ("traces", "background", "before", "after", "reference", "rival")  # fields of a JSON body that hold traces
 Name = Annotated[str, Field(min_length=1, max_length=400)]
 Sentence = Annotated[str, Field(min_length=1, max_length=2_000)]
 Weight = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -268,8 +268,17 @@ class Windows(Strict):
     after: Annotated[ListOfTraces, Field(description="The later window; without it halves are compared.")] = []
 
 
+class Compared(Strict):
+    """A JSON body with traces and a reference's answers to their prompts."""
+
+    enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
+    traces: Annotated[ListOfTraces, Field(description="Of the endpoint in question.")]
+    reference: Annotated[ListOfTraces, Field(description="The claimed source's answers to the same prompts.")]
+    rival: Annotated[ListOfTraces, Field(description="Another source's answers to them, which may be nearer.")] = []
+
+
 class WindowsForm(Strict):
-    """Form fields beside the files of the windows; ``columns`` holds JSON."""
+    """Form fields beside files that are compared; ``columns`` holds JSON."""
 
     enrolment: Annotated[Name | None, Field(description="Ecosystem whose proxy reads; by default the largest.")] = None
     columns: Annotated[Mapped, Field(description="Columns of the files, by default recognised.")] = Mapped()
@@ -301,15 +310,15 @@ def received(request: Request) -> tuple[list[File], Settings]:
     return files, form.settings(Columns(**form.columns.model_dump()), form.encoding)
 
 
-def received_windows(request: Request) -> tuple[list[File], Settings]:
-    """Files of two windows, or of one to halve, and their settings; raises as :func:`received`."""
+def received_windows(request: Request, model: type[Windows] | type[Compared]) -> tuple[list[File], Settings]:
+    """Files that are compared, in the order of the model's fields, and their settings; raises as :func:`received`."""
+    fields = {name: field.is_required() for name, field in model.model_fields.items() if name in OF_TRACES}
     if request.mimetype == JSON:
         with turn(request):
-            body = checked(Windows, read_json(request), strict=True)
-            windows = {"before.jsonl": body.before, "after.jsonl": body.after}
-            files = [(name, _file(traces)) for name, traces in windows.items() if traces]
-            return files, of_windows(body.enrolment)
-    files = _files(request, ("before",), ("before", "after"))
+            body = checked(model, read_json(request), strict=True)
+            given = {f"{name}.jsonl": getattr(body, name) for name in fields}
+            return [(name, _file(traces)) for name, traces in given.items() if traces], of_windows(body.enrolment)
+    files = _files(request, [name for name, needed in fields.items() if needed], list(fields))
     form = checked(WindowsForm, _fields(request), strict=False)
     return files, of_windows(form.enrolment, Columns(**form.columns.model_dump()), form.encoding)
 

@@ -8,7 +8,7 @@ What a test of that size tells apart is in the enrolment's validation; its outco
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -89,14 +89,19 @@ def reference_answer(
 def in_pairs(claimed: Window, reference: Window) -> tuple[list[int], list[int]]:
     """Rows of both windows that answer the same prompts, the first answer to each."""
     first, second = _first_answers(claimed), _first_answers(reference)
+    refuse_few_pairs(first, second, claimed.report["input"]["name"])
     both = [prompt for prompt in first if prompt in second]
-    if len(both) < FEWEST_PAIRED:
-        name = claimed.report["input"]["name"]
+    return [first[prompt] for prompt in both], [second[prompt] for prompt in both]
+
+
+def refuse_few_pairs(claimed: Iterable[str], reference: Iterable[str], name: str) -> None:
+    """Refuse prompts of which both sides answer fewer than six; ``name`` is the file of the claimed side."""
+    both = len((set(claimed) & set(reference)) - {""})
+    if both < FEWEST_PAIRED:
         raise AtlasError(
-            f"{len(both)} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
+            f"{both} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
             f"Ask the reference these prompts: python -m jobs collect --prompts {name} --source … --to reference.jsonl",
         )
-    return [first[prompt] for prompt in both], [second[prompt] for prompt in both]
 
 
 def verdict_of(test: Mapping[str, Any], ratios: Mapping[str, float]) -> str:
@@ -123,7 +128,8 @@ def _rival(claimed: Window, reference: Window, rival: Window, enrolment: Enrolme
     name = rival.report["input"]["name"]
     shared = [prompt for prompt in first if prompt in second and prompt in third][:MOST]
     if len(shared) < FEWEST_PAIRED:
-        return {"name": name, "prompts": len(shared), "sentence": f"{name} answers too few of the same prompts."}
+        sentence = f"{name} answers too few of the same prompts."
+        return {"name": name, "prompts": len(shared), "nearer": None, "p_value": None, "sentence": sentence}
     three = [
         standardised(window.fingerprints[[rows[prompt] for prompt in shared]], enrolment)
         for window, rows in ((claimed, first), (reference, second), (rival, third))

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from backend.attribution import decision
 from backend.attribution.background import Background, leader_of, questioned_hashes
 from backend.attribution.decision import Findings, source_number
+from backend.attribution.drift_report import Window
 from backend.attribution.report import build_report, digest, encoded, next_step, reader_row
-from backend.attribution.scoring import Attributor, Progress, Scored, Selection
+from backend.attribution.scoring import Attributor, Progress, Scored, Selection, listed_traces
 from backend.attribution.settings import MOST_ALSO, Settings, command_of, refuse_wrong_numbers
 from backend.attribution.token_evidence import heat_map, token_evidence
 from backend.enrolment.catalogue import candidate_numbers
@@ -158,6 +159,26 @@ def audit(
         "report": time.perf_counter() - begun - sum(one.seconds for one in all_scored[1:]),
     }
     return AuditResult(report, scored, seconds, pool)
+
+
+def read_window(
+    stream: BinaryIO,
+    layout: Layout,
+    attributor: Attributor,
+    settings: Settings,
+    limits: Limits = COMMAND_LINE,
+    total: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Window:
+    """The traces of a file as a window to compare with others; ``total`` is how many it has."""
+    found = audit(
+        stream, layout, attributor, settings, limits=limits, progress=progress, cancelled=cancelled,
+        keep_fingerprints=True,
+    )  # fmt: skip
+    assert found.scored.fingerprints is not None
+    listed = listed_traces(stream, layout, limits, found.report["traces"])
+    return Window(found.report, found.scored.fingerprints, [one.prompt for one in listed], total)
 
 
 def answer(

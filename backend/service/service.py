@@ -29,7 +29,7 @@ import numpy.typing as npt
 from backend.attribution.settings import Settings, settings_of
 from backend.enrolment.catalogue import Ecosystem, Ecosystems, sample_enrolment_of, sample_file, sample_labels
 from backend.enrolment.claims import with_claims
-from backend.errors import AtlasError, ServerError
+from backend.errors import AtlasError, ServerError, StoppedError
 from backend.fingerprints import cache_folder
 from backend.intake import Columns, Layout, Limits, Preview, inspect, preview
 from backend.service import caller, measurements, queue, records
@@ -43,6 +43,7 @@ from backend.service.worker import FAILED, TOKEN_SECONDS, Readiness, Worker, enr
 
 if TYPE_CHECKING:
     from backend.attribution.decision import EnrolmentCapabilities
+    from backend.attribution.drift_report import Window
     from backend.attribution.scoring import Loaded
     from backend.attribution.verify import Check
     from backend.enrolment.enrolment import Enrolment
@@ -504,20 +505,78 @@ class Service:
             raise
         return jobs
 
+    def start_reference_check(
+        self, session: str, keys: Sequence[str], settings: Settings, client: str | None = None
+    ) -> list[str]:
+        """Queue traces, a reference's answers to their prompts, and those of any rivals, whose files ``keys`` are.
+
+        settings : from :func:`backend.attribution.settings.of_windows`. Returns the jobs, for
+        :meth:`reference_check`. Raises AtlasError where both sides answer fewer than six prompts.
+        """
+        from backend.attribution.reference_check import refuse_few_pairs
+
+        claimed, reference = (self._prompts(session, key, settings) for key in keys[:2])
+        refuse_few_pairs(claimed, reference, self.uploads.get(session, keys[0])[0].name)
+        jobs: list[str] = []
+        try:
+            jobs += [self.start(session, key, settings, fingerprints=True, client=client) for key in keys]
+        except AtlasError:
+            for job in jobs:
+                self.cancel(session, job)
+            raise
+        return jobs
+
+    def reference_check(self, session: str, names: Sequence[str]) -> dict[str, Any]:
+        """Whether traces are like a reference, from the fingerprints of their jobs.
+
+        Returns a :func:`backend.attribution.reference_check.reference_answer`; a StoppedError says that somebody
+        cancelled, since answers to a prompt belong together.
+        """
+        from backend.attribution.reference_check import reference_answer
+
+        jobs = [self._job(session, name) for name in names]
+        if any(job.snapshot().state == "cancelled" for job in jobs):
+            raise StoppedError("The comparison was stopped", "Start it again; all files are read whole")
+        claimed, reference, *rivals = self._windows(session, jobs)
+        answer = reference_answer(claimed, reference, rivals, self._enrolment_of(jobs[0]), settings_in(jobs[0]))
+        self._note_comparison(session, names[0], answer)
+        return answer
+
     def drift(self, session: str, before: str, after: str | None = None) -> dict[str, Any]:
         """Test whether two windows of traces differ, from the fingerprints of their jobs.
 
         Of cancelled jobs, what they have read is compared; without ``after``, the halves of ``before``.
         Returns a :func:`backend.attribution.drift_report.drift_answer`; a StoppedError says that too little was read.
         """
-        from backend.attribution.drift_report import Window, drift_answer, enough_read
-        from backend.attribution.scoring import listed_traces
+        from backend.attribution.drift_report import drift_answer, enough_read
 
         names = (before, after) if after else (before,)
         jobs = [self._job(session, name) for name in names]
         now = [job.snapshot() for job in jobs]
         if any(one.state == "cancelled" for one in now):
             enough_read([(one.done, one.total) for one in now])
+        answer = drift_answer(self._windows(session, jobs), self._enrolment_of(jobs[0]), settings_in(jobs[0]))
+        self._note_comparison(session, before, answer)
+        return answer
+
+    def _note_comparison(self, session: str, job: str, answer: dict[str, Any]) -> None:
+        note = {"job": job, "verdict": answer["verdict"], "report": answer["sha256"]}
+        self.audit_log.write("comparison", self._place(session).name, **note)
+
+    def _prompts(self, session: str, key: str, settings: Settings) -> set[str]:
+        """Prompts of an uploaded file."""
+        from backend.attribution.scoring import Selection
+
+        upload, path = self.uploads.get(session, key)
+        with open_in_turn(path) as stream:
+            layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
+            return {trace.prompt for trace in Selection.of(settings, self.limits).traces(stream, layout, self.limits)}
+
+    def _windows(self, session: str, jobs: Sequence[Job]) -> list[Window]:
+        """What jobs have read, to compare."""
+        from backend.attribution.drift_report import Window
+        from backend.attribution.scoring import listed_traces
+
         read = []
         for job in jobs:
             report = self.report(session, job.name)
@@ -528,10 +587,7 @@ class Service:
                 found = listed_traces(stream, layout, self.limits, report["traces"])
                 prompts = [trace.prompt for trace in found]
             read.append(Window(report, fingerprints, prompts, job.total))
-        answer = drift_answer(read, self._enrolment_of(jobs[0]), settings_in(jobs[0]))
-        note = {"job": before, "verdict": answer["verdict"], "report": answer["sha256"]}
-        self.audit_log.write("comparison", self._place(session).name, **note)
-        return answer
+        return read
 
     def _enrolment_of(self, job: Job) -> Enrolment:
         """The enrolment that a job was scored with."""

@@ -72,6 +72,11 @@ def test_a_corpus_is_fitted_saved_loaded_and_asked(tiny: Corpus, tmp_path: Path)
         assert isinstance(first.figure(kind, theme="dark"), go.Figure)
     with pytest.raises(AtlasError, match="Choose from evidence"):
         first.figure("pie")
+    told = fitted.compare(shout, table("code"), [table("shout").iloc[::-1]])
+    assert told["verdict"] == "AGAINST" and told["prompts"] == 6 and "code" not in told["sentence"]
+    assert told["rivals"][0]["nearer"] == 0, "the rival is the source itself"
+    with pytest.raises(AtlasError, match="0 prompts are answered by both sides"):
+        fitted.compare(shout, [("Another question?", "Yes.")])
 
 
 def test_the_command_line_says_the_same(

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import backend.attribution.scoring
+from atlas.pages.attribute import comparisons
 from backend.attribution.drift_report import Window, worth_of
 from backend.attribution.reference_check import nearer
 from backend.attribution.report import digest
@@ -85,6 +86,16 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
     for words in (answer["sentence"], answer["next_step"], answer["expected"], rival["sentence"]):
         assert words in said
     assert [window["name"] for window in answer["windows"]] == ["shout.jsonl", "plain.jsonl", "shout.jsonl"]
+
+
+def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
+    _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl")
+    shown, sent = str(comparisons.reference_box(answer).to_plotly_json()), comparisons.reference_text(answer)
+    said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
+    for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
+        assert repr(words)[1:-1] in shown and words in sent
+    assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
+    assert all(f"{ratio:+.2f}" in shown for ratio in answer["log10_ratios"].values())
 
 
 @pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])

@@ -332,6 +332,7 @@ def test_every_kind_of_file_and_one_that_is_too_large(browser: Browser, tmp_path
     large = tmp_path / "large.jsonl"
     large.write_bytes(b"x" * 25_000_001)
     for mode, place, told in (("one", "#attr-drop", "#attr-problem"), ("two", "#win-before", "#win-problem"),
+                              ("reference", "#ref-rival", "#ref-problem"),
                               ("check", "#check-report", "#check-problem")):  # fmt: skip
         browser.driver.get(f"{browser.url}/attribute?theme=dark&mode={mode}")
         browser.until("return document.querySelector(arguments[0] + ' input') !== null", place)
@@ -575,6 +576,37 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
     assert f"out of {SAMPLES}" in browser.text("#figure-power .sentence")
+
+
+def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path, tmp_path: Path) -> None:
+    """Answers of another source to the same prompts are no reference; other prompts are refused at once."""
+    records = sample_records()
+    count = len(records.prompt_ids)
+
+    def answers(source: str, more: str = "") -> tuple[list[str], list[str]]:
+        traces = records.traces[records.sources.index(source) * count :][:12]
+        return [trace.response + more for trace in traces], [trace.prompt for trace in traces]
+
+    opened(browser, "&mode=reference")
+    browser.until("return !document.querySelector('#attr-reference').hidden")
+    given(browser, file_of(tmp_path, "traces.jsonl", *answers("smol-greedy", " \U0001f680 1234!" * 20)), "#ref-traces")
+    browser.until("return document.querySelector('#ref-traces-head .preview-facts') !== null")
+    assert browser.run("return document.querySelector('#ref-go').disabled"), "a reference is wanted"
+    given(browser, file_of(tmp_path, "other.jsonl", ["Yes."] * 12), "#ref-reference")
+    browser.until("return !document.querySelector('#ref-go').disabled")
+    browser.click("#ref-go")
+    browser.until("return document.querySelector('#ref-problem').innerText.includes('0 prompts are answered by both')")
+    for kind, source in (("reference", "gemma-answer"), ("rival", "smol-warm")):
+        given(browser, file_of(tmp_path, f"{source}.jsonl", *answers(source)), f"#ref-{kind}")
+        browser.until(f"return document.querySelector('#ref-{kind}-head').innerText.includes('{source}')")
+    browser.until("return !document.querySelector('#ref-go').disabled")
+    browser.click("#ref-go")
+    assert browser.text("#ref-verdict").split()[-1] == "AGAINST"
+    told = browser.text("#ref-result")
+    assert "12 prompts that both answered" in told and "smol-warm.jsonl" in told and "What to do next" in told
+    browser.run("document.querySelector('#ref-result .exports button').click()")
+    saved = downloaded(browser, downloads, "reference-*.txt").read_text("utf-8")
+    assert "reference-check traces.jsonl --reference gemma-answer.jsonl --rival smol-warm.jsonl" in saved
 
 
 @pytest.mark.parametrize("form", ["txt", "json"])

@@ -18,7 +18,12 @@ from atlas.pages.attribute.sections import Clicks, Report, Stored, Text
 from atlas.theme import Theme
 from backend.errors import AtlasError
 
-MODES = {"one": "One set of traces", "two": "Two windows", "check": "Check a report"}
+MODES = {
+    "one": "One set of traces",
+    "two": "Two windows",
+    "reference": "Claim against reference",
+    "check": "Check a report",
+}
 
 
 def layout(**query: str) -> Component:
@@ -50,6 +55,7 @@ def layout(**query: str) -> Component:
         *([token_field()] if closed else []),
         html.Div(steps, id="attr-one", hidden=mode != "one"),
         html.Div(comparisons.page(comparisons.WINDOWS), id="attr-two", hidden=mode != "two"),
+        html.Div(comparisons.page(comparisons.REFERENCE), id="attr-reference", hidden=mode != "reference"),
         html.Div(comparisons.page(comparisons.CHECK), id="attr-check", hidden=mode != "check"),
     ]
     clocks = [
@@ -98,7 +104,9 @@ def register(app: Dash) -> None:
     _figures(app)
     sections.client(app, "copy", "attr-copy.children", "attr-copy.n_clicks")
 
-    @sections.callback(app, "attr-one.hidden attr-two.hidden attr-check.hidden", "attr-mode.value")
+    @sections.callback(
+        app, "attr-one.hidden attr-two.hidden attr-reference.hidden attr-check.hidden", "attr-mode.value"
+    )
     def chosen(mode: str) -> Any:
         return tuple(mode != other for other in MODES)
 

@@ -1,4 +1,4 @@
-"""Two windows of traces from one endpoint (paper, Limitations: drift is not detected there), or a report to check.
+"""Two windows of one endpoint (paper, Limitations: drift), traces against a reference, or a report to check.
 
 Each part takes two files, runs jobs on them, follows the jobs, and shows the answer.
 """
@@ -24,7 +24,7 @@ from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.settings import of_windows
 from backend.errors import AtlasError
-from backend.inference.drift import DIFFERENT, LEVEL, named
+from backend.inference.drift import DIFFERENT, KINDS, LEVEL, named
 from backend.service.job import Snapshot
 from backend.service.uploads import MissingError, Upload
 from backend.store import page_queries
@@ -38,6 +38,15 @@ REFUSED = {"refused": True}
 P_HELP = (
     "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
     "windows are called different."
+)
+PAIRED_HELP = (
+    "How often answers swapped within prompts look at least as different. Two draws of one source pass .05 in 95 of "
+    "100 comparisons, whatever they are about."
+)
+DISTANCE_HELP = "Distance of the two sides' fingerprints; 0 for equal ones"
+RATIO_HELP = (
+    "How much more often an unchanged source than another one gives such an outcome, by the ecosystem's validation. "
+    "None is stated on prompts of another kind than the enrolled ones."
 )
 SHA_HELP = "Hash of the whole report, as it says; whoever made it can read theirs out to you"
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
@@ -57,6 +66,8 @@ class Part:
     lead: str
     describe: Callable[[str, Upload, str], shell.Children]  # an upload, by session, upload and kind
     refused: tuple[Any, Any] = (None, None)  # in place of upload and description where a file is refused
+    needed: int = 1  # so many of its files must be given
+    compares: bool = True  # with an ecosystem of the reader's choice; can try a sample
 
 
 def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
@@ -84,7 +95,6 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
     measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
     paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
-    distance = "Distance of the two windows' fingerprints; 0 for equal windows"
     box = sections.answer_box(
         tone,
         [before, " against ", after],
@@ -92,31 +102,74 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         html.P(test["sentence"], className="verdict-sentence"),
         sections.facts(
             ("p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
-            ("Size of the change", distance, f"{test['statistic']:.3g}", "energy distance of the fingerprints"),
+            ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", "energy distance of the fingerprints"),
             ("Same prompts", "", *paired),
         ),
         *[html.P(note, className="flag") for note in test["notes"]],
     )
+    window = min(int(test["before"]), int(test["after"]))
+    return html.Div([box, _exports("win-export"), _power_section(measured, window, theme, test["expected"])])
+
+
+def windows_text(test: Mapping[str, Any]) -> str:
+    """The answer of the drift test as text to send."""
+    return _text(test, ("First window", "Second window"))
+
+
+def reference_box(test: Mapping[str, Any]) -> Component:
+    """Verdict of a comparison with a reference, what such a test sees, and what to do next."""
+    tone, sign = {"AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}.get(
+        test["verdict"], ("INCONCLUSIVE", "?")
+    )
+    traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
+    ratios = [
+        (f"Same source or {name}", RATIO_HELP, f"{test['log10_ratios'][kind]:+.2f}", "log10 likelihood ratio")
+        for kind, name in KINDS.items()
+        if kind in test["log10_ratios"]
+    ]
+    box = sections.answer_box(
+        tone,
+        [traces, " against the reference ", reference],
+        ("ref-verdict", sign, [test["verdict"]]),
+        html.P(test["sentence"], className="verdict-sentence"),
+        html.Div([html.Strong("What to do next"), html.P(test["next_step"])], className="verdict-next"),
+        *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
+        html.P(test["expected"], className="hint verdict-judge"),
+        sections.facts(
+            ("p value", PAIRED_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
+            ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
+            ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", "energy distance"),
+            *ratios,
+        ),
+        *[html.P(note, className="flag long") for note in test["notes"]],
+    )
+    return html.Div([box, _exports("ref-export")])
+
+
+def reference_text(test: Mapping[str, Any]) -> str:
+    """The answer of a comparison with a reference as text to send."""
+    words = ("Traces", "Reference", *["Rival"] * len(test["rivals"]))
+    return _text(test, words, [test["next_step"], *(rival["sentence"] for rival in test["rivals"])])
+
+
+def _exports(identity: str) -> Component:
     saved = [
-        html.Button([shell.icon("download"), word], id=live("win-export", form), className="button", title=meaning)
+        html.Button([shell.icon("download"), word], id=live(identity, form), className="button", title=meaning)
         for form, word, meaning in (
             ("txt", "Result (text)", "The answer to send, with the command that gives it again"),
             ("json", "Result (JSON)", "All numbers, and the hashes of files and traces"),
         )
     ]
     without = html.Span("No text of any trace is in these files.", className="soft")
-    exports = html.Div([*saved, without], className="exports")
-    window = min(int(test["before"]), int(test["after"]))
-    return html.Div([box, exports, _power_section(measured, window, theme, test["expected"])])
+    return html.Div([*saved, without], className="exports")
 
 
-def windows_text(test: Mapping[str, Any]) -> str:
-    """The answer of the drift test as text to send."""
+def _text(test: Mapping[str, Any], words: Sequence[str], more: Sequence[str] = ()) -> str:
     reading = test["reading"]
     files = [f"{word}: {named(window)}, {len(window['traces']):,} traces, file sha256 {window['file']['sha256']}"
-             for word, window in zip(("First window", "Second window"), test["windows"], strict=True)]  # fmt: skip
+             for word, window in zip(words, test["windows"], strict=True)]  # fmt: skip
     lines = [
-        f"{test['verdict']}: {test['sentence']}", test["expected"], *test["notes"], "", *files,
+        f"{test['verdict']}: {test['sentence']}", test["expected"], *more, *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
         f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
         f"Result sha256 {test['sha256']}",
@@ -204,6 +257,7 @@ def _describe_checked(session: str, upload: Upload, kind: str) -> shell.Children
     return html.Div(parts, className="preview-facts")
 
 
+AGAIN = REFUSED, "That file was refused. Drop another one, or reload the page to begin anew."
 WINDOWS = Part(
     "win",
     "jobs",
@@ -213,7 +267,23 @@ WINDOWS = Part(
     "Traces of one endpoint from two times. Use the same prompts in both windows, or a change of questions looks like "
     "a change of model. It needs no enrolled source. One file alone is split into its first and second half.",
     _describe_window,
-    (REFUSED, "That file was refused. Drop another one, or reload the page to begin anew."),
+    AGAIN,
+)
+REFERENCE = Part(
+    "ref",
+    "jobs",
+    {
+        "traces": ["Traces of the endpoint: drop a file"],
+        "reference": ["Answers of the reference: drop a file", "The claimed model's, from an endpoint that you trust"],
+        "rival": ["A rival's answers (optional)", "A sibling's or another model's, to the same prompts"],
+    },
+    ("Answers to the same prompts", "Test"),
+    "Compare with the reference",
+    "The strongest evidence there is: ask the claimed model the very prompts of your traces, through an endpoint that "
+    "you trust and with the same settings. Answers are compared prompt by prompt, and the model needs no enrolment.",
+    _describe_window,
+    AGAIN,
+    needed=2,
 )
 CHECK = Part(
     "check",
@@ -227,36 +297,37 @@ CHECK = Part(
     "The report's hashes show whether it was changed after it was written. Its traces, read once more by the same "
     "ecosystem, show whether its numbers are right. Without traces only the hashes are checked.",
     _describe_checked,
+    compares=False,
 )
-PARTS = (WINDOWS, CHECK)
+PARTS = (WINDOWS, REFERENCE, CHECK)
 
 
 def stores() -> list[Component]:
-    """What both parts remember, and their clocks."""
+    """What the parts remember, and their clocks."""
     out: list[Component] = []
     for part in PARTS:
         names = [*(f"{kind}-upload" for kind in part.files), part.job, "done"]
         out += [dcc.Store(id=f"{part.prefix}-{name}") for name in names]
         out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
-    return [*out, dcc.Download(id="win-download")]
+    return [*out, *(dcc.Download(id=f"{part.prefix}-download") for part in PARTS if part.compares)]
 
 
 def page(part: Part) -> Component:
     """The steps of a part."""
-    prefix, windows = part.prefix, part is WINDOWS
+    prefix = part.prefix
     drops = [intake.place(f"{prefix}-{kind}", *words) for kind, words in part.files.items()]
     files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
-    if windows:
-        sample = html.Button("Try a sample", id="win-sample", className="button")
+    if part.compares:
+        sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
         about = "Answers of two small models to the same prompts, which ship with the atlas."
         files.append(html.Div([sample, sections.hint(about)], className="row"))
     go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
     ecosystem = shell.select(
-        "win-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, allowDeselect=False,
+        f"{prefix}-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, allowDeselect=False,
         placeholder="Looking for ecosystems …",
     )  # fmt: skip
-    run = html.Div([ecosystem, go] if windows else go, className="row")
-    progress = sections.progress(prefix, message={"role": "status"} if windows else None)
+    run = html.Div([ecosystem, go] if part.compares else go, className="row")
+    progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
     children = [
         sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
         sections.step(2, part.steps[1], prefix, run, progress),
@@ -266,14 +337,18 @@ def page(part: Part) -> Component:
 
 
 def register(app: Dash) -> None:
-    """Callbacks of both parts."""
+    """Callbacks of the parts."""
     for part in PARTS:
         for kind in part.files:
             _receive(app, part, kind)
+        if part.compares:
+            _sample(app, part)
+            _run(app, part)
+            _export(app, part)
     work.cancelling(app, "win", "jobs", "compared where it is enough")
-    _sample(app)
-    _windows(app)
-    _export(app)
+    work.cancelling(app, "ref", "jobs", "not compared, since answers to a prompt belong together")
+    _show_windows(app)
+    _show_reference(app)
     _check(app)
 
 
@@ -311,11 +386,13 @@ def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], fai
     return False, words, sections.bar(*jobs), False, no_update, no_update, None
 
 
-def _sample(app: Dash) -> None:
-    sides = [f"win-{kind}" for kind in WINDOWS.files]
+def _sample(app: Dash, part: Part) -> None:
+    prefix, sides = part.prefix, [f"{part.prefix}-{kind}" for kind in part.files][:2]
     outputs = " ".join(f"{side}-upload.data* {side}-head.children*" for side in sides)
 
-    @sections.callback(app, f"{outputs} win-ecosystem.value* win-problem.children*", "win-sample.n_clicks")
+    @sections.callback(
+        app, f"{outputs} {prefix}-ecosystem.value* {prefix}-problem.children*", f"{prefix}-sample.n_clicks"
+    )
     def sample(clicks: Clicks) -> Any:
         if not clicks:
             return (no_update,) * 6
@@ -328,56 +405,79 @@ def _sample(app: Dash) -> None:
         return *filled[0], *filled[1], uploads[0].enrolment or no_update, None
 
 
-def _export(app: Dash) -> None:
+def _answer(part: Part, jobs: Sequence[str]) -> dict[str, Any]:
+    service, session = visitor.service(), visitor.session()
+    return service.drift(session, *jobs) if part is WINDOWS else service.reference_check(session, jobs)
+
+
+def _export(app: Dash, part: Part) -> None:
+    kind, words = ("drift", windows_text) if part is WINDOWS else ("reference", reference_text)
+
     @app.callback(
-        Output("win-download", "data"),
-        Input(live("win-export", ALL), "n_clicks"),
-        State("win-done", "data"),
+        Output(f"{part.prefix}-download", "data"),
+        Input(live(f"{part.prefix}-export", ALL), "n_clicks"),
+        State(f"{part.prefix}-done", "data"),
         prevent_initial_call=True,
     )
     def export(clicks: list[Clicks], jobs: list[str] | None) -> Any:
         if not any(clicks) or not jobs or not isinstance(ctx.triggered_id, dict):
             return no_update
-        test, form = visitor.service().drift(visitor.session(), *jobs), str(ctx.triggered_id["figure"])
-        text = windows_text(test) if form == "txt" else json.dumps(test, indent=1) + "\n"
-        return {"content": text, "filename": f"drift-{test['sha256'][:8]}.{form}", "type": "text/plain"}
+        test, form = _answer(part, jobs), str(ctx.triggered_id["figure"])
+        text = words(test) if form == "txt" else json.dumps(test, indent=1) + "\n"
+        return {"content": text, "filename": f"{kind}-{test['sha256'][:8]}.{form}", "type": "text/plain"}
 
 
-def _windows(app: Dash) -> None:
+def _run(app: Dash, part: Part) -> None:
+    """Callbacks that start the jobs of files, and follow them."""
+    prefix = part.prefix
+    files = " ".join(f"{prefix}-{kind}-upload.data" for kind in part.files)
+
     @sections.callback(
-        app, "win-ecosystem.data win-ecosystem.value", "attr-ecosystem.data", "attr-ecosystem.value", prevent=False
+        app,
+        f"{prefix}-ecosystem.data {prefix}-ecosystem.value",
+        "attr-ecosystem.data",
+        "attr-ecosystem.value",
+        prevent=False,
     )
     def offered(options: list[dict[str, str]] | None, chosen: Text) -> Any:
         return options or [], chosen
 
-    files = "win-before-upload.data win-after-upload.data win-ecosystem.value"
-
-    @sections.callback(app, "win-go.disabled", f"{files} win-jobs.data", prevent=False)
-    def may_go(before: Stored, after: Stored, ecosystem: Text, jobs: list[str] | None) -> bool:
-        return not before or REFUSED in (before, after) or not ecosystem or bool(jobs)
+    def missing(uploads: Sequence[Stored]) -> bool:
+        return REFUSED in uploads or not all(uploads[: part.needed])
 
     @sections.callback(
-        app, "win-jobs.data win-problem.children win-tick.disabled win-cancel-said.children", "win-go.n_clicks", files
+        app, f"{prefix}-go.disabled", f"{prefix}-ecosystem.value {prefix}-jobs.data {files}", prevent=False
     )
-    def start(clicks: Clicks, before: Stored, after: Stored, ecosystem: Text) -> Any:
-        if not clicks or not before or REFUSED in (before, after):
+    def may_go(ecosystem: Text, jobs: list[str] | None, *uploads: Stored) -> bool:
+        return missing(uploads) or not ecosystem or bool(jobs)
+
+    @sections.callback(
+        app,
+        f"{prefix}-jobs.data {prefix}-problem.children {prefix}-tick.disabled {prefix}-cancel-said.children",
+        f"{prefix}-go.n_clicks",
+        f"{prefix}-ecosystem.value {files}",
+    )
+    def start(clicks: Clicks, ecosystem: Text, *uploads: Stored) -> Any:
+        if not clicks or missing(uploads):
             return (no_update,) * 4
+        service = visitor.service()
+        begin = service.start_windows if part is WINDOWS else service.start_reference_check
         try:
             one = question.ecosystem(ecosystem)
             if one is None:
                 raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
-            keys = [upload["key"] for upload in (before, after) if upload]
-            jobs = visitor.service().start_windows(visitor.admitted(), keys, of_windows(one.name), request.remote_addr)
+            keys = [upload["key"] for upload in uploads if upload]
+            jobs = begin(visitor.admitted(), keys, of_windows(one.name), request.remote_addr)
         except AtlasError as error:
             return None, visitor.refusal(error), True, None
         return jobs, None, False, None
 
     @sections.callback(
         app,
-        "win-progress.hidden win-words.children win-bar.style win-tick.disabled* win-done.data win-jobs.data* "
-        "win-problem.children*",
-        "win-tick.n_intervals",
-        "win-jobs.data",
+        f"{prefix}-progress.hidden {prefix}-words.children {prefix}-bar.style {prefix}-tick.disabled* "
+        f"{prefix}-done.data {prefix}-jobs.data* {prefix}-problem.children*",
+        f"{prefix}-tick.n_intervals",
+        f"{prefix}-jobs.data",
     )
     def tick(_ticks: int | None, jobs: list[str] | None) -> Any:
         if not jobs:
@@ -387,18 +487,30 @@ def _windows(app: Dash) -> None:
             lambda: [service.progress(key, job) for job in jobs], ("failed",), "The comparison failed", jobs
         )
 
+
+def _show_windows(app: Dash) -> None:
     @sections.callback(app, "win-result.children", "win-done.data theme.data")
     def shown(jobs: list[str] | None, theme: Theme) -> Any:
         if not jobs:
             return None
-        service, key = visitor.service(), visitor.session()
         try:
-            test, report = service.drift(key, *jobs), service.report(key, jobs[0])
+            test, report = _answer(WINDOWS, jobs), visitor.service().report(visitor.session(), jobs[0])
         except AtlasError as error:
             return visitor.refusal(error)
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
         rows = power(questions(), report["method"]["reader"], roster, test["validation"])
         return windows_answer(test, rows, theme or "dark")
+
+
+def _show_reference(app: Dash) -> None:
+    @sections.callback(app, "ref-result.children", "ref-done.data")
+    def shown(jobs: list[str] | None) -> Any:
+        if not jobs:
+            return None
+        try:
+            return reference_box(_answer(REFERENCE, jobs))
+        except AtlasError as error:
+            return visitor.refusal(error)
 
 
 def _check(app: Dash) -> None:

@@ -425,6 +425,58 @@ def test_drift_of_what_makes_no_sense(client: FlaskClient) -> None:
     assert not list(service.uploads.folder.glob("*/*.file"))
 
 
+# Reference
+
+
+def test_a_reference_is_compared_as_by_the_command_line(
+    served: tuple[Flask, Service, Path], reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, service, folder = served
+    client = server.test_client()
+    body = {"traces": traces_of("plain"), "reference": traces_of("shout"), "rival": traces_of("code")}
+    told = client.post("/api/reference", json=body).get_json()
+    assert (told["state"], told["done"], told["total"]) == ("done", 36, 36)
+    answer = told["answer"]
+    assert answer["verdict"] == "AGAINST" and answer["prompts"] == 12 and answer["next_step"]
+    assert [window["name"] for window in answer["windows"]] == ["traces.jsonl", "reference.jsonl", "rival.jsonl"]
+    assert "rival.jsonl" in answer["rivals"][0]["sentence"]
+    assert "reference-check traces.jsonl --reference reference.jsonl --rival rival.jsonl" in answer["command"]
+    monkeypatch.setenv("ATLAS_DATA", str(folder / "data"))
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: reader)
+    monkeypatch.setattr(backend.attribution.scoring, "proxy_hash", lambda proxy: HASH)
+    paths = {name: tmp_path / f"{name}.jsonl" for name in body}
+    for path, style in zip(paths.values(), ("plain", "shout", "code"), strict=True):
+        path.write_bytes(lines_of(style))
+    words = [str(paths["traces"]), "--reference", str(paths["reference"]), "--rival", str(paths["rival"])]
+    assert main(["reference-check", *words, "--json", str(tmp_path / "out.json")]) == 1
+    form = {name: (io.BytesIO(path.read_bytes()), path.name) for name, path in paths.items()}
+    again = client.post("/api/reference", data=form).get_json()["answer"]
+    assert comparable(again) == comparable(json.loads((tmp_path / "out.json").read_text("utf-8")))
+    same = client.post("/api/reference", json={"traces": body["traces"], "reference": body["traces"]}).get_json()
+    assert same["answer"]["verdict"] in ("SUPPORTS", "INCONCLUSIVE") and same["answer"]["p_value"] == 1.0
+    assert not list(service.uploads.folder.glob("*/*.file"))
+
+
+def test_a_reference_with_other_prompts_is_refused_before_anything_is_read(client: FlaskClient) -> None:
+    good, other = traces_of("plain"), [{"prompt": f"Other {i}?", "response": "Yes."} for i in range(12)]
+    for body, words in (
+        ({"traces": good, "reference": other}, "0 prompts are answered by both sides"),
+        ({"traces": good, "reference": [{"response": one["response"]} for one in good]}, "0 prompts are answered"),
+        ({"traces": good}, "/reference"),
+        ({"traces": good, "reference": good, "before": good}, "/before"),
+    ):
+        assert words in problem(client.post("/api/reference", json=body), 422)["detail"]
+    service: Service = client.application.extensions["attribution"]
+    with occupied(service):
+        body = {"traces": good, "reference": good}
+        where = client.post("/api/reference", json=body, headers={"Prefer": "respond-async"}).headers["Location"]
+        told = client.delete(where).get_json()
+        assert (told["state"], told["answer"]) == ("cancelled", None)
+        assert "The comparison was stopped" in told["problem"]["detail"]
+        assert client.delete(where).status_code == 204
+    assert not list(service.uploads.folder.glob("*/*.file"))
+
+
 # Problems
 
 
