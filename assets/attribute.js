@@ -15,7 +15,8 @@
     if (!file || !place) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    const told = place.closest("#attr-two") ? "win-problem" : place.closest("#attr-check") ? "check-problem" : "attr-problem";
+    const parts = [["#attr-two", "win"], ["#attr-reference", "ref"], ["#attr-check", "check"], ["*", "attr"]];
+    const told = parts.find(([within]) => place.closest(within))[1] + "-problem";
     window.dash_clientside.set_props(told, {
       children: {
         namespace: "dash_html_components",

@@ -1,6 +1,6 @@
 """Two windows of one endpoint (paper, Limitations: drift), traces against a reference, or a report to check.
 
-Each part takes two files, runs jobs on them, follows the jobs, and shows the answer.
+Each part takes files, runs jobs on them, follows the jobs, and shows the answer.
 """
 
 from __future__ import annotations
