@@ -184,6 +184,17 @@ def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
     assert not any(overlap(a, b) for i, a in enumerate(names) for b in names[:i])
 
 
+@pytest.fixture
+def new_tab(browser: Any) -> Iterator[None]:
+    """A tab without a past: of a full history, Chromium drops the oldest step that no gesture of a person made."""
+    before = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    yield
+    browser.driver.close()
+    browser.driver.switch_to.window(before)
+
+
+@pytest.mark.usefixtures("new_tab")
 def test_steps_back_undo_choices_and_another_page_keeps_them(browser: Any) -> None:
     chosen = "return document.querySelector('#projection input:checked')?.value"
     open_at_rest(browser, "/?theme=dark&roster=12-way&dim=2")
