@@ -436,15 +436,15 @@ def _pasted(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Re
 
 def _spoken(block: str) -> dict[str, Any]:
     """Prompt and response of a block; the first response ends the labels, because what it contains is its own."""
-    label, prompt = _SPOKEN.match(block), None
-    while label is not None and label[1].lower() in _PROMPTS:
-        start = label.end()
-        label = _SPOKEN.search(block, start)
-        prompt = block[start : label.start() if label else len(block)].strip("\n")
-    parts = {} if prompt is None else {"prompt": prompt}
-    if label is not None or prompt is None:
-        parts["response"] = block[label.end() if label else 0 :].strip("\n")
-    return parts
+    asked = _SPOKEN.match(block)
+    if asked is None or asked[1].lower() not in _PROMPTS:
+        return {"response": block[asked.end() if asked else 0 :].strip("\n")}
+    for label in _SPOKEN.finditer(block, asked.end()):
+        if label[1].lower() not in _PROMPTS:
+            prompt, response = block[asked.end() : label.start()], block[label.end() :]
+            return {"prompt": prompt.strip("\n"), "response": response.strip("\n")}
+        asked = label
+    return {"prompt": block[asked.end() :].strip("\n")}
 
 
 def _whole(text: io.TextIOWrapper, what: str, limits: Limits) -> str:
@@ -463,6 +463,8 @@ def _line_limit(limits: Limits) -> int:
 def _is_object(line: str, limits: Limits) -> bool:
     if line[:_START].lstrip("\ufeff \t")[:1] != "{":
         return False
+    if len(line) > _HEADER:  # a parse of all of it tells no more, and is done for its record anyway
+        return line[-_START:].rstrip().endswith("}")
     try:
         return isinstance(parse_json(line.lstrip("\ufeff"), limits.values), dict)
     except TooManyValuesError:

@@ -5,6 +5,7 @@ Text stays data: nothing is evaluated, unpickled or formatted into a command.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
@@ -263,7 +264,13 @@ def parse_json(text: str, most: int = MOST_VALUES) -> Any:
     if estimate <= LARGE:
         return json.loads(text)
     time.sleep(BREAK)  # others get the interpreter before and after
-    value = json.loads(text)
+    collects = gc.isenabled()
+    gc.disable()  # a tree of new objects has nothing to collect, and the search for it takes half of the time
+    try:
+        value = json.loads(text)
+    finally:
+        if collects:
+            gc.enable()
     time.sleep(BREAK)
     return value
 
