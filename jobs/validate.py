@@ -1,9 +1,10 @@
 """Measure verdicts on labelled responses: of the enrolled prompts, and of another kind of traffic.
 
 The rule itself answers on groups of K traces, with the true source as the claim, with the nearest other one and without
-a claim. Named enrolments answer as they are served, and get the rows as attachments. With ``--refit`` a part of the
-release is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about
-the tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
+a claim. Named enrolments answer as they are served, and get the rows as attachments; with ``--background`` they get
+error rates of scores that unlabelled responses of the other benchmark balanced. With ``--refit`` a part of the release
+is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about the
+tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
 stored fingerprints. With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
 folds part single prompts, and as they part groups of them; text alone needs no fingerprints. With ``--background`` it
 measures what unlabelled responses change, on a category or (``--by domain``) the other benchmark. With ``--by stream``
@@ -26,7 +27,7 @@ import pandas as pd
 
 from backend.attribution import repeated_draws
 from backend.attribution.scoring import Models
-from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, transfers
+from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, transfers, with_balanced_scores
 from backend.corpus.collection import read_collected
 from backend.corpus.labelled import read_families
 from backend.corpus.release import BENCHMARKS, Release
@@ -44,7 +45,7 @@ from backend.evaluations.stages.readout_live import live_blocks
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.inference.validation import validation_arrays
 from backend.methods.registry import BASELINES, ENROLLABLE, OF_TRACES, STATES, reader_id, reads_text, title_of
-from backend.protocol import CLEAN
+from backend.protocol import BACKGROUND, CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.store.builds import recorded
 from backend.store.writers import replace_rows, write_reader
@@ -66,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proxy", default=DEFAULT_PROXY, help="of --refit (default: %(default)s)")
     text = "with --refit: accuracy on every category of prompts that is left out, or a watch on streams"
     parser.add_argument("--by", choices=("category", "domain", "stream"), help=text)
-    text = "with --by category or domain: what unlabelled responses of the other traffic change"
+    text = "error rates of balanced scores for enrolments; with --by: what unlabelled responses of the traffic change"
     parser.add_argument("--background", action="store_true", help=text)
     text = "two collections of the same sources and prompts, for false alarms of the paired test of drift"
     parser.add_argument("--draws", type=Path, nargs=2, metavar="FILE", help=text)
@@ -84,13 +85,15 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.prompts = limits_of(arguments.prompts)
     if bool(arguments.enrolment) == bool(arguments.refit):
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
-    if arguments.background != (arguments.by == "domain") and arguments.by != "category":
+    of_parts = arguments.refit and arguments.by != "category"
+    if of_parts and arguments.background != (arguments.by == "domain"):
         raise AtlasError("--by domain and --background do not fit", "Give --by domain --background, or --by category")
     release = options.release_of(arguments)
     with options.work_of(arguments) as connection:
         by = {"category": _by_category, "stream": _by_stream}.get(arguments.by, _refit)
         by = _with_background if arguments.background else by
-        measured = by if arguments.refit else _twice if arguments.draws else _served
+        served = _balanced if arguments.background else _served
+        measured = by if arguments.refit else _twice if arguments.draws else served
         measured(arguments, release, connection)
 
 
@@ -111,6 +114,23 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
         attachments = {**enrolment.attachments, **validation_arrays(rows)}
         save_enrolment(replace(enrolment, attachments=attachments), known[name])
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
+
+
+def _balanced(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
+    known = enrolments(options.data_of(arguments))
+    for name in options.named(arguments.enrolment, list(known), "There is no enrolment '{}'"):
+        enrolment, began = _of_roster(load_enrolment(known[name])), time.perf_counter()
+        (other,) = (benchmark for benchmark in BENCHMARKS if benchmark != enrolment.facts.get("benchmark"))
+        found = with_balanced_scores(enrolment, release, other, arguments.prompts.get(other))
+        rows = validation_of(found)
+        rows = rows[rows["condition"].eq(BACKGROUND)].drop(columns=["part", "condition"])
+        place: Row = {"reader": enrolment.reader, "roster": enrolment.facts["roster"], "condition": BACKGROUND}
+        about: Row = {"data_hash": release.manifest_hash, "proxy_hash": enrolment.facts["proxy_hash"]}
+        timed = {**about, "earlier_s": time.perf_counter() - began}
+        with recorded(connection, stage="validate", **timed, details=dict(found.facts[BACKGROUND])) as build:
+            replace_rows(connection, "audit_validation", rows, place | {"part": "calibration"}, build)
+        save_enrolment(found, known[name])
+        print(f"{_wide(rows)}\nWritten: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
 
 
 def _twice(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:

@@ -23,7 +23,7 @@ from backend.attribution.scoring import Attributor, Scored
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.fit import enrolment_of_traces
+from backend.enrolment.fit import creation_facts, enrolment_of_traces, with_background
 from backend.errors import AtlasError
 from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
 from backend.evaluations.readouts import LENGTHS
@@ -31,7 +31,7 @@ from backend.evaluations.stages.readout_live import live_blocks
 from backend.inference.domain_shift import UNCHECKED, PromptReference, PromptScores, fit_prompt_reference
 from backend.inference.sequential_stop import nearest_sources
 from backend.inference.verdict import Rule
-from backend.protocol import BUDGETS, CLEAN, GROUPING_SEEDS, READER_PAPER
+from backend.protocol import BACKGROUND, BUDGETS, CLEAN, GROUPING_SEEDS, READER_PAPER, fold_of_prompts
 from backend.proxies.reader import Reader, StoredReader
 from backend.proxies.registry import describe, proxy_hash, tokenizer_of
 from backend.traces import Trace
@@ -259,10 +259,7 @@ def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit:
 
     Raises AtlasError if the enrolment is of no roster, or fingerprints are not on disk.
     """
-    roster = enrolment.facts.get("roster")
-    if not isinstance(roster, str):
-        raise AtlasError(f"'{enrolment.name}' is of no roster of the release", "Name one that is")
-    part = Part.of(release, benchmark, enrolment.proxy, roster, limit)
+    part = part_of(enrolment, release, benchmark, limit)
     if enrolment.facts.get("benchmark") != benchmark:
         return ask(enrolment, part, benchmark)
     scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
@@ -275,3 +272,33 @@ def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit:
     each = len(part.traces) // len(part.sources)
     prompts = held_out.take(np.tile(np.arange(each), len(part.sources)))
     return transfer_frame(enrolment, LabelledScores(scored, part.labels, prompts), SAME, reference=reference)
+
+
+def part_of(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> Part:
+    """Responses of an enrolment's roster to a benchmark; AtlasError if it is of none."""
+    roster = enrolment.facts.get("roster")
+    if not isinstance(roster, str):
+        raise AtlasError(f"'{enrolment.name}' is of no roster of the release", "Name one that is")
+    return Part.of(release, benchmark, enrolment.proxy, roster, limit)
+
+
+def with_balanced_scores(
+    enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None
+) -> Enrolment:
+    """A served enrolment with error rates of scores that unlabelled responses balanced.
+
+    benchmark : traffic that no head has seen; a fifth of its prompts is balanced by responses to the others.
+    Raises AtlasError as :func:`measure`, and if the heads saw that benchmark, or it has too few prompts.
+    """
+    part = part_of(enrolment, release, benchmark, limit)
+    if enrolment.facts.get("benchmark") == benchmark or tuple(part.sources) != enrolment.sources:
+        problem = f"The heads of '{enrolment.name}' are not of other prompts and the same sources as {benchmark}"
+        raise AtlasError(problem, "Name the benchmark that it was not made of, or make it again: python -m jobs enroll")
+    scored = Attributor(part.reader(), enrolment).score(part.traces, sizes=BATCH)
+    asked = release.prompts(benchmark).iloc[: len(part.traces) // len(part.sources)]
+    prompts, folds = asked["prompt"].astype(str).tolist(), fold_of_prompts(asked["sample_id"].astype(str).tolist())
+    attachments = with_background(enrolment.attachments, scored.log_posteriors, prompts, folds, enrolment.families)
+    if f"calibration-{BACKGROUND}.budgets" not in attachments:
+        raise AtlasError(f"{len(prompts)} prompts of {benchmark} are too few to measure anything", "Read more of them")
+    measured = {"benchmark": benchmark, "prompts": len(prompts), "engine": part.engine} | creation_facts()
+    return replace(enrolment, attachments=attachments, facts={**enrolment.facts, BACKGROUND: measured})

@@ -128,9 +128,12 @@ def with_background(
     family = np.unique(families, return_inverse=True)[1]
     frame = validation.calibration_frame(scores, prompt_folds, with_bias=calibration.WITH_BIAS, family=family)
     rows = validation.validation_arrays(frame.assign(part="calibration", condition=BACKGROUND))
-    joined = {n: np.concatenate([attachments[n], part]) if n in attachments else part for n, part in rows.items()}
+    earlier = {name: attachments[name] for name in rows if name in attachments}
+    if earlier:  # measured again, they take the place of their own
+        others = earlier["validation.condition"] != BACKGROUND
+        rows = {name: np.concatenate([earlier[name][others], part]) for name, part in rows.items()}
     fitted = fit_attachments({BACKGROUND: scores}, prompt_folds, families=families)
-    return {**attachments, **fitted, **joined, **reference}
+    return {**attachments, **fitted, **rows, **reference}
 
 
 def prompt_attachments(

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from backend.attribution.decision import measured_with_background
 from backend.attribution.scoring import Scored
 from backend.attribution.transfer import (
     CLAIMS,
     OUTCOMES,
     LabelledScores,
+    Part,
     groups_of,
     held_out_prompts,
     pooled,
     transfer_frame,
+    with_balanced_scores,
 )
+from backend.corpus.release import Release
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import attached, fit_attachments, prompt_attachments
-from backend.enrolment.validation_lookup import matched_validation
+from backend.enrolment.validation_lookup import matched_validation, validation_of
 from backend.errors import AtlasError
 from backend.inference.unknown_source import fit_unknown
 from backend.inference.validation import validation_arrays
@@ -29,6 +34,7 @@ from backend.methods.probe import LinearProbe
 from backend.proxies.reader import StoredReader
 from backend.traces import Trace
 from jobs.validate import limits_of
+from tests.fake_release import fake_release
 from tests.tiny_models import tiny_tokenizer
 
 PROMPTS, CLASSES = 60, 5
@@ -164,6 +170,37 @@ def test_stored_fingerprints_are_read_in_their_order_and_again() -> None:
     assert reader.read(encoded, [1])[1, "full"].tolist() == arrays[1, "full"][:4].tolist()
     assert reader.read(encoded[:2], [1])[1, "full"].tolist() == arrays[1, "full"][4:].tolist()
     assert reader.read(encoded, [1])[1, "full"].tolist() == arrays[1, "full"][:4].tolist()
+
+
+def test_an_enrolment_answers_with_a_pool_once_another_benchmark_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heads score the responses to prompts that nobody enrolled; the rest of it stays what it was."""
+    release, rng = Release(fake_release(tmp_path, math_prompts=60)), np.random.default_rng(3)
+    asked = [str(prompt) for prompt in release.prompts("math100")["prompt"]]
+    states = rng.normal((3, -3, 3, -3, 3), 1, (CLASSES * len(asked), CLASSES))  # another topic moves all alike
+    states[np.arange(len(states)), np.repeat(np.arange(CLASSES), len(asked))] += 3
+    traces = [Trace(prompt, "an answer") for _ in range(CLASSES) for prompt in asked]
+    arrays = {(1, "full"): np.pad(states, ((0, 0), (0, 5))).astype(np.float16)}
+    part = Part("tiny", "fused", list("vwxyz"), list(FAMILIES), traces, arrays)
+    eye = np.concatenate([np.eye(CLASSES, dtype=np.float32), np.zeros((5, CLASSES), np.float32)])
+    probe = LinearProbe(np.zeros(10, np.float32), np.ones(10, np.float32), eye, np.zeros(CLASSES, np.float32))
+    facts = {"roster": "165-way", "benchmark": "agent500"}
+    known = replace(enrolment(), heads=(Head(probe, (1,)),), facts=facts)
+    monkeypatch.setattr(Part, "of", lambda *_: part)
+    monkeypatch.setattr(Part, "reader", lambda self: StoredReader(self.arrays, tiny_tokenizer(), self.engine, 3))
+    assert not measured_with_background(known, asked)
+    found = with_balanced_scores(known, release, "math100")
+    assert measured_with_background(found, asked) and not measured_with_background(found, ASKED)
+    assert found.facts["background"] | {"benchmark": "math100", "prompts": len(asked)} == found.facts["background"]
+    assert all(np.array_equal(found.attachments[name], array) for name, array in known.attachments.items())
+    rows = validation_of(found).query("condition == 'background' and metric == 'accuracy_after'")
+    assert rows["value"].max() > 0.9
+    again = with_balanced_scores(found, release, "math100")
+    for name, array in found.attachments.items():
+        np.testing.assert_array_equal(again.attachments[name], array, name)
+    with pytest.raises(AtlasError, match="not of other prompts and the same sources as agent500"):
+        with_balanced_scores(known, release, "agent500")
 
 
 def test_numbers_of_prompts() -> None:

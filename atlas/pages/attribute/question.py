@@ -89,7 +89,8 @@ def _candidates() -> list[Component]:
 def _background() -> Component:
     """Where unlabelled traffic is dropped that balances the scores."""
     why = "Are your prompts of another kind than the enrolled ones? Then 200 or more responses to such prompts, of any "
-    why += "models and without labels, put the scores right."
+    why += "models and without labels, take away what those prompts alone change in the scores. A decision is stated "
+    why += "where its error rates were measured on such prompts; elsewhere the best match is named."
     dropped = intake.place("attr-background", "Drop traffic of the same kind")
     none = html.Button("Remove it", id="attr-background-none", className="quiet", hidden=True)
     more = html.Details([html.Summary("Add traffic of the same kind"), html.P(why), dropped, none], className="folded")
