@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
+from scipy.special import log_softmax
 
 Scaling = Literal["sum", "mean"]
 Doubles = npt.NDArray[np.float64]
@@ -35,5 +35,5 @@ def accumulate(log_posteriors: Rows, groups: npt.NDArray[np.intp], log_prior: Ro
 def posterior(scores: Doubles, budget: int, scaling: Scaling = "sum") -> Doubles:
     """Normalise scores (G, C) of :func:`accumulate` to log-probabilities; 'mean' divides by the budget."""
     scaled = scores / budget if scaling == "mean" else scores
-    normalised: Doubles = scaled - logsumexp(scaled, axis=1, keepdims=True)
+    normalised: Doubles = log_softmax(scaled, axis=1)
     return normalised

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import log_softmax, softmax
 from threadpoolctl import threadpool_limits
 
 from backend.evidence import accumulate
@@ -152,8 +152,8 @@ def interpolated(rows: Floating, budget: int, budgets: Ints) -> Doubles:
 
 def normalised(logits: Floating) -> Doubles:
     """Logits (G, C) minus their log-sum."""
-    wide = np.asarray(logits, dtype=np.float64)
-    return wide - logsumexp(wide, axis=1, keepdims=True)
+    out: Doubles = log_softmax(np.asarray(logits, dtype=np.float64), axis=1)
+    return out
 
 
 def held_out_groups(
@@ -194,7 +194,7 @@ def fit_scale(scores: Doubles, truth: Ints, seeds: int = 1) -> float:
     at = 0.0
     for _ in range(NEWTON_STEPS):
         factor = np.exp(at)
-        share = np.exp(normalised(factor * relative))
+        share = softmax(factor * relative, axis=1)
         mean = (share * relative).sum(1)
         slope = factor * (mean.mean() - expected)
         curvature = slope + factor**2 * ((share * relative**2).sum(1) - mean**2).mean()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 
 from backend.inference import Doubles, Floating, Ints
 
@@ -205,8 +205,8 @@ def log_likelihoods(scores: Doubles, log_prior: Doubles) -> Doubles:
 
 def posterior_under(likelihoods: Doubles, log_stated: Doubles) -> Doubles:
     """Log-posteriors (..., C) under a stated prior (C,), which need not be normalised."""
-    joint = likelihoods + log_stated
-    return joint - logsumexp(joint, axis=-1, keepdims=True)
+    out: Doubles = log_softmax(likelihoods + log_stated, axis=-1)
+    return out
 
 
 def log10_ratios(likelihoods: Doubles, source: int) -> Doubles:

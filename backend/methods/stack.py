@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_softmax, softmax
 
 from backend.methods.readout import Doubles, Floats, Ints, Labels, Rows
 
@@ -112,7 +112,7 @@ class Confidence:
 
     def log_posterior(self, scores: Rows) -> Doubles:
         """Calibrated log-posteriors of scores (G, C); the order of the sources stays."""
-        share = np.exp(log_softmax(self.scale * np.asarray(scores, dtype=np.float64), axis=1))
+        share = softmax(self.scale * np.asarray(scores, dtype=np.float64), axis=1)
         out: Doubles = np.log((1 - self.misread) * share + self.misread / share.shape[1])
         return out
 
