@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.prompts = limits_of(arguments.prompts)
     if bool(arguments.enrolment) == bool(arguments.refit):
         raise AtlasError("It is not clear what to validate", "Name enrolments, or give --refit METHODS")
+    if arguments.by and not arguments.refit:
+        raise AtlasError("--by is about parts of the release", "Give --refit METHODS as well")
     of_parts = arguments.refit and arguments.by != "category"
     if of_parts and arguments.background != (arguments.by == "domain"):
         raise AtlasError("--by domain and --background do not fit", "Give --by domain --background, or --by category")
@@ -123,14 +125,16 @@ def _balanced(arguments: argparse.Namespace, release: Release, connection: duckd
         (other,) = (benchmark for benchmark in BENCHMARKS if benchmark != enrolment.facts.get("benchmark"))
         found = with_balanced_scores(enrolment, release, other, arguments.prompts.get(other))
         rows = validation_of(found)
-        rows = rows[rows["condition"].eq(BACKGROUND)].drop(columns=["part", "condition"])
+        rows = rows[rows["condition"].eq(BACKGROUND)].drop(columns=["part", "condition"]).replace({"": None})
         place: Row = {"reader": enrolment.reader, "roster": enrolment.facts["roster"], "condition": BACKGROUND}
         about: Row = {"data_hash": release.manifest_hash, "proxy_hash": enrolment.facts["proxy_hash"]}
         timed = {**about, "earlier_s": time.perf_counter() - began}
         with recorded(connection, stage="validate", **timed, details=dict(found.facts[BACKGROUND])) as build:
             replace_rows(connection, "audit_validation", rows, place | {"part": "calibration"}, build)
         save_enrolment(found, known[name])
-        print(f"{_wide(rows)}\nWritten: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
+        for row in rows[rows["metric"].eq("accuracy_after")].sort_values("k").itertuples():
+            print(f"  K = {row.k:>3.0f}: accuracy {row.value:.3f} with a pool of {other} ({row.n:,.0f} answers)")
+        print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
 
 
 def _twice(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:

@@ -295,8 +295,8 @@ def with_balanced_scores(
         problem = f"The heads of '{enrolment.name}' are not of other prompts and the same sources as {benchmark}"
         raise AtlasError(problem, "Name the benchmark that it was not made of, or make it again: python -m jobs enroll")
     scored = Attributor(part.reader(), enrolment).score(part.traces, sizes=BATCH)
-    asked = release.prompts(benchmark).iloc[: len(part.traces) // len(part.sources)]
-    prompts, folds = asked["prompt"].astype(str).tolist(), fold_of_prompts(asked["sample_id"].astype(str).tolist())
+    table = release.prompts(benchmark).iloc[: len(part.traces) // len(part.sources)].astype(str)
+    prompts, folds = table["prompt"].tolist(), fold_of_prompts(table["sample_id"].tolist())
     attachments = with_background(enrolment.attachments, scored.log_posteriors, prompts, folds, enrolment.families)
     if f"calibration-{BACKGROUND}.budgets" not in attachments:
         raise AtlasError(f"{len(prompts)} prompts of {benchmark} are too few to measure anything", "Read more of them")

@@ -436,15 +436,15 @@ def _pasted(text: io.TextIOWrapper, limits: Limits, clock: Clock) -> Iterator[Re
 
 def _spoken(block: str) -> dict[str, Any]:
     """Prompt and response of a block; the first response ends the labels, because what it contains is its own."""
-    asked = _SPOKEN.match(block)
-    if asked is None or asked[1].lower() not in _PROMPTS:
-        return {"response": block[asked.end() if asked else 0 :].strip("\n")}
-    for label in _SPOKEN.finditer(block, asked.end()):
+    before = _SPOKEN.match(block)
+    if before is None or before[1].lower() not in _PROMPTS:
+        return {"response": block[before.end() if before else 0 :].strip("\n")}
+    for label in _SPOKEN.finditer(block, before.end()):
         if label[1].lower() not in _PROMPTS:
-            prompt, response = block[asked.end() : label.start()], block[label.end() :]
+            prompt, response = block[before.end() : label.start()], block[label.end() :]
             return {"prompt": prompt.strip("\n"), "response": response.strip("\n")}
-        asked = label
-    return {"prompt": block[asked.end() :].strip("\n")}
+        before = label
+    return {"prompt": block[before.end() :].strip("\n")}
 
 
 def _whole(text: io.TextIOWrapper, what: str, limits: Limits) -> str:

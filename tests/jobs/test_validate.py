@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,14 @@ import pandas as pd
 import pytest
 
 import jobs.validate
+from backend.corpus.release import Release
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.fit import with_background
 from backend.store.database import open_work
 from backend.store.writers import write_reader
 from jobs.__main__ import main
+from tests.attribution.test_transfer import ASKED, FAMILIES, FOLDS, enrolment, evidence
 from tests.fake_release import fake_release
 
 
@@ -61,6 +67,35 @@ def test_an_enrolment_of_no_roster_is_refused_before_anything_is_read(
     words = ["samples-smollm2-135m-ur", "--release", str(release), "--work", str(work)]
     assert main(["validate", *words, *draws]) == 2
     assert "'samples-smollm2-135m-ur' is of no roster" in capsys.readouterr().err
+
+
+def test_an_enrolment_gets_error_rates_of_balanced_scores_and_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def with_balanced_scores(known: Enrolment, _: Release, benchmark: str, limit: int | None) -> Enrolment:
+        assert (benchmark, limit) == ("math100", 60)
+        found = with_background(known.attachments, evidence(4.0), ASKED, FOLDS, FAMILIES)
+        return replace(known, attachments=found, facts={**known.facts, "background": {"benchmark": benchmark}})
+
+    monkeypatch.setattr(jobs.validate, "with_balanced_scores", with_balanced_scores)
+    release, work = fake_release(tmp_path / "release", prompts=2), tmp_path / "work.duckdb"
+    path = tmp_path / "data" / "enrolments" / "five.npz"
+    path.parent.mkdir(parents=True)
+    facts = {"roster": "165-way", "benchmark": "agent500", "proxy_hash": "f" * 64}
+    save_enrolment(replace(enrolment(), facts=facts), path)
+    words = ["five", "--release", str(release), "--work", str(work), "--to", str(tmp_path / "data")]
+    for _ in range(2):
+        assert main(["validate", *words, "--background", "--limit", "60"]) == 0
+        assert "with a pool of math100 (" in capsys.readouterr().out
+    with open_work(work) as connection:
+        found = connection.execute(
+            "SELECT DISTINCT part, roster, stage, details FROM audit_validation JOIN builds USING (build_id) "
+            "WHERE condition = 'background' AND scenario IS NULL"
+        ).fetchall()
+    assert [row[:3] for row in found] == [("calibration", "165-way", "validate")] and "math100" in found[0][3]
+    assert "calibration-background.budgets" in load_enrolment(path).attachments
+    assert main(["validate", *words, "--by", "domain"]) == 2
+    assert "--refit METHODS" in capsys.readouterr().err
 
 
 def test_a_reader_of_texts_keeps_the_name_that_its_evaluation_gave_it(tmp_path: Path) -> None:
