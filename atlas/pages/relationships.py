@@ -83,7 +83,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             html.Label(word, htmlFor=place, className="choice-label"), model_field(cache, place, value, word)
         )
     ]  # fmt: skip
-    card = pieces.live("kin-answer", pair_answer(cache, view), className="kin")
+    card = pieces.live("kin-answer", pair_answer(cache, view))
     return html.Div(
         [
             drawing.remembered(PAGE.name),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,3 +164,14 @@ def test_styles_and_templates_take_every_colour_from_the_tokens() -> None:
         assert layout.xaxis.gridcolor == TOKENS[theme]["line"]
     assert set(TOKENS["dark"]) == set(TOKENS["light"])
     assert translucent("#0F7EA3", 0.5) == "rgba(15,126,163,0.5)"
+
+
+def test_every_class_of_a_page_has_a_rule() -> None:
+    """A rule that goes with its page leaves links in a row as one word."""
+    root = Path(__file__).parents[2]
+    files = (path for kind in ("css", "js") for path in (root / "assets").glob(f"*.{kind}"))
+    styles = "".join(path.read_text("utf-8") for path in files)
+    pages = "".join(path.read_text("utf-8") for path in sorted((root / "atlas").rglob("*.py")))
+    names = {name for names in re.findall(r'className="([^"{}]+)"', pages) for name in names.split()}
+    assert len(names) > 100
+    assert [name for name in sorted(names) if not re.search(rf"\.{re.escape(name)}(?![\w-])", styles)] == []
