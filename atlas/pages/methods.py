@@ -14,22 +14,15 @@ from dash.development.base_component import Component
 from atlas import downloads, shell
 from atlas.data import QueryCache, questions
 from atlas.figures import tables
-from atlas.pages import pieces
+from atlas.pages import pieces, validation
 from atlas.state import View
-from backend.store import page_queries, queries, result_queries
+from backend.store import queries, result_queries
 
-CONTENTS = {"words": "Words", "limits": "Limits", "figure-builds": "Builds", "figure-downloads": "Downloads"}
+CONTENTS = {
+    "words": "Words", "limits": "Limits", "evidence": "Evidence", "figure-builds": "Builds",
+    "figure-downloads": "Downloads",
+}  # fmt: skip
 _DOWNLOAD: dict[str, Any] = {"download": True}  # an attribute without a value, which Dash's types do not know
-MIXTURES = (
-    ("k", "Traces", "count"),
-    ("claimed", "Claimed source", "rate"),
-    ("leading", "Leading source", "rate"),
-    ("other", "Other source", "rate"),
-    ("false_alarms", "False alarms", "rate"),
-    ("detectable", "Detectable share", "rate"),
-    ("detectable_sibling", "Of a sibling", "rate"),
-    ("mixtures", "Mixtures", "count"),
-)
 TEXT: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 """Prose: terms by question, limits, the method in short, and what each table holds."""
 
@@ -40,12 +33,13 @@ def layout(**query: str) -> Component:
     problem = cache.problem()
     view = View() if problem else cache.resolve_view(View.parse(query))
     missing = [shell.empty(problem.problem, problem.remedy)] if problem else []
-    parts = missing or [*_mixtures(cache, view), _builds(cache, view), _downloads(cache, view)]
+    evidence = [] if problem else validation.sections(cache)
+    parts = missing or [html.Div(evidence, id="evidence"), _builds(cache, view), _downloads(cache, view)]
     lead = "What each number means, what it does not mean, which command made it, and where to take it from."
     limits, words = TEXT["limits"], []
     for question, terms in TEXT["terms"].items():
         words += [html.H3(question, className="group"), shell.facts(terms, className="terms")]
-    chapters = [html.A(words, href=f"#{place}") for place, words in CONTENTS.items()]
+    chapters = [html.A(words, href=f"#{place}") for place, words in CONTENTS.items() if evidence or place != "evidence"]
     children = [
         html.H1("Methods"),
         html.P(lead, className="sentence"),
@@ -67,23 +61,6 @@ def register(app: Dash) -> None:
     downloads.install(app.server)
 
 
-def _mixtures(cache: QueryCache, view: View) -> list[Component]:
-    """How well the shares of several sources behind one endpoint are known; nothing where that was not measured."""
-    frame = mixture_rows(cache, view)
-    if frame.empty:
-        return []
-    columns = [tables.words("reader", "Reader", 200, 1), tables.words("roster", "Roster", 84)]
-    for name, title, form in MIXTURES:
-        columns.append(tables.number(name, title, form, 110))
-    sentence = (
-        "On simulated mixtures of held-out traces: how often the 95 % interval of a share holds it, false alarms of "
-        '"all from one source" at 5 %, and the smallest share from elsewhere found in 80 % of them (without a number, '
-        f"not even half). n = {frame['mixtures'].sum():,.0f} mixtures."
-    )
-    grid = tables.grid("mixture-grid", frame, columns)
-    return [_section("mixture", "Does one endpoint serve several models?", grid, sentence, len(frame), builds=True)]
-
-
 def _builds(cache: QueryCache, view: View) -> Component:
     frame = build_rows(cache, view)
     columns = [
@@ -102,7 +79,7 @@ def _builds(cache: QueryCache, view: View) -> Component:
         "Every row of the atlas names its build: the command, the code, the data and the proxy behind it; the CSV has "
         f"whole hashes. n = {len(frame)} builds in generation {cache.generation().name}."
     )
-    return _section(
+    return validation.section(
         "builds", "What made these numbers?", tables.grid("builds-grid", frame, columns), sentence, len(frame)
     )
 
@@ -125,31 +102,7 @@ def _downloads(cache: QueryCache, view: View) -> Component:
         html.A(file, href=downloads.address(), **_DOWNLOAD, id="download-generation"),
         f", readable by DuckDB 1.5 and later; or one table at a time. n = {len(frame)} tables.",
     ]
-    return _section("downloads", "Where can I take the numbers from?", table, sentence, None)
-
-
-def _section(
-    name: str, question: str, content: Component, sentence: shell.Children, rows: int | None, builds: bool = False
-) -> Component:  # fmt: skip
-    """A figure without a drawing, whose rows are the builds themselves or lead to files."""
-    return shell.framed(
-        name,
-        [html.H2(question, id=f"title-{name}")],
-        shell.tools(name, picture=False, table_view=False, builds=builds),
-        html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
-        html.Div(
-            id={"type": "body", "figure": name},
-            className="figure-body",
-            style={} if rows is None else {"height": tables.height(rows, 480)},
-            children=[html.Div(content, className="figure-drawing")],
-        ),
-    )
-
-
-def mixture_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Coverage, false alarms and detectable shares by reader, roster and number of traces."""
-    del view
-    return cache.ask(page_queries.mixtures)
+    return validation.section("downloads", "Where can I take the numbers from?", table, sentence, None)
 
 
 def build_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -174,9 +127,5 @@ def table_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     )
 
 
-FIGURES = {
-    "mixture": shell.FigureMeta(mixture_rows, lambda _cache, _view: ("audit_validation", {"part": "mixture"})),
-    "builds": shell.FigureMeta(build_rows),
-    "downloads": shell.FigureMeta(table_rows),
-}
+FIGURES = {**validation.FIGURES, "builds": shell.FigureMeta(build_rows), "downloads": shell.FigureMeta(table_rows)}
 PAGE = pieces.page("methods", layout, register, FIGURES)

@@ -12,8 +12,9 @@ from flask import request
 from atlas import shell
 from atlas.api import answers
 from atlas.api.access import authorised
+from atlas.data import questions
 from atlas.figures import watch as figures
-from atlas.pages import pieces
+from atlas.pages import pieces, validation
 from atlas.state import View
 from atlas.theme import Theme
 from backend.errors import AtlasError
@@ -28,6 +29,7 @@ LEAD = (
 COMMAND = "python -m jobs watch SOURCE --claimed LABEL --reference FILE"
 OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
 AGAIN_MS = 20_000
+MEASURED = "streams"  # table of how soon and how often alarms come
 SHOWN = 5  # looks that are listed
 FILES = {"html": "Report", "json": "JSON", "csv": "CSV", "jsonl": "Traces"}
 
@@ -36,7 +38,12 @@ def layout(**query: str) -> Component:
     """The page for a query string; nobody keeps it, because it changes while nobody looks."""
     answers.refuse()
     content = html.Div(_content(View.parse(query).theme), id="watch-content", className="column")
-    return html.Div([dcc.Interval(id="watch-clock", interval=AGAIN_MS), content], className="watch")
+    cache = questions()
+    measured = [] if cache.problem() else validation.sections(cache, MEASURED)
+    clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
+    return html.Div(
+        [clock, content, *([html.Div(measured, className="column")] if measured else [])], className="watch"
+    )
 
 
 def register(app: Dash) -> None:
@@ -148,4 +155,4 @@ def _plain(name: str) -> str:
     return name.replace(".", "-")
 
 
-PAGE = pieces.page("watch", layout, register, {})
+PAGE = pieces.page("watch", layout, register, {MEASURED: validation.FIGURES[MEASURED]})

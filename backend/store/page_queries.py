@@ -71,6 +71,54 @@ def drift(cursor: Cursor, reader: str) -> pd.DataFrame:
     return cursor.execute(sql, [reader]).df()
 
 
+def pools(cursor: Cursor) -> pd.DataFrame:
+    """What unlabelled traffic changes, by kind of traffic and number of traces.
+
+    Of scores as they are and of balanced ones (suffix ``_pool``): the share that is named right, the probability that
+    is stated of it, and the share of enrolled sources that the unknown-source test rejects.
+    """
+    names = {"realised": "right", "probability": "stated", "false_unknown": "rejected"}
+    values = ", ".join(
+        f"max(value) FILTER (metric = '{metric}' AND statistic = '{statistic}') AS {name}{suffix}"
+        for metric, name in names.items()
+        for statistic, suffix in (("clean", ""), ("background", "_pool"))
+    )
+    sql = f"""
+        SELECT reader, roster, split_part(scenario, ', ', 2) AS traffic, k, {values}, max(n) AS n
+        FROM audit_validation WHERE part = 'transfer' AND starts_with(scenario, 'unlabelled traffic')
+        GROUP BY reader, roster, scenario, k ORDER BY reader, roster, scenario, k"""
+    return cursor.execute(sql).df()
+
+
+def references(cursor: Cursor) -> pd.DataFrame:
+    """Alarms of the paired test against a reference: a source asked twice, a sibling, another family.
+
+    ``asked_twice``: of two draws of the same sources; else both files are answers of the release.
+    """
+    values = ", ".join(
+        f"max(value) FILTER (scenario = '{scenario}') AS {scenario}" for scenario in ("same", "sibling", "family")
+    )
+    sql = f"""
+        SELECT reader, roster, part = 'repeated' AS asked_twice, k, {values}, max(n) AS n
+        FROM audit_validation
+        WHERE part IN ('repeated', 'drift') AND statistic = 'energy-paired' AND space = 'fingerprints'
+        GROUP BY reader, roster, part, k ORDER BY asked_twice DESC, reader, roster, k"""
+    return cursor.execute(sql).df()
+
+
+def streams(cursor: Cursor) -> pd.DataFrame:
+    """Watched streams of held-out traces: share with an alarm, and how many traces after a change it comes."""
+    sql = """
+        SELECT reader, roster, scenario, k, level, max(value) FILTER (metric = 'alarms') AS alarms,
+            round(max(value) FILTER (metric = 'delay_traces')) AS delay,
+            round(max(value) FILTER (metric = 'delay90_traces')) AS delay90, max(n) AS n
+        FROM audit_validation WHERE part = 'drift' AND statistic = 'e-process'
+        GROUP BY reader, roster, scenario, k, level
+        ORDER BY reader, roster, level,
+            list_position(['resampled', 'parted', 'mixture', 'sibling', 'family'], scenario), k"""
+    return cursor.execute(sql).df()
+
+
 # ---- Map: both domains in one space, where it is dense, and who else agrees -----------------------------------------
 
 

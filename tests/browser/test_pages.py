@@ -70,7 +70,7 @@ LANDMARKS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(300)
 def test_every_page_can_be_left_for_every_other_at_any_time(browser: Any, slow: None) -> None:
     """A page is left as soon as it stands, while all of its figures are being drawn again in the other theme."""
     browser.open("/?theme=dark&roster=12-way")

@@ -1,0 +1,162 @@
+"""Tables of what an audit's evidence is worth: unlabelled traffic, a reference, several sources, a watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from dash import html
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import DOMAIN_NAMES, QueryCache
+from atlas.figures import tables
+from backend.store import Cursor, page_queries
+
+TABLE = "audit_validation"
+TRAFFIC = {**DOMAIN_NAMES, "category": "A category left out"}
+STREAMS = {
+    "resampled": "nothing, resampled",
+    "parted": "nothing, each once",
+    "mixture": "30 % other family",
+    "sibling": "a sibling",
+    "family": "another family",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of rows that were measured once for all readers; absent until then."""
+
+    question: str
+    sentence: str
+    rows: Callable[[Cursor], pd.DataFrame]
+    columns: Sequence[tuple[str, str, str]]  # field, title, kind of number; '' for words
+    keys: Sequence[Mapping[str, object]]  # of the rows, in the store
+    words: Mapping[str, Mapping[str, str]]  # of a column's values
+
+
+TABLES = {
+    "pools": Table(
+        "What does unlabelled traffic of the same kind change?",
+        "Sources that are enrolled on other prompts, without and (… pool) with unlabelled answers that balance the "
+        "scores: share named right, probability stated of it, and share that the unknown-source test rejects.",
+        page_queries.pools,
+        (
+            ("traffic", "Asked about", ""),
+            ("k", "Traces", "count"),
+            *(("right", "Right", "rate"), ("right_pool", "… pool", "rate")),
+            *(("stated", "Stated", "rate"), ("stated_pool", "… pool", "rate")),
+            *(("rejected", "Rejected", "rate"), ("rejected_pool", "… pool", "rate")),
+            ("n", "Answers", "count"),
+        ),
+        ({"part": "transfer", "statistic": "background"},),
+        {"traffic": TRAFFIC},
+    ),
+    "references": Table(
+        "Is it like the genuine model?",
+        "Alarms of the paired test at 5 %, of answers to the same prompts: against the same source, where every alarm "
+        "is false (of the release there is one draw, and so no such pair), a sibling, and another family.",
+        page_queries.references,
+        (
+            ("asked_twice", "Answers", ""),
+            ("k", "Prompts", "count"),
+            ("same", "Same", "rate"),
+            *(("sibling", "Sibling", "rate"), ("family", "Family", "rate")),
+            ("n", "Pairs", "count"),
+        ),
+        ({"part": "repeated"}, {"part": "drift", "statistic": "energy-paired", "space": "fingerprints"}),
+        {"asked_twice": {"True": "our own, asked twice", "False": "of the release"}},
+    ),
+    "mixture": Table(
+        "Does one endpoint serve several models?",
+        "On simulated mixtures of held-out traces: how often the 95 % interval of a share holds it (of the claimed, "
+        'the leading, another source), false alarms of "all from one source" at 5 %, and the smallest share from '
+        "elsewhere, or from a sibling, found in 80 % of them (without a number, not even half).",
+        page_queries.mixtures,
+        (
+            ("k", "Traces", "count"),
+            *(("claimed", "Claimed", "rate"), ("leading", "Leading", "rate")),
+            *(("other", "Other", "rate"), ("false_alarms", "Alarms", "rate")),
+            *(("detectable", "Found", "rate"), ("detectable_sibling", "… sibling", "rate")),
+            ("mixtures", "Mixtures", "count"),
+        ),
+        ({"part": "mixture"},),
+        {},
+    ),
+    "streams": Table(
+        "How soon does a watch see a change?",
+        "Streams of held-out answers under watch. Where nothing changes an alarm is false, and the stated rate is of "
+        "the whole stream; elsewhere the source changes after 200 traces, and the delay counts from there: the median, "
+        "and within how many traces nine of ten alarms come.",
+        page_queries.streams,
+        (
+            ("scenario", "What changes", ""),
+            ("k", "Traces", "count"),
+            *(("level", "Stated", "rate"), ("alarms", "Alarms", "rate")),
+            *(("delay", "Delay", "count"), ("delay90", "90 % in", "count")),
+            ("n", "Streams", "count"),
+        ),
+        ({"part": "drift", "statistic": "e-process"},),
+        {"scenario": STREAMS},
+    ),
+}
+
+
+def rows(cache: QueryCache, name: str) -> pd.DataFrame:
+    """Rows of one of :data:`TABLES`, with readers and values in words."""
+    table = TABLES[name]
+    frame = cache.ask(table.rows)
+    said = {
+        column: frame[column].astype(str).map(lambda value, words=words: words.get(value, value))
+        for column, words in table.words.items()
+    }
+    known = [cache.reader_name(reader) if cache.knows(reader) else reader for reader in frame["reader"]]
+    return frame.assign(reader=known, **said)
+
+
+def sections(cache: QueryCache, *names: str) -> list[Component]:
+    """Tables that were measured, each with its builds."""
+    shown = {name: rows(cache, name) for name in names or TABLES}
+    return [_section(name, frame) for name, frame in shown.items() if len(frame)]
+
+
+def _section(name: str, frame: pd.DataFrame) -> Component:
+    table = TABLES[name]
+    columns = [tables.words("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
+    for field, title, kind in table.columns:
+        columns.append(tables.number(field, title, kind, 72) if kind else tables.words(field, title, 160))
+    return section(
+        name, table.question, tables.grid(f"{name}-grid", frame, columns), table.sentence, len(frame), builds=True
+    )
+
+
+def section(
+    name: str, question: str, content: Component, sentence: shell.Children, rows: int | None, builds: bool = False
+) -> Component:  # fmt: skip
+    """A figure without a drawing, whose rows are the builds themselves or lead to files."""
+    return shell.framed(
+        name,
+        [html.H2(question, id=f"title-{name}")],
+        shell.tools(name, picture=False, table_view=False, builds=builds),
+        html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
+        html.Div(
+            id={"type": "body", "figure": name},
+            className="figure-body",
+            style={} if rows is None else {"height": tables.height(rows, 480)},
+            children=[html.Div(content, className="figure-drawing")],
+        ),
+    )
+
+
+def _figure(name: str) -> shell.FigureMeta:
+    first, *more = [(TABLE, dict(key)) for key in TABLES[name].keys]
+    return shell.FigureMeta(
+        lambda cache, _view: rows(cache, name),
+        lambda _cache, _view: first,
+        also=lambda _cache, _view: next(iter(more), None),
+    )
+
+
+FIGURES = {name: _figure(name) for name in TABLES}

@@ -1,0 +1,92 @@
+"""Tables of what an audit's evidence is worth, on Methods and Watch, once they were measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from flask import Flask
+
+from atlas.application import create_application
+from atlas.pages import methods, validation, watch
+from backend.store.builds import recorded
+from backend.store.database import open_work, publish
+from backend.store.writers import replace_rows
+from tests.invented_atlas import publish_invented
+
+TRANSFER = {"part": "transfer", "k": 5, "n": 960, "scenario": "unlabelled traffic, math100, 16 sources"}
+PAIRED = {"metric": "alarms", "statistic": "energy-paired", "level": 0.05, "space": "fingerprints", "k": 20, "n": 100}
+STREAM = {"part": "drift", "statistic": "e-process", "level": 0.01, "k": 1000, "n": 1000}
+MIXTURE = {"part": "mixture", "k": 50, "n": 700, "scenario": "any"}
+ROWS = [
+    {**TRANSFER, "metric": "realised", "statistic": "clean", "value": 0.6},
+    {**TRANSFER, "metric": "realised", "statistic": "background", "value": 0.71},
+    {**TRANSFER, "metric": "false_unknown", "statistic": "background", "value": 0.96},
+    {**PAIRED, "part": "repeated", "scenario": "same", "value": 0.04},
+    {**PAIRED, "part": "repeated", "scenario": "sibling", "value": 0.74},
+    {**PAIRED, "part": "drift", "scenario": "family", "value": 0.99},
+    {**PAIRED, "part": "drift", "scenario": "family", "value": 0.5, "space": "log-posteriors"},
+    {**MIXTURE, "metric": "share_coverage", "statistic": "claimed", "value": 0.951},
+    {**MIXTURE, "metric": "share_coverage", "statistic": "claimed", "level": 0.2, "value": 0.9},
+    {**MIXTURE, "metric": "found", "level": 0.0, "value": 0.06},
+    {**MIXTURE, "metric": "found", "level": 0.2, "value": 0.6},
+    {**MIXTURE, "metric": "detectable", "value": 0.26},
+    {**STREAM, "scenario": "family", "metric": "alarms", "value": 1.0},
+    {**STREAM, "scenario": "family", "metric": "delay_traces", "value": 5.0},
+    {**STREAM, "scenario": "resampled", "metric": "alarms", "value": 0.001},
+]
+READER = "reader-paper/tiny/ur"
+
+
+def shown(server: Flask) -> tuple[str, str]:
+    """Methods and Watch as they are sent."""
+    with server.test_request_context():
+        pages = methods.layout(), watch.layout()
+    return tuple(json.dumps(page.to_plotly_json(), default=lambda part: part.to_plotly_json()) for page in pages)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Flask:
+    publish_invented(tmp_path)
+    before = shown(create_application(tmp_path, tmp_path / "cache").server)
+    assert not any(table.question in page for table in validation.TABLES.values() for page in before)
+    assert "#evidence" not in before[0]
+    key = {"reader": READER, "roster": "27-way", "condition": "clean"}
+    with (
+        contextlib.closing(open_work(tmp_path / "work" / "work.duckdb")) as connection,
+        recorded(connection, stage="audit", command="x") as build,
+    ):
+        replace_rows(connection, "audit_validation", pd.DataFrame(ROWS), key, build)
+    publish(tmp_path / "work" / "work.duckdb", tmp_path)
+    return create_application(tmp_path, tmp_path / "cache").server
+
+
+def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
+    on_methods, on_watch = shown(measured)
+    assert all(table.question in on_methods for table in validation.TABLES.values()) and "#evidence" in on_methods
+    questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]
+    assert questions == ["How soon does a watch see a change?"]
+
+
+def test_rows_are_those_of_the_store_in_words(measured: Flask) -> None:
+    with measured.test_request_context():
+        cache = measured.extensions["atlas"]
+        frames = {name: validation.rows(cache, name) for name in validation.TABLES}
+        builds = [validation.FIGURES[name].builds(cache, methods.View()) for name in frames]
+        assert all(set(frame["reader"]) == {cache.reader_name(READER)} for frame in frames.values())
+    assert [len(frame) for frame in builds] == [1] * 4
+    (pool,) = frames["pools"].itertuples()
+    assert (pool.traffic, pool.right, pool.right_pool, pool.rejected_pool, pool.n) == ("Math100", 0.6, 0.71, 0.96, 960)
+    assert pd.isna(pool.stated)
+    twice, once = frames["references"].itertuples()
+    assert (twice.asked_twice, twice.same, twice.sibling) == ("our own, asked twice", 0.04, 0.74)
+    assert (once.asked_twice, once.family) == ("of the release", 0.99) and pd.isna(once.same)
+    (mixture,) = frames["mixture"].itertuples()
+    assert (mixture.k, mixture.claimed, mixture.false_alarms, mixture.detectable) == (50, 0.951, 0.06, 0.26)
+    assert pd.isna(mixture.detectable_sibling) and mixture.mixtures == 700
+    unchanged, family = frames["streams"].itertuples()
+    assert (unchanged.scenario, unchanged.alarms) == ("nothing, resampled", 0.001) and pd.isna(unchanged.delay)
+    assert (family.scenario, family.level, family.delay, family.alarms) == ("another family", 0.01, 5.0, 1.0)
