@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.server
 import itertools
 import json
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from atlas.application import create_application
-from backend.corpus.collection import SAMPLES, read_prompts
+from backend.corpus.collection import RESPONSES, SAMPLES, read_prompts
 from backend.corpus.endpoints import LocalModel, read_sources
 from backend.errors import AtlasError
 from backend.proxies.registry import weights_folder
@@ -90,7 +91,7 @@ def test_a_swap_is_seen_told_verified_and_signed(
     prompts, traces = tmp_path / "prompts.txt", tmp_path / "traces.jsonl"
     prompts.write_text("\n".join(ASKED), "utf-8")
     # Four endpoints are enrolled by the answers that were collected of them.
-    collected = (SAMPLES / "responses.jsonl").read_text("utf-8").splitlines(keepends=True)
+    collected = gzip.decompress(RESPONSES.read_bytes()).decode().splitlines(keepends=True)
     traces.write_text("".join(line for line in collected if json.loads(line)["source"] in ENROLLED), "utf-8")
     enrolling = ["--name", "four", "--readout", "reader-paper", "--layer", "12", "--no-publish"]
     work = ["--work", str(tmp_path / "work.duckdb"), "--to", str(data)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.corpus.collection import SAMPLES
+from backend.corpus.collection import RESPONSES
 from backend.proxies.registry import DEFAULT_PROXY, describe, installed
 from tests.conftest import REPOSITORY
 
@@ -71,7 +72,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_attributes_from_an_empty_folder(environment: Path, tmp_path: Path) -> None:
     if installed(describe(DEFAULT_PROXY)) is None:
         pytest.skip(f"the weights of {DEFAULT_PROXY} are missing")
-    lines = [json.loads(line) for line in (SAMPLES / "responses.jsonl").read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in gzip.decompress(RESPONSES.read_bytes()).decode().splitlines()]
     lines = sorted(lines, key=lambda line: len(line["response"]))[:5]
     traces = [json.dumps({"prompt": line["prompt"], "response": line["response"]}) for line in lines]
     tmp_path.joinpath("traces.jsonl").write_text("\n".join(traces), "utf-8")

@@ -45,6 +45,7 @@ from backend.shipped import shipped
 from backend.traces import Trace
 
 SAMPLES = shipped("data") / "samples"
+RESPONSES = SAMPLES / "responses.jsonl.gz"
 _FAILURES_IN_A_ROW = 5
 _IDENTITY = ("model", "weights_sha256", "endpoint", "system", "template", "settings", "seed")
 _CORRECT = "Correct or remove that line"
@@ -167,7 +168,7 @@ def collected_records(path: Path, name: str) -> Records:
 
 def sample_records() -> Records:
     """The shipped sample: our own prompts, answered by at least 6 small models that the project can serve."""
-    return collected_records(SAMPLES / "responses.jsonl", "samples")
+    return collected_records(RESPONSES, "samples")
 
 
 def collect(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import math
 import re
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from backend.corpus.release import Records
     from backend.enrolment.enrolment import Enrolment
 
-FRESH = 10  # prompts of a sample where no enrolment shows which ones it has not seen
 _SAME = ("name", "reader", "proxy", "view", "sources", "families", "sha256")
 
 
@@ -343,18 +341,3 @@ def sample_enrolment_of(enrolments: Iterable[Enrolment]) -> Enrolment | None:
     """The enrolment of the samples, where there is one."""
     needed = set(sample_labels())
     return next((one for one in enrolments if needed <= set(one.sources)), None)
-
-
-def sample_file(number: int, enrolment: Enrolment | None) -> tuple[str, bytes]:
-    """Label and JSONL (prompt, response) of one shipped model, by its number, on prompts that were not enrolled."""
-    records, labels = _samples(), sample_labels()
-    if not 0 <= number < len(labels):
-        raise AtlasError(f"There is no sample {number}", f"Choose 0 to {len(labels) - 1}")
-    at, count = records.sources.index(labels[number]), len(records.prompt_ids)
-    traces = records.traces[at * count : (at + 1) * count]
-    fresh = traces[-FRESH:]
-    if enrolment is not None:
-        folds = enrolment.folds_of([trace.prompt for trace in traces])
-        fresh = [trace for trace, fold in zip(traces, folds, strict=True) if fold is None] or fresh
-    lines = [json.dumps({"prompt": trace.prompt, "response": trace.response}) for trace in fresh]
-    return labels[number], ("\n".join(lines) + "\n").encode()

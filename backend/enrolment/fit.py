@@ -8,6 +8,7 @@ enrolled prompts; the validation (:mod:`backend.inference.validation`) measures 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
 from collections import Counter
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from backend.corpus.collection import SAMPLES, sample_records
+from backend.corpus.collection import RESPONSES, sample_records
 from backend.corpus.labelled import SMALLEST
 from backend.corpus.release import Release
 from backend.corpus.roster_rows import Slice, slice_of
@@ -460,7 +461,7 @@ def sample_enrolment(
     """Enrolment of 50 of the 60 shipped prompts, and the responses to the other 10, to try it on."""
     known, rest = split_samples()
     families = {row.source: row.source.partition("-")[0] for row in known}
-    data_hash = hashlib.sha256((SAMPLES / "responses.jsonl").read_bytes()).hexdigest()
+    data_hash = hashlib.sha256(gzip.decompress(RESPONSES.read_bytes())).hexdigest()
     enrolment = enrolment_of_traces(
         [row.trace for row in known], [row.source for row in known], reader, name=f"samples-{proxy}-ur", proxy=proxy,
         weights_hash=proxy_hash(proxy), view="ur", layer=12, families=families, data_hash=data_hash, blocks=blocks,

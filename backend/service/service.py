@@ -27,8 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.settings import Settings, settings_of
-from backend.enrolment.catalogue import Ecosystem, Ecosystems, sample_enrolment_of, sample_file, sample_labels
+from backend.enrolment.catalogue import Ecosystem, Ecosystems, sample_enrolment_of
 from backend.enrolment.claims import with_claims
+from backend.enrolment.stories import Story, story_files
 from backend.errors import AtlasError, ServerError, StoppedError
 from backend.fingerprints import cache_folder
 from backend.intake import Columns, Layout, Limits, Preview, inspect, preview
@@ -412,19 +413,19 @@ class Service:
         self._note_check(session, check)
         return check
 
-    def samples(self) -> list[str]:
-        """Models of the shipped sample traces, in the order of their numbers."""
-        return sample_labels()
+    def tried(self, session: str, story: Story) -> list[Upload]:
+        """Uploads of a story of the shipped sample, whose answers are to prompts that its ecosystem has not seen.
 
-    def sample(self, session: str, number: int = 0) -> Upload:
-        """Shipped traces of one model on prompts that the sample ecosystem has not seen.
-
-        The upload's ``enrolment`` is the sample ecosystem, or None where that is not enrolled here.
+        Their ``enrolment`` is the story's ecosystem, or None where that is not enrolled here.
         """
-        enrolment = sample_enrolment_of([self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()])
-        label, content = sample_file(number, enrolment)
-        name = None if enrolment is None else enrolment.name
-        return self.uploads.add(session, f"sample-{number + 1}.jsonl", content, enrolment=name, label=label)
+        known = [self._ecosystems.enrolment(one.name) for one in self._ecosystems.all()]
+        named = next((one for one in known if one.name == story.ecosystem), None)
+        enrolment = named if story.ecosystem else sample_enrolment_of(known)
+        ecosystem = None if enrolment is None else enrolment.name
+        return [
+            self.uploads.add(session, name, content, enrolment=ecosystem, label=story.files[name])
+            for name, content in story_files(story, enrolment).items()
+        ]
 
     def brings(self, ecosystem: str) -> EnrolmentCapabilities:
         """Capabilities of an ecosystem: calibration, error rates of the stop, validation."""

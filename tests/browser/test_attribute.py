@@ -133,7 +133,7 @@ def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Brows
     assert SAMPLES not in own
     browser.click("#attr-sample")
     browser.until(value + ".includes(arguments[0])", SAMPLES)
-    browser.until("return document.querySelector('#attr-judge').innerText.includes('8 sources')")
+    browser.until("return document.querySelector('#attr-judge').innerText.includes('10 sources')")
     assert "ecosystem" not in browser.query()
     given(browser, file_of(tmp_path, "own.jsonl", ["One.", "Two."]))
     browser.until(value + " === arguments[0]", own)
@@ -148,15 +148,15 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     assert "10 traces" in browser.text(".preview-facts") and "0 bad lines" in browser.text(".preview-facts")
     assert SAMPLES in browser.run("return document.querySelector('#attr-ecosystem').value")
     browser.click("#attr-sample-save")
-    traces = downloaded(browser, downloads, "sample-*.jsonl")
-    chosen(browser, "attr-claim", "gemma-answer")
+    traces = downloaded(browser, downloads, "last-week*.jsonl")
+    browser.until("return document.querySelector('#attr-claim').value === 'qwen-brief'")
     assert weighed(browser).split()[1] == "SUPPORTS"
-    assert "prove" not in browser.text(".verdict").lower() and "gemma-answer" in browser.text(".verdict")
+    assert "prove" not in browser.text(".verdict").lower() and "qwen-brief" in browser.text(".verdict")
     browser.until("return document.getElementById('content').scrollTop === 0")
-    assert browser.query()["claim"] == "gemma-answer" and browser.query()["ecosystem"] == SAMPLES
+    assert browser.query()["claim"] == "qwen-brief" and browser.query()["ecosystem"] == SAMPLES
     for figure in ("evidence", "adds", "without"):
         browser.until("return document.querySelector(arguments[0] + ' .main-svg')", f"#figure-{figure}")
-    assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == 8
+    assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == 10
 
     # Token evidence: the pieces are the response, and their values are the sum that is printed, which is the score.
     spans = browser.until(
@@ -167,7 +167,8 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     total, score = (float(part.split()[-1]) for part in told.split(" nats")[:2])
     assert abs(total - score) <= 1e-4
     assert sum(float(title.split()[0].replace("−", "-")) for _, title in spans) == pytest.approx(total, abs=0.02)
-    responses = [json.loads(line)["response"] for line in traces.read_text("utf-8").splitlines()]
+    logged = [json.loads(line)["response"] for line in traces.read_text("utf-8").splitlines()]
+    responses = [answer["choices"][0]["message"]["content"] for answer in logged]
     assert "".join(text for text, _ in spans) in responses
     before = browser.text("#heat-sum")
     rows = (
@@ -483,13 +484,13 @@ def test_a_family_is_chosen_as_the_candidates(browser: Browser) -> None:
     note = "return document.querySelector('#attr-candidates-note').textContent"
     browser.driver.set_window_size(1280, 900)
     opened(browser)
-    browser.until(f"{note}.includes('All 8 enrolled sources')")
+    browser.until(f"{note}.includes('All 10 enrolled sources')")
     browser.click("#attr-sample")
     browser.click("#attr-candidates-kind label[for$=family]")
     browser.until("return !document.querySelector('#attr-candidates-place').hidden")
-    chosen(browser, "attr-candidates", "gemma")
+    chosen(browser, "attr-candidates", "qwen")
     count = int(
-        browser.until(f"const n = {note.removeprefix('return ')}; return n.includes(' of the 8') && n").split()[0]
+        browser.until(f"const n = {note.removeprefix('return ')}; return n.includes(' of the 10') && n").split()[0]
     )
     browser.driver.find_element(By.ID, "attr-candidates").send_keys(Keys.ESCAPE)
     missing = browser.driver.find_element(By.CSS_SELECTOR, "#attr-candidates-note ~ details > summary")
@@ -497,8 +498,8 @@ def test_a_family_is_chosen_as_the_candidates(browser: Browser) -> None:
     browser.until("return document.querySelector('#attr-candidates-note ~ details').open")
     assert "python -m jobs collect" in browser.text("#attr-candidates-note ~ details")
     assert weighed(browser).split()[1] in ("SUPPORTS", "INCONCLUSIVE")
-    assert f"Weighed among {count} of the 8 enrolled sources" in browser.text(".verdict")
-    assert "gemma-answer" in browser.text(".verdict-sentence")
+    assert f"Weighed among {count} of the 10 enrolled sources" in browser.text(".verdict")
+    assert "qwen-brief" in browser.text(".verdict-sentence")
     assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == count
 
 
@@ -609,27 +610,38 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     assert "reference-check traces.jsonl --reference gemma-answer.jsonl --rival smol-warm.jsonl" in saved
 
 
-@pytest.mark.parametrize("form", ["txt", "json"])
-def test_an_operator_compares_two_windows_and_sends_the_result(browser: Browser, downloads: Path, form: str) -> None:
-    """Five clicks from the map: the page, two windows, the two files, compare, save."""
+@pytest.mark.parametrize(("form", "keys"), [("txt", True), ("json", False)])
+def test_an_operator_compares_two_windows_and_sends_the_result(
+    browser: Browser, downloads: Path, form: str, keys: bool
+) -> None:
+    """Five clicks from the map: the page, two windows, the two files, compare, save; by keyboard alone too."""
+
+    def press(selector: str) -> None:
+        element = browser.driver.find_element(By.CSS_SELECTOR, selector)
+        element.send_keys(Keys.ENTER) if keys else browser.click(selector)
+
     browser.open(f"/?theme=dark&ecosystem={SAMPLES}")
-    browser.click("#nav-attribute")
+    press("#nav-attribute")
     browser.until("return document.querySelector('#attr-mode input[value=two]') !== null")
-    browser.click("#attr-mode input[value=two]")
+    if keys:
+        browser.run("document.querySelector('#attr-mode input:checked').focus()")
+        ActionChains(browser.driver).send_keys(Keys.ARROW_RIGHT).perform()
+    else:
+        browser.click("#attr-mode input[value=two]")
     browser.until("return !document.querySelector('#attr-two').hidden")
-    browser.click("#win-sample")
+    press("#win-sample")
     browser.until("return document.querySelectorAll('#attr-two .preview-facts').length === 2")
+    assert "Did the endpoint change?" in browser.text("#win-sample-story")
     browser.until("return !document.querySelector('#win-go').disabled")
-    browser.click("#win-go")
-    assert browser.text("#win-verdict").split()[-1] in ("DIFFERENT", "SEEN")
-    browser.run(
-        "[...document.querySelectorAll('#win-result .exports button')].at(arguments[0]).click()", form == "json"
-    )
+    press("#win-go")
+    assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
+    save = browser.driver.find_elements(By.CSS_SELECTOR, "#win-result .exports button")[form == "json"]
+    save.send_keys(Keys.ENTER) if keys else browser.run("arguments[0].click()", save)
     saved = downloaded(browser, downloads, f"drift-*.{form}").read_text("utf-8")
     if form == "json":
         assert len(json.loads(saved)["windows"]) == 2 and "sha256" in json.loads(saved)
     else:
-        assert "python -m jobs drift sample-1.jsonl sample-2.jsonl" in saved and "p = " in saved
+        assert "python -m jobs drift week-1.jsonl week-2.jsonl" in saved and "p = " in saved
 
 
 def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(browser: Browser) -> None:

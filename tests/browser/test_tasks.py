@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from backend.corpus.collection import SAMPLES, read_collected
+from backend.corpus.collection import RESPONSES, read_collected
 from tests.browser.conftest import Browser
 from tests.browser.test_attribute import browser as browser
 from tests.browser.test_attribute import given
@@ -27,7 +27,7 @@ SENTENCE = "return document.querySelector('.verdict-sentence')?.innerText"
 
 def odd_table(folder: Path) -> Path:
     """Answers of one sample source under names of columns that nobody recognises."""
-    records = [one for one in read_collected(SAMPLES / "responses.jsonl") if one.source == "smol-pirate"][:10]
+    records = [one for one in read_collected(RESPONSES) if one.source == "smol-pirate"][:10]
     path = folder / "export.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import backend.corpus.collection as collection
 from backend.corpus import ProgressReporter
 from backend.corpus.collection import (
+    RESPONSES,
     SAMPLES,
     Collected,
     Prompt,
@@ -942,13 +943,13 @@ def test_the_sample_is_whole() -> None:
 
 
 def test_the_sample_says_where_it_comes_from() -> None:
-    lines = read_collected(SAMPLES / "responses.jsonl")
+    lines = read_collected(RESPONSES)
     sources = {source.name: source for source in read_sources(SAMPLES / "sources.toml")}
     assert {line.source for line in lines} == set(sources)
     for line in lines:
         assert line.weights_sha256 and line.endpoint is None and line.response_tokens <= 128
         assert line.settings == sources[line.source].settings() and line.system == sources[line.source].system
-    assert (SAMPLES / "responses.jsonl").stat().st_size < 2_000_000
+    assert RESPONSES.stat().st_size < 1_000_000
 
 
 @pytest.mark.proxy
@@ -962,7 +963,7 @@ def test_the_sample_can_be_made_again(tmp_path: Path) -> None:
     some = read_prompts(SAMPLES / "prompts.jsonl")[:8]
     short = Source(greedy.name, "local", greedy.model, sampling=Sampling(0, max_new_tokens=8))
     collect([short], some, tmp_path / "out.jsonl")
-    shipped = texts(SAMPLES / "responses.jsonl")
+    shipped = texts(RESPONSES)
     again = texts(tmp_path / "out.jsonl")
     same = sum(shipped[key].startswith(again[key][:10]) for key in again)
     assert same >= 6, "rounding in another batch may turn a word, not most of them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
@@ -23,10 +24,11 @@ from plotly.utils import PlotlyJSONEncoder
 
 from atlas.application import PAGES, create_application
 from atlas.pages import compare
+from backend.corpus.collection import RESPONSES
 from backend.costs import stage as cost
 from backend.enrolment.enrolment import Enrolment, arrays_of
 from backend.enrolment.files import load_enrolment, save_enrolment
-from backend.enrolment.fit import SAMPLES, split_prompts
+from backend.enrolment.fit import split_prompts
 from backend.fingerprints import cache_folder
 from backend.service.service import Service
 from backend.store.database import publish
@@ -171,7 +173,7 @@ def labelled(folder: Path) -> Document:
 
 def _traces(folder: Path, *sources: str, tried: bool) -> Path:
     """A file of shipped responses to the first prompts that the sample enrols, or to those that it leaves out."""
-    rows = [json.loads(line) for line in (SAMPLES / "responses.jsonl").read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in gzip.decompress(RESPONSES.read_bytes()).decode().splitlines()]
     some = split_prompts([row["sample_id"] for row in rows])[tried]
     prompts = set(some[: PROMPTS_TRIED if tried else PROMPTS])
     kept = [

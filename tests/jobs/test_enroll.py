@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import re
@@ -18,7 +19,7 @@ import jobs.enroll
 import jobs.publish
 from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.scoring import Attributor
-from backend.corpus.collection import SAMPLES
+from backend.corpus.collection import RESPONSES
 from backend.corpus.labelled import Labelled, labelled
 from backend.enrolment.files import load_enrolment
 from backend.enrolment.own_traces import slug
@@ -429,7 +430,7 @@ def test_the_sample_ecosystem_with_a_real_proxy(
     monkeypatch.setattr(jobs.enroll, "proxy_hash", lambda proxy: proxy_hash("smollm2-135m"))
     monkeypatch.setattr("backend.fingerprints.cache_folder", lambda: tmp_path / "cache")
     work = tmp_path / "work.duckdb"
-    rows = [json.loads(line) for line in (SAMPLES / "responses.jsonl").read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in gzip.decompress(RESPONSES.read_bytes()).decode().splitlines()]
     some = sorted({row["source"] for row in rows})[::2]
     listed = write_lines(tmp_path / "sources.jsonl", [row for row in rows if row["source"] in some])
     asked = ["enroll", str(listed), "--name", "small models", "--layer", "12", "--access", "local"]

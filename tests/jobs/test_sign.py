@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from backend.attribution.report import digest
-from backend.enrolment.catalogue import sample_file
 from backend.enrolment.files import enrolments, load_enrolment
+from backend.enrolment.stories import stories, story_files
 from backend.store.database import default_data_folder, read_pointer
 from jobs.__main__ import main
 
@@ -26,7 +26,7 @@ def test_a_report_is_signed_and_a_change_of_it_is_found(tmp_path, keys, monkeypa
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     private, public = keys
     enrolment = load_enrolment(enrolments()["samples-smollm2-135m-ur"])
-    _, content = sample_file(0, enrolment)
+    (content,) = story_files(stories("attribute")[0], enrolment).values()
     traces, page = tmp_path / "traces.jsonl", tmp_path / "report.html"
     traces.write_bytes(content)
     options = ["--enrolment", enrolment.name, "--report", str(page), "--orders", "20"]

@@ -59,7 +59,9 @@ def test_an_unknown_scenario_is_refused_with_those_that_exist(
     assert "'weather'" in error and "math100, agent500, category" in error
 
 
-@pytest.mark.parametrize("draws", [[], ["--draws", "data/samples/responses.jsonl", "data/samples/responses.jsonl"]])
+@pytest.mark.parametrize(
+    "draws", [[], ["--draws", "data/samples/responses.jsonl.gz", "data/samples/responses.jsonl.gz"]]
+)
 def test_an_enrolment_of_no_roster_is_refused_before_anything_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], draws: list[str]
 ) -> None:

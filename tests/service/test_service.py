@@ -23,6 +23,7 @@ from backend.attribution.verify import alterations
 from backend.enrolment.catalogue import Ecosystems
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
+from backend.enrolment.stories import stories
 from backend.errors import AtlasError
 from backend.inference.likelihood_ratios import log10_against_others, log_likelihoods, running_scores
 from backend.inference.validation import validation_arrays
@@ -453,15 +454,18 @@ def test_a_discarded_file_leaves_its_report(service: Service) -> None:
 
 
 def test_samples_are_there_without_an_ecosystem_of_theirs(service: Service) -> None:
-    names = service.samples()
-    assert len(names) >= 6
-    upload = service.sample(ANN, 1)
-    assert (upload.label, upload.enrolment) == (names[1], None)
-    preview = service.inspect(ANN, upload.key)
-    assert preview.traces == 10
-    assert preview.labels == ()
-    with pytest.raises(AtlasError, match="no sample"):
-        service.sample(ANN, 99)
+    for part, files in (("attribute", 1), ("windows", 2), ("reference", 2)):
+        for story in stories(part):
+            uploads = service.tried(ANN, story)
+            assert [(one.name, one.label, one.enrolment) for one in uploads] == [
+                (*f, None) for f in story.files.items()
+            ]
+            assert len(uploads) == files
+            for upload in uploads:
+                preview = service.inspect(ANN, upload.key)
+                assert (preview.traces, preview.problems) == (story.traces, ())
+                (named,) = preview.models
+                assert named["returned"] == story.claim
 
 
 def test_a_report_is_checked_against_its_traces(service: Service) -> None:

@@ -23,6 +23,7 @@ from atlas.pages.attribute import intake, question, sections, visitor, work
 from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.settings import of_windows
+from backend.enrolment.stories import stories
 from backend.errors import AtlasError
 from backend.inference.drift import DIFFERENT, KINDS, LEVEL, named
 from backend.service.job import Snapshot
@@ -319,8 +320,9 @@ def page(part: Part) -> Component:
     files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
     if part.compares:
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
-        about = "Answers of two small models to the same prompts, which ship with the atlas."
+        about = "A short case that ships with the atlas; nothing of yours is needed."
         files.append(html.Div([sample, sections.hint(about)], className="row"))
+        files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
     go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
     ecosystem = shell.select(
         f"{prefix}-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, allowDeselect=False,
@@ -391,18 +393,21 @@ def _sample(app: Dash, part: Part) -> None:
     outputs = " ".join(f"{side}-upload.data* {side}-head.children*" for side in sides)
 
     @sections.callback(
-        app, f"{outputs} {prefix}-ecosystem.value* {prefix}-problem.children*", f"{prefix}-sample.n_clicks"
+        app,
+        f"{outputs} {prefix}-sample-story.children {prefix}-ecosystem.value* {prefix}-problem.children*",
+        f"{prefix}-sample.n_clicks",
     )
     def sample(clicks: Clicks) -> Any:
         if not clicks:
-            return (no_update,) * 6
+            return (no_update,) * 7
         try:
             session = visitor.opened_session()
-            uploads = [visitor.service().sample(session, number) for number in range(2)]
+            (story,) = stories({WINDOWS.prefix: "windows"}.get(prefix, "reference"))
+            uploads = visitor.service().tried(session, story)
             filled = [(intake.reference(one), _describe_window(session, one, "")) for one in uploads]
         except AtlasError as error:
-            return *(no_update,) * 5, visitor.refusal(error)
-        return *filled[0], *filled[1], uploads[0].enrolment or no_update, None
+            return *(no_update,) * 6, visitor.refusal(error)
+        return *filled[0], *filled[1], intake.told(story), uploads[0].enrolment or no_update, None
 
 
 def _answer(part: Part, jobs: Sequence[str]) -> dict[str, Any]:

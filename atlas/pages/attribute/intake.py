@@ -16,6 +16,7 @@ from atlas import shell
 from atlas.figures import tables
 from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Clicks, Stored, Text
+from backend.enrolment.stories import Story, stories
 from backend.errors import AtlasError
 from backend.intake import Columns, Layout, Preview
 from backend.intake.traces import propose_columns
@@ -54,8 +55,7 @@ def step() -> Component:
     paste = html.Div([text, html.Button("Use this text", id="attr-use", className="button")], className="paste")
     sample = [
         html.Button("Try a sample", id="attr-sample", className="button"),
-        sections.hint("Ten answers of a small model that ships with the atlas; nothing of yours is needed."),
-        html.Span(id="attr-sample-other"),
+        sections.hint("A short case that ships with the atlas; nothing of yours is needed."),
     ]
     encodings = [{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)]
     charset = "The character set of the file's text"
@@ -79,6 +79,7 @@ def step() -> Component:
         "attr",
         html.Div([drop("attr-drop", "Drop a file of traces"), paste], className="drops"),
         html.Div(sample, className="row"),
+        html.Div(id="attr-sample-story", className="story", role="status"),
         sections.notice("attr-problem"),
         shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),
         dcc.Download(id="attr-sample-file"),
@@ -248,13 +249,26 @@ def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
     return grid
 
 
+def told(story: Story, place: shell.Children = None) -> list[Component]:
+    """A story of the shipped sample: what is known, and, folded away, who wrote the answers."""
+    solution: list[Component | str] = []
+    for name, who in story.files.items():
+        solution += [html.Code(name), " was written by ", shell.source_name(who), ". "]
+    solution.append(f"The answer should be: {story.outcome}.")
+    return [
+        html.P([html.Strong(story.name), " ", story.text]),
+        html.Details([html.Summary("Who really wrote them?"), html.P(solution)], className="folded"),
+        *([sections.hint(place)] if place else []),
+    ]
+
+
 def register(app: Dash) -> None:
     """Callbacks of the step."""
     sections.client(app, "watch", "attr-watch.data", "attr-watch.id", prevent=False)
 
     @sections.callback(
         app,
-        "attr-upload.data attr-problem.children attr-drop.contents attr-sample-other.children",
+        "attr-upload.data attr-problem.children attr-drop.contents attr-sample-story.children",
         "attr-drop.contents attr-use.n_clicks attr-sample.n_clicks",
         "attr-drop.filename attr-paste.value",
     )
@@ -265,16 +279,15 @@ def register(app: Dash) -> None:
         try:
             key, service = visitor.opened_session(), visitor.service()
             if pressed == "attr-sample":
-                names = service.samples()
-                number = ((clicks or 1) - 1) % len(names)
-                upload = service.sample(key, number)
-                words: list[Component | str] = [
-                    f"Sample {number + 1} of {len(names)}, written by ",
-                    shell.source_name(str(upload.label)),
-                ]
+                known = stories("attribute")
+                number = ((clicks or 1) - 1) % len(known)
+                (upload,) = service.tried(key, known[number])
                 button = html.Button("Download it", id="attr-sample-save", className="quiet")
-                other = sections.hint([*words, "; click again for the next. ", button])
-                return reference(upload), None, no_update, other
+                place: list[Component | str] = [
+                    f"Case {number + 1} of {len(known)}; click again for the next. ",
+                    button,
+                ]
+                return reference(upload), None, no_update, told(known[number], place)
             if pressed == "attr-use":
                 upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
                 return reference(upload), None, no_update, None

@@ -17,8 +17,8 @@ from mcp import Client
 from atlas.api import access
 from atlas.application import create_application
 from backend.attribution.report import FORMAT
-from backend.enrolment.catalogue import sample_file
-from backend.enrolment.files import enrolments, load_enrolment
+from backend.enrolment.files import enrolments
+from backend.enrolment.fit import split_samples
 from tests.invented_atlas import publish_invented
 
 pytestmark = pytest.mark.proxy
@@ -55,8 +55,8 @@ def call(address: str, tool: str, arguments: dict[str, Any]) -> Any:
 
 
 def sample() -> list[dict[str, Any]]:
-    _, content = sample_file(0, load_enrolment(enrolments()[SAMPLE]))
-    return [{name: row[name] for name in ("prompt", "response")} for row in map(json.loads, content.splitlines())]
+    traces = [row.trace for row in split_samples()[1] if row.source == "gemma-answer"]
+    return [{"prompt": trace.prompt, "response": trace.response} for trace in traces]
 
 
 def test_five_tools_are_listed_and_nothing_else(address: str) -> None:
@@ -82,7 +82,7 @@ def test_an_assistant_attributes_what_rest_attributes(address: str) -> None:
     assert found["candidates"] == report["results"]["candidates"]
     assert found["limits"] == report["limits"]
     some = call(address, "attribute", {"traces": traces, "enrolment": SAMPLE, "candidates": ["family:gemma"]})
-    assert {row["family"] for row in some["candidates"]} == {"gemma"} and "of the 8 enrolled" in some["choice"]
+    assert {row["family"] for row in some["candidates"]} == {"gemma"} and "of the 10 enrolled" in some["choice"]
     checked = call(address, "verify", {"report": report})
     assert (checked["agrees"], checked["sha256"]) == (True, report["sha256"])
     report["results"]["verdict"] = "AGAINST"

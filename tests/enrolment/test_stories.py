@@ -1,0 +1,64 @@
+"""Stories of the shipped sample: what they say happens, with the shipped ecosystem and its proxy."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from backend.attribution.drift_report import drift_answer
+from backend.attribution.reference_check import reference_answer
+from backend.attribution.run import audit, read_window
+from backend.attribution.scoring import Attributor
+from backend.attribution.settings import Settings, of_windows
+from backend.enrolment.enrolment import Enrolment
+from backend.enrolment.files import enrolments, load_enrolment
+from backend.enrolment.stories import Story, stories, story_files
+from backend.intake import inspect
+from backend.proxies.reader import Reader
+
+PARTS = ("attribute", "windows", "reference")
+
+
+def ecosystem_of(story: Story) -> Enrolment:
+    """The shipped ecosystem that answers."""
+    return load_enrolment(enrolments()[story.ecosystem or "samples-smollm2-135m-ur"])
+
+
+def test_every_story_has_answers_that_name_what_was_claimed() -> None:
+    told = [story for part in PARTS for story in stories(part)]
+    assert sorted(story.outcome for story in told) == ["AGAINST", "DIFFERENT", "SUPPORTS", "UNKNOWN"]
+    for story in told:
+        shipped = ecosystem_of(story)
+        assert story.claim in shipped.sources
+        for content in story_files(story, shipped).values():
+            rows = [json.loads(line) for line in content.splitlines()]
+            assert {row["response"]["model"] for row in rows} == {story.claim}
+            prompts = [row["request"]["messages"][0]["content"] for row in rows]
+            assert len(set(prompts)) == story.traces and shipped.folds_of(prompts) == [None] * story.traces
+
+
+@pytest.mark.proxy
+@pytest.mark.parametrize("story", stories("attribute"), ids=lambda story: story.outcome)
+def test_a_claim_has_the_answer_that_its_story_states(smollm2: Reader, story: Story) -> None:
+    shipped = ecosystem_of(story)
+    ((name, content),) = story_files(story, shipped).items()
+    stream = io.BytesIO(content)
+    result = audit(stream, inspect(stream, name), Attributor(smollm2, shipped), Settings(claimed=story.claim))
+    assert result.report["results"]["verdict"] == story.outcome
+
+
+@pytest.mark.proxy
+@pytest.mark.parametrize("story", [one for part in PARTS[1:] for one in stories(part)], ids=lambda story: story.part)
+def test_files_are_as_different_as_their_story_states(smollm2: Reader, story: Story) -> None:
+    shipped = ecosystem_of(story)
+    attributor, settings, windows = Attributor(smollm2, shipped), of_windows(shipped.name), []
+    for name, content in story_files(story, shipped).items():
+        stream = io.BytesIO(content)
+        windows.append(read_window(stream, inspect(stream, name), attributor, settings))
+    if story.part == "windows":
+        found = drift_answer(windows, shipped, settings)
+    else:
+        found = reference_answer(*windows, [], shipped, settings)
+    assert found["verdict"] == story.outcome
