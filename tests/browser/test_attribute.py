@@ -156,7 +156,7 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     assert browser.query()["claim"] == "qwen-brief" and browser.query()["ecosystem"] == SAMPLES
     for figure in ("evidence", "adds", "without"):
         browser.until("return document.querySelector(arguments[0] + ' .main-svg')", f"#figure-{figure}")
-    assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == 10
+    assert len(browser.run("return [...document.querySelectorAll('#figure-candidates .candidates tbody tr')]")) == 10
 
     # Token evidence: the pieces are the response, and their values are the sum that is printed, which is the score.
     spans = browser.until(
@@ -500,7 +500,7 @@ def test_a_family_is_chosen_as_the_candidates(browser: Browser) -> None:
     assert weighed(browser).split()[1] in ("SUPPORTS", "INCONCLUSIVE")
     assert f"Weighed among {count} of the 10 enrolled sources" in browser.text(".verdict")
     assert "qwen-brief" in browser.text(".verdict-sentence")
-    assert len(browser.run("return [...document.querySelectorAll('.candidates tbody tr')]")) == count
+    assert len(browser.run("return [...document.querySelectorAll('#figure-candidates .candidates tbody tr')]")) == count
 
 
 def test_traffic_of_the_same_kind_is_added_and_taken_away(browser: Browser, tmp_path: Path) -> None:
