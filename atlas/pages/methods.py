@@ -127,5 +127,9 @@ def table_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     )
 
 
-FIGURES = {**validation.FIGURES, "builds": shell.FigureMeta(build_rows), "downloads": shell.FigureMeta(table_rows)}
+FIGURES = {
+    **validation.figures(validation.TABLES),
+    "builds": shell.FigureMeta(build_rows),
+    "downloads": shell.FigureMeta(table_rows),
+}
 PAGE = pieces.page("methods", layout, register, FIGURES)

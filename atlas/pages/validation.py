@@ -104,9 +104,8 @@ TABLES = {
 }
 
 
-def rows(cache: QueryCache, name: str) -> pd.DataFrame:
-    """Rows of one of :data:`TABLES`, with readers and values in words."""
-    table = TABLES[name]
+def rows(cache: QueryCache, table: Table) -> pd.DataFrame:
+    """Rows of a table, with readers and values in words."""
     frame = cache.ask(table.rows)
     said = {
         column: frame[column].astype(str).map(lambda value, words=words: words.get(value, value))
@@ -116,14 +115,13 @@ def rows(cache: QueryCache, name: str) -> pd.DataFrame:
     return frame.assign(reader=known, **said)
 
 
-def sections(cache: QueryCache, *names: str) -> list[Component]:
-    """Tables that were measured, each with its builds."""
-    shown = {name: rows(cache, name) for name in names or TABLES}
-    return [_section(name, frame) for name, frame in shown.items() if len(frame)]
+def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES) -> list[Component]:
+    """Tables that were measured, by the names of their figures, each with its builds."""
+    frames = {name: rows(cache, table) for name, table in shown.items()}
+    return [_section(name, shown[name], frame) for name, frame in frames.items() if len(frame)]
 
 
-def _section(name: str, frame: pd.DataFrame) -> Component:
-    table = TABLES[name]
+def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
     columns = [tables.words("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
         columns.append(tables.number(field, title, kind, 72) if kind else tables.words(field, title, 160))
@@ -150,13 +148,15 @@ def section(
     )
 
 
-def _figure(name: str) -> shell.FigureMeta:
-    first, *more = [(TABLE, dict(key)) for key in TABLES[name].keys]
+def figures(shown: Mapping[str, Table]) -> dict[str, shell.FigureMeta]:
+    """What tables offer as figures of a page, by their names, which no other page has."""
+    return {name: _figure(table) for name, table in shown.items()}
+
+
+def _figure(table: Table) -> shell.FigureMeta:
+    first, *more = [(TABLE, dict(key)) for key in table.keys]
     return shell.FigureMeta(
-        lambda cache, _view: rows(cache, name),
+        lambda cache, _view: rows(cache, table),
         lambda _cache, _view: first,
         also=lambda _cache, _view: next(iter(more), None),
     )
-
-
-FIGURES = {name: _figure(name) for name in TABLES}

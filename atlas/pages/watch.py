@@ -29,7 +29,7 @@ LEAD = (
 COMMAND = "python -m jobs watch SOURCE --claimed LABEL --reference FILE"
 OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
 AGAIN_MS = 20_000
-MEASURED = "streams"  # table of how soon and how often alarms come
+MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
 FILES = {"html": "Report", "json": "JSON", "csv": "CSV", "jsonl": "Traces"}
 
@@ -155,4 +155,4 @@ def _plain(name: str) -> str:
     return name.replace(".", "-")
 
 
-PAGE = pieces.page("watch", layout, register, {MEASURED: validation.FIGURES[MEASURED]})
+PAGE = pieces.page("watch", layout, register, validation.figures(MEASURED))

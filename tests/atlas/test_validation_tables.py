@@ -74,8 +74,8 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
 def test_rows_are_those_of_the_store_in_words(measured: Flask) -> None:
     with measured.test_request_context():
         cache = measured.extensions["atlas"]
-        frames = {name: validation.rows(cache, name) for name in validation.TABLES}
-        builds = [validation.FIGURES[name].builds(cache, methods.View()) for name in frames]
+        frames = {name: validation.rows(cache, table) for name, table in validation.TABLES.items()}
+        builds = [told.builds(cache, methods.View()) for told in validation.figures(validation.TABLES).values()]
         assert all(set(frame["reader"]) == {cache.reader_name(READER)} for frame in frames.values())
     assert [len(frame) for frame in builds] == [1] * 4
     (pool,) = frames["pools"].itertuples()
