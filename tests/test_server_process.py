@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 
 from backend import __version__
-from backend.enrolment.catalogue import sample_file
-from backend.enrolment.files import load_enrolment
+from backend.enrolment.fit import split_samples
 from backend.fingerprints import cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
 from backend.service.service import STOP_SECONDS
@@ -204,8 +203,8 @@ def test_a_server_refuses_and_attributes(kind: str, enrolled: Path) -> None:
         status, answer = server.send("GET", "/ready")
         assert status == 503 and "python -m jobs" in answer["problem"]  # there is no generation here
         assert server.send("GET", "/health")[1]["status"] == "degraded"
-        _, content = sample_file(0, load_enrolment(ENROLMENT))
-        traces = [json.loads(line) for line in content.splitlines()[:4]]
+        some = [row.trace for row in split_samples()[1][:4]]
+        traces = [{"prompt": trace.prompt, "response": trace.response} for trace in some]
         status, answer = server.send("POST", "/api/attribute", {"traces": traces})
         assert status == 200 and answer["state"] == "done" and answer["report"]["results"]["subject"]
         assert texts(enrolled / "cache", traces[0]["response"]) == []

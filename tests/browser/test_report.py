@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.attribution.report_page import write_html
-from backend.enrolment.catalogue import sample_file
+from backend.enrolment.stories import stories, story_files
 from jobs.__main__ import main
 
 pytestmark = [pytest.mark.browser, pytest.mark.proxy]
@@ -22,7 +22,8 @@ MARGINS = (14 + 16, 32)  # of the page, mm: upper and lower, both sides
 def report(tmp_path_factory):
     """Of the served enrolment, which has the longest validation."""
     folder = tmp_path_factory.mktemp("report")
-    (folder / "traces.jsonl").write_bytes(sample_file(0, None)[1])
+    (content,) = story_files(stories("attribute")[0], None).values()
+    (folder / "traces.jsonl").write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATLAS_COMPILE", "0")
         options = ["--enrolment", "165-way-fused-live-smollm2-135m-ur", "--report", str(folder / "out.html")]
