@@ -2,7 +2,8 @@
 
 The rule itself answers on groups of K traces, with the true source as the claim, with the nearest other one and without
 a claim. Named enrolments answer as they are served, and get the rows as attachments; with ``--background`` they get
-error rates of scores that unlabelled responses of the other benchmark balanced. With ``--refit`` a part of the release
+error rates of scores that unlabelled responses of the other benchmark balanced, and with ``--mixtures`` what is stated
+about several sources and about chosen candidates. With ``--refit`` a part of the release
 is enrolled anew and answers about the rest: one benchmark about the other, and nine categories of prompts about the
 tenth. All of that is tokenised and counted once; only heads and their calibration are fitted for every part. Needs
 stored fingerprints. With ``--by category`` it measures what an enrolment of nine categories states of the tenth, as its
@@ -27,7 +28,17 @@ import pandas as pd
 
 from backend.attribution import repeated_draws
 from backend.attribution.scoring import Models
-from backend.attribution.transfer import PART, PLACE, TRANSFERS, Part, measure, transfers, with_balanced_scores
+from backend.attribution.transfer import (
+    MIXTURE,
+    PART,
+    PLACE,
+    TRANSFERS,
+    Part,
+    measure,
+    transfers,
+    with_balanced_scores,
+    with_held_out_mixtures,
+)
 from backend.corpus.collection import read_collected
 from backend.corpus.labelled import read_families
 from backend.corpus.release import BENCHMARKS, Release
@@ -69,6 +80,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("category", "domain", "stream"), help=text)
     text = "error rates of balanced scores for enrolments; with --by: what unlabelled responses of the traffic change"
     parser.add_argument("--background", action="store_true", help=text)
+    text = "shares of several sources, and choices of candidates, of enrolled prompts, for enrolments"
+    parser.add_argument("--mixtures", action="store_true", help=text)
     text = "two collections of the same sources and prompts, for false alarms of the paired test of drift"
     parser.add_argument("--draws", type=Path, nargs=2, metavar="FILE", help=text)
     parser.add_argument("--families", type=Path, metavar="FILE", help="of --draws; JSON object: source to family")
@@ -94,7 +107,7 @@ def run(arguments: argparse.Namespace) -> None:
     with options.work_of(arguments) as connection:
         by = {"category": _by_category, "stream": _by_stream}.get(arguments.by, _refit)
         by = _with_background if arguments.background else by
-        served = _balanced if arguments.background else _served
+        served = _balanced if arguments.background or arguments.mixtures else _served
         measured = by if arguments.refit else _twice if arguments.draws else served
         measured(arguments, release, connection)
 
@@ -119,21 +132,29 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
 
 
 def _balanced(arguments: argparse.Namespace, release: Release, connection: duckdb.DuckDBPyConnection) -> None:
-    known = enrolments(options.data_of(arguments))
+    """Attach error rates of balanced scores, or with --mixtures what is stated about several sources and candidates."""
+    known, mixtures = enrolments(options.data_of(arguments)), arguments.mixtures
+    part, condition = (MIXTURE, CLEAN) if mixtures else ("calibration", BACKGROUND)
     for name in options.named(arguments.enrolment, list(known), "There is no enrolment '{}'"):
         enrolment, began = _of_roster(load_enrolment(known[name])), time.perf_counter()
-        (other,) = (benchmark for benchmark in BENCHMARKS if benchmark != enrolment.facts.get("benchmark"))
-        found = with_balanced_scores(enrolment, release, other, arguments.prompts.get(other))
+        own = enrolment.facts.get("benchmark")
+        (traffic,) = (benchmark for benchmark in BENCHMARKS if (benchmark == own) == mixtures)
+        attach = with_held_out_mixtures if mixtures else with_balanced_scores
+        found = attach(enrolment, release, traffic, arguments.prompts.get(traffic))
         rows = validation_of(found)
-        rows = rows[rows["condition"].eq(BACKGROUND)].drop(columns=["part", "condition"]).replace({"": None})
-        place: Row = {"reader": enrolment.reader, "roster": enrolment.facts["roster"], "condition": BACKGROUND}
+        rows = rows[rows["part"].eq(part) & rows["condition"].eq(condition)]
+        rows = rows.drop(columns=["part", "condition"]).replace({"": None})
+        place: Row = {"reader": enrolment.reader, "roster": enrolment.facts["roster"], "condition": condition}
         about: Row = {"data_hash": release.manifest_hash, "proxy_hash": enrolment.facts["proxy_hash"]}
         timed = {**about, "earlier_s": time.perf_counter() - began}
-        with recorded(connection, stage="validate", **timed, details=dict(found.facts[BACKGROUND])) as build:
-            replace_rows(connection, "audit_validation", rows, place | {"part": "calibration"}, build)
+        details = dict(found.facts[MIXTURE if mixtures else BACKGROUND])
+        with recorded(connection, stage="validate", **timed, details=details) as build:
+            replace_rows(connection, "audit_validation", rows, place | {"part": part}, build)
         save_enrolment(found, known[name])
         for row in rows[rows["metric"].eq("accuracy_after")].sort_values("k").itertuples():
-            print(f"  K = {row.k:>3.0f}: accuracy {row.value:.3f} with a pool of {other} ({row.n:,.0f} answers)")
+            print(f"  K = {row.k:>3.0f}: accuracy {row.value:.3f} with a pool of {traffic} ({row.n:,.0f} answers)")
+        for row in rows[rows["metric"].eq("share_coverage")].sort_values("k").itertuples():
+            print(f"  K = {row.k:>3.0f}: {row.value:.3f} of the intervals hold the share ({row.n:,.0f} mixtures)")
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
 
 

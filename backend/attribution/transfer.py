@@ -23,7 +23,7 @@ from backend.attribution.scoring import Attributor, Scored
 from backend.corpus.release import Benchmark, Release
 from backend.corpus.roster_rows import slice_of
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.fit import creation_facts, enrolment_of_traces, with_background
+from backend.enrolment.fit import creation_facts, enrolment_of_traces, with_background, with_mixtures_and_choices
 from backend.errors import AtlasError
 from backend.evaluations.corpus import Corpus, cuts_of, read_corpus
 from backend.evaluations.readouts import LENGTHS
@@ -37,7 +37,7 @@ from backend.proxies.registry import describe, proxy_hash, tokenizer_of
 from backend.traces import Trace
 
 Ints = npt.NDArray[np.intp]
-PART = "transfer"
+PART, MIXTURE = "transfer", "mixture"
 OUTCOMES = ("SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE")
 CLAIMS = ("true", "nearest", "none")
 MOST_GROUPS = 1_000  # of a budget, evenly drawn over the sources: a share of 5 % is known to 0.7 points then
@@ -263,15 +263,21 @@ def measure(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit:
     if enrolment.facts.get("benchmark") != benchmark:
         return ask(enrolment, part, benchmark)
     scored = Attributor(part.reader(), enrolment).score(part.traces, keep_fingerprints=True, sizes=BATCH)
-    everything = release.prompts(benchmark)["prompt"].astype(str).tolist()
-    folds = enrolment.folds_of(everything)
-    if None in folds:
-        problem = f"The prompts of '{enrolment.name}' are not those of {benchmark}"
-        raise AtlasError(problem, "Make it again: python -m jobs enroll")
-    held_out, reference = held_out_prompts(everything, np.array(folds, dtype=np.intp))
+    everything, folds = _enrolled_prompts(enrolment, release, benchmark)
+    held_out, reference = held_out_prompts(everything, folds)
     each = len(part.traces) // len(part.sources)
     prompts = held_out.take(np.tile(np.arange(each), len(part.sources)))
     return transfer_frame(enrolment, LabelledScores(scored, part.labels, prompts), SAME, reference=reference)
+
+
+def _enrolled_prompts(enrolment: Enrolment, release: Release, benchmark: Benchmark) -> tuple[list[str], Ints]:
+    """Prompts of a benchmark that was enrolled, and their folds."""
+    prompts = release.prompts(benchmark)["prompt"].astype(str).tolist()
+    folds = enrolment.folds_of(prompts)
+    if None in folds:
+        problem = f"The prompts of '{enrolment.name}' are not those of {benchmark}"
+        raise AtlasError(problem, "Make it again: python -m jobs enroll")
+    return prompts, np.array(folds, dtype=np.intp)
 
 
 def part_of(enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None) -> Part:
@@ -302,3 +308,23 @@ def with_balanced_scores(
         raise AtlasError(f"{len(prompts)} prompts of {benchmark} are too few to measure anything", "Read more of them")
     measured = {"benchmark": benchmark, "prompts": len(prompts), "engine": part.engine} | creation_facts()
     return replace(enrolment, attachments=attachments, facts={**enrolment.facts, BACKGROUND: measured})
+
+
+def with_held_out_mixtures(
+    enrolment: Enrolment, release: Release, benchmark: Benchmark, limit: int | None = None
+) -> Enrolment:
+    """A served enrolment with mixtures and choices of candidates, simulated of responses that its heads did not see.
+
+    benchmark : the enrolled one; every prompt is scored by the head of its fold. Raises AtlasError as :func:`measure`,
+    and where the heads are not of folds, or the prompts too few.
+    """
+    part = part_of(enrolment, release, benchmark, limit)
+    folds = _enrolled_prompts(enrolment, release, benchmark)[1][: len(part.traces) // len(part.sources)]
+    own, each = np.unique(folds, return_counts=True)
+    if {head.fold for head in enrolment.heads} != set(own.tolist()) or each.min() < 2:
+        problem = f"The heads of '{enrolment.name}' need two prompts of every fold, and {len(folds)} prompts were read"
+        raise AtlasError(problem, "Read more of them: python -m jobs extract")
+    scored = Attributor(part.reader(), enrolment).score(part.traces, sizes=BATCH)
+    attachments = with_mixtures_and_choices(enrolment.attachments, scored.log_posteriors, folds, enrolment.families)
+    measured = {"benchmark": benchmark, "prompts": len(folds), "engine": part.engine} | creation_facts()
+    return replace(enrolment, attachments=attachments, facts={**enrolment.facts, MIXTURE: measured})

@@ -41,14 +41,15 @@ from backend.evaluations.stages.audit import PARTS, VALIDATION, Rediscriminated,
 from backend.evaluations.stages.readout_live import load_banks, load_ngram_banks
 from backend.geometry.signatures import signatures, source_means
 from backend.inference import calibration, domain_shift, mixture, sequential_stop, unknown_source, validation
-from backend.inference.candidates import HeldOutGroups
+from backend.inference.candidates import MOST, HeldOutGroups
+from backend.inference.mixture_validation import mixture_frame
 from backend.inference.verdict import Rule
 from backend.methods import registry as methods
 from backend.methods.ensemble import Ensemble, Head, Member
 from backend.methods.fine_tuning import TUNED
 from backend.methods.ngrams import GRAMS, ngram_file, read_ngrams
 from backend.methods.probe import fit_probe
-from backend.methods.readout import Ints
+from backend.methods.readout import Ints, inside
 from backend.methods.readout import Rows as Floating
 from backend.methods.sentence_encoder import PAIR, SentenceEncoder, reads_of
 from backend.methods.stack import CELLS
@@ -62,6 +63,7 @@ from backend.traces import Trace, View
 
 UNKNOWN_DRAWS = 200  # a source and budget: p values down to 1/201, and 165 sources below 8 MB
 DOMAIN_DRAWS = 499
+FEWER = 10  # groups of a source that are attached to a file that is served already: 165 sources in .7 MB
 MOST_REALISED, QUANTILES = 4_000, 500  # groups whose p value is computed, and the quantiles that are saved
 
 
@@ -94,11 +96,8 @@ def fit_attachments(
         out[f"unknown{tail}.nulls"] = shortened(out[f"unknown{tail}.nulls"])
         if condition == CLEAN:
             out |= {f"stop.{name}": array for name, array in stop_rules(scores, prompt_folds, calibrated).items()}
-            mixtures = mixture.fit_mixture(calibrated.apply(scores, 1))
-            out |= {} if mixtures is None else attached({"mixture": mixtures})
-            if held_out:
-                cross_fitted = calibration.cross_fitted(groups, biased, fits)
-                out |= attached({"groups": HeldOutGroups.of(groups, cross_fitted, Rule.minimum_traces)})
+            out |= _mixtures(calibrated.apply(scores, 1))
+            out |= _choices(groups, fits) if held_out else {}
     for condition, rows in (fingerprints or {}).items():
         sources = len(rows) // prompts
         reference = domain_shift.fit_domain(rows, np.repeat(np.arange(sources), prompts), budgets, DOMAIN_DRAWS)
@@ -128,13 +127,55 @@ def with_background(
         return dict(attachments)
     family = np.unique(families, return_inverse=True)[1]
     frame = validation.calibration_frame(scores, prompt_folds, with_bias=calibration.WITH_BIAS, family=family)
-    rows = validation.validation_arrays(frame.assign(part="calibration", condition=BACKGROUND))
-    earlier = {name: attachments[name] for name in rows if name in attachments}
-    if earlier:  # measured again, they take the place of their own
-        others = earlier["validation.condition"] != BACKGROUND
-        rows = {name: np.concatenate([earlier[name][others], part]) for name, part in rows.items()}
+    rows = _with_rows(attachments, frame.assign(part="calibration", condition=BACKGROUND))
     fitted = fit_attachments({BACKGROUND: scores}, prompt_folds, families=families)
     return {**attachments, **fitted, **rows, **reference}
+
+
+def with_mixtures_and_choices(
+    attachments: Mapping[str, npt.NDArray[Any]], log_posteriors: Floating, prompt_folds: Ints, families: Sequence[str]
+) -> dict[str, npt.NDArray[Any]]:
+    """Attachments with parts mixture and groups of some enrolled prompts, and the validation of mixtures.
+
+    log_posteriors : (C * P, C) by heads that did not see them, row = source * P + prompt. prompt_folds : (P,); each
+        needs two prompts. Mixtures are weighed with the calibration that is attached, choices by one of other folds.
+    """
+    groups = {
+        k: calibration.held_out_groups(log_posteriors, prompt_folds, k) for k in calibration.budgets_of(prompt_folds)
+    }
+    calibrated = calibration.Calibration.from_arrays(inside(attachments, "calibration."))
+    family = np.unique(families, return_inverse=True)[1]
+    frame = mixture_frame(log_posteriors, prompt_folds, groups, family)
+    rows = {} if frame.empty else _with_rows(attachments, frame.assign(part="mixture", condition=CLEAN))
+    fitted = _mixtures(calibrated.apply(log_posteriors, 1)) | _choices(groups, calibration.CalibrationFits(), FEWER)
+    return {**attachments, **fitted, **rows}
+
+
+def _mixtures(calibrated: Floating) -> dict[str, npt.NDArray[Any]]:
+    """The part mixture from calibrated log-posteriors of single traces; empty for too few prompts."""
+    reference = mixture.fit_mixture(calibrated)
+    if reference is None:
+        return {}
+    return attached({"mixture": replace(reference, nulls=shortened(reference.nulls))})
+
+
+def _choices(
+    groups: Mapping[int, calibration.Groups], fits: calibration.CalibrationFits, most: int = MOST
+) -> dict[str, npt.NDArray[Any]]:
+    """The part groups, calibrated by folds that are not theirs."""
+    cross_fitted = calibration.cross_fitted(groups, calibration.WITH_BIAS, fits)
+    return attached({"groups": HeldOutGroups.of(groups, cross_fitted, Rule.minimum_traces, most)})
+
+
+def _with_rows(attachments: Mapping[str, npt.NDArray[Any]], frame: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
+    """Attached rows of the validation with those of a frame, in place of earlier ones of its part and condition."""
+    rows = validation.validation_arrays(frame)
+    if "validation.part" not in attachments:
+        return rows
+    others = np.zeros(len(attachments["validation.part"]), dtype=bool)
+    for column in ("part", "condition"):
+        others |= attachments[f"validation.{column}"] != frame[column].iloc[0]
+    return {name: np.concatenate([attachments[name][others], part]) for name, part in rows.items()}
 
 
 def prompt_attachments(

@@ -19,7 +19,8 @@ from backend.inference.calibration import Groups, normalised
 from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 
 UNVALIDATED_CHOICE = "this choice of candidates was not validated"  # why nothing more is supported among them
-MOST = 25  # groups of a source and budget that are saved: 165 sources below 5 MB
+MOST = 25  # groups of a source and budget that are saved
+STEPS = 40.0  # codes of a log-posterior go by its root: .01 nats apart near a probability of one, .1 near 1/100
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,23 @@ class HeldOutGroups:
     log_posteriors: Mapping[int, npt.NDArray[np.float16]]  # (G, C) under the even prior
 
     @classmethod
-    def of(cls, by_budget: Mapping[int, Groups], calibrated: Mapping[int, Doubles], fewest: int) -> HeldOutGroups:
-        """Groups of the first grouping, evenly drawn, of ``fewest`` traces or more."""
+    def of(
+        cls, by_budget: Mapping[int, Groups], calibrated: Mapping[int, Doubles], fewest: int, most: int = MOST
+    ) -> HeldOutGroups:
+        """Groups of the first grouping, ``most`` a source, evenly drawn, of ``fewest`` traces or more."""
         chosen: dict[int, Ints] = {}
         for k, groups in by_budget.items():
             rows = np.flatnonzero(groups.seed == groups.seed[0])
-            drawn = np.linspace(0, len(rows) - 1, min(len(rows), MOST * groups.scores.shape[1]))
+            drawn = np.linspace(0, len(rows) - 1, min(len(rows), most * groups.scores.shape[1]))
             chosen |= {k: rows[drawn.astype(np.intp)]} if k >= fewest else {}
         truth = {k: by_budget[k].truth[rows].astype(np.int16) for k, rows in chosen.items()}
         return cls(truth, {k: calibrated[k][rows].astype(np.float16) for k, rows in chosen.items()})
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays for :func:`numpy.savez` without pickling."""
-        parts = {"truth": self.truth, "log_posteriors": self.log_posteriors}
+        """Arrays for :func:`numpy.savez` without pickling; a log-posterior takes a byte, which is 40 nats at most."""
+        roots = {k: STEPS * np.sqrt(np.maximum(-rows.astype(np.float64), 0)) for k, rows in self.log_posteriors.items()}
+        codes = {k: np.rint(np.minimum(values, 255)).astype(np.uint8) for k, values in roots.items()}
+        parts: dict[str, Mapping[int, npt.NDArray[Any]]] = {"truth": self.truth, "codes": codes}
         return {f"{name}-{k}": array for name, part in parts.items() for k, array in part.items()}
 
     @classmethod
@@ -74,7 +79,9 @@ class HeldOutGroups:
         """The inverse of :meth:`to_arrays`; KeyError or ValueError for arrays that do not fit ``classes`` sources."""
         budgets = [int(name.removeprefix("truth-")) for name in arrays if name.startswith("truth-")]
         truth = {k: np.asarray(arrays[f"truth-{k}"], dtype=np.int16) for k in budgets}
-        found = {k: np.asarray(arrays[f"log_posteriors-{k}"], dtype=np.float16) for k in budgets}
+        codes = {k: arrays[f"codes-{k}"] for k in budgets if f"codes-{k}" in arrays}
+        found = {k: np.asarray(arrays[f"log_posteriors-{k}"], dtype=np.float16) for k in budgets if k not in codes}
+        found |= {k: (-((code / STEPS) ** 2)).astype(np.float16) for k, code in codes.items()}
         if not budgets or any(found[k].shape != (truth[k].size, classes) or k < 1 for k in budgets):
             raise ValueError("held-out groups are not of these sources")
         return cls(truth, found)

@@ -32,7 +32,10 @@ HASH_DIGITS = 8
 GENERATION = re.compile(r"atlas-\d{8}T\d{6}Z-[0-9a-f]{8}\.duckdb")  # Names of published files.
 _FILE = re.compile(r"[\w.+-]{1,200}", re.ASCII)
 BLOCK_SIZE = 32_768  # Bytes: most columns here are short, and smaller blocks cannot hold packed integers.
-UNPUBLISHED = {"signatures": "* REPLACE (NULL AS vector)"}  # Nobody reads vectors in a generation, a third of it.
+PUBLISHED = {  # What a generation holds of a table: nobody reads vectors, a third of it, or an eighth digit.
+    "signatures": "* REPLACE (NULL AS vector)",
+    "attribution_metrics": "* REPLACE (round(value, 7) AS value, round(std, 7) AS std)",
+}
 _REMAKE = "Move it away, and run: python -m jobs all"
 _REPUBLISH = "Run: python -m jobs publish"
 SERVED_FROM = 9  # schema version of a generation; later ones only widen what a row may hold
@@ -400,7 +403,7 @@ def _copy(work: duckdb.DuckDBPyConnection, target: Path) -> None:
     try:
         work.execute(f'COPY FROM DATABASE "{name}" TO generation (SCHEMA)')
         for (table,) in tables:
-            columns = UNPUBLISHED.get(table, "*")
+            columns = PUBLISHED.get(table, "*")
             work.execute(f'INSERT INTO generation."{table}" SELECT {columns} FROM "{name}"."{table}"')
     finally:
         work.execute("DETACH generation")

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import log_softmax
 
-from backend.attribution.decision import measured_with_background
+from backend.attribution.decision import fitted_statistics_of, measured_with_background
 from backend.attribution.scoring import Scored
 from backend.attribution.transfer import (
     CLAIMS,
@@ -21,16 +22,20 @@ from backend.attribution.transfer import (
     pooled,
     transfer_frame,
     with_balanced_scores,
+    with_held_out_mixtures,
 )
-from backend.corpus.release import Release
-from backend.enrolment.enrolment import Enrolment
+from backend.corpus.release import Benchmark, Release
+from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.fit import attached, fit_attachments, prompt_attachments
 from backend.enrolment.validation_lookup import matched_validation, validation_of
 from backend.errors import AtlasError
+from backend.inference.calibration import held_out_groups
+from backend.inference.mixture_validation import mixture_frame
 from backend.inference.unknown_source import fit_unknown
 from backend.inference.validation import validation_arrays
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
+from backend.protocol import CLEAN
 from backend.proxies.reader import StoredReader
 from backend.traces import Trace
 from jobs.validate import limits_of
@@ -172,13 +177,13 @@ def test_stored_fingerprints_are_read_in_their_order_and_again() -> None:
     assert reader.read(encoded, [1])[1, "full"].tolist() == arrays[1, "full"][:4].tolist()
 
 
-def test_an_enrolment_answers_with_a_pool_once_another_benchmark_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its heads score the responses to prompts that nobody enrolled; the rest of it stays what it was."""
-    release, rng = Release(fake_release(tmp_path, math_prompts=60)), np.random.default_rng(3)
-    asked = [str(prompt) for prompt in release.prompts("math100")["prompt"]]
-    states = rng.normal((3, -3, 3, -3, 3), 1, (CLASSES * len(asked), CLASSES))  # another topic moves all alike
+def read_by_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark, moved: tuple[int, ...]
+) -> tuple[Enrolment, Release, list[str], np.ndarray]:
+    """An enrolment of a release that has its sources' scores for states, its prompts, and those states."""
+    release, rng = Release(fake_release(tmp_path, prompts=60, math_prompts=60)), np.random.default_rng(3)
+    asked = [str(prompt) for prompt in release.prompts(benchmark)["prompt"]]
+    states = rng.normal(moved, 1, (CLASSES * len(asked), CLASSES))
     states[np.arange(len(states)), np.repeat(np.arange(CLASSES), len(asked))] += 3
     traces = [Trace(prompt, "an answer") for _ in range(CLASSES) for prompt in asked]
     arrays = {(1, "full"): np.pad(states, ((0, 0), (0, 5))).astype(np.float16)}
@@ -189,6 +194,15 @@ def test_an_enrolment_answers_with_a_pool_once_another_benchmark_was_read(
     known = replace(enrolment(), heads=(Head(probe, (1,)),), facts=facts)
     monkeypatch.setattr(Part, "of", lambda *_: part)
     monkeypatch.setattr(Part, "reader", lambda self: StoredReader(self.arrays, tiny_tokenizer(), self.engine, 3))
+    return known, release, asked, states
+
+
+def test_an_enrolment_answers_with_a_pool_once_another_benchmark_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heads score the responses to prompts that nobody enrolled; the rest of it stays what it was."""
+    moved = (3, -3, 3, -3, 3)  # another topic moves all alike
+    known, release, asked, _ = read_by_identity(tmp_path, monkeypatch, "math100", moved)
     assert not measured_with_background(known, asked)
     found = with_balanced_scores(known, release, "math100")
     assert measured_with_background(found, asked) and not measured_with_background(found, ASKED)
@@ -201,6 +215,44 @@ def test_an_enrolment_answers_with_a_pool_once_another_benchmark_was_read(
         np.testing.assert_array_equal(again.attachments[name], array, name)
     with pytest.raises(AtlasError, match="not of other prompts and the same sources as agent500"):
         with_balanced_scores(known, release, "agent500")
+
+
+def test_an_enrolment_weighs_mixtures_and_choices_once_enrolled_prompts_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every prompt is scored by the head of its fold, and by none that saw it."""
+    known, release, asked, states = read_by_identity(tmp_path, monkeypatch, "agent500", (0,) * CLASSES)
+    hashes, folds = prompt_table(asked, FOLDS[: len(asked)].tolist())
+    turned = [np.roll(np.eye(10, CLASSES, dtype=np.float32), fold, axis=1) for fold in range(5)]
+    probes = [
+        LinearProbe(np.zeros(10, np.float32), np.ones(10, np.float32), one, np.zeros(CLASSES, np.float32))
+        for one in turned
+    ]
+    known = replace(known, prompts=hashes, folds=folds, heads=tuple(Head(one, (1,), f) for f, one in enumerate(probes)))
+    columns = (np.arange(CLASSES) - np.tile(FOLDS, CLASSES)[:, None]) % CLASSES
+    scores = log_softmax(np.take_along_axis(states, columns, axis=1), axis=1)
+    before = fit_attachments({CLEAN: scores}, FOLDS)
+    known = replace(known, attachments={n: a for n, a in before.items() if not n.startswith("mixture")})
+    assert fitted_statistics_of(known).mixture is None and fitted_statistics_of(known).groups is None
+    found = with_held_out_mixtures(known, release, "agent500")
+    for name in ("nulls", "detectable", "margins"):
+        np.testing.assert_allclose(
+            found.attachments[f"mixture.{name}"], before[f"mixture.{name}"], rtol=2e-2, atol=2e-2
+        )
+    statistics = fitted_statistics_of(found)
+    assert statistics.mixture is not None and statistics.groups is not None
+    chosen = statistics.groups.among(np.array([0, 2]), 10)
+    assert chosen is not None and chosen["groups"] > 3
+    assert found.facts["mixture"]["prompts"] == len(asked)
+    groups, family = {k: held_out_groups(scores, FOLDS, k) for k in (1, 5, 10)}, np.array([0, 0, 1, 2, 3])
+    twin, rows = mixture_frame(scores, FOLDS, groups, family), validation_of(found).query("part == 'mixture'")
+    assert rows["metric"].tolist() == twin["metric"].tolist() and rows["k"].tolist() == twin["k"].tolist()
+    shares = rows["metric"].str.startswith("share_")
+    np.testing.assert_allclose(rows[shares]["value"], twin[shares.to_numpy()]["value"], atol=0.03)
+    again = with_held_out_mixtures(found, release, "agent500")
+    assert len(validation_of(again)) == len(validation_of(found))
+    with pytest.raises(AtlasError, match="need two prompts of every fold"):
+        with_held_out_mixtures(replace(known, heads=known.heads[:1]), release, "agent500")
 
 
 def test_numbers_of_prompts() -> None:

@@ -12,10 +12,12 @@ import pandas as pd
 import pytest
 
 import jobs.validate
+from backend.attribution.decision import fitted_statistics_of
 from backend.corpus.release import Release
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import load_enrolment, save_enrolment
-from backend.enrolment.fit import with_background
+from backend.enrolment.fit import with_background, with_mixtures_and_choices
+from backend.enrolment.validation_lookup import validation_of
 from backend.store.database import open_work
 from backend.store.writers import write_reader
 from jobs.__main__ import main
@@ -71,31 +73,61 @@ def test_an_enrolment_of_no_roster_is_refused_before_anything_is_read(
     assert "'samples-smollm2-135m-ur' is of no roster" in capsys.readouterr().err
 
 
-def test_an_enrolment_gets_error_rates_of_balanced_scores_and_a_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("part", ["calibration", "mixture"])
+def test_an_enrolment_that_is_served_gets_rows_and_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], part: str
 ) -> None:
-    def with_balanced_scores(known: Enrolment, _: Release, benchmark: str, limit: int | None) -> Enrolment:
-        assert (benchmark, limit) == ("math100", 60)
-        found = with_background(known.attachments, evidence(4.0), ASKED, FOLDS, FAMILIES)
-        return replace(known, attachments=found, facts={**known.facts, "background": {"benchmark": benchmark}})
+    """Error rates of balanced scores, and mixtures; measured again they are there once."""
 
-    monkeypatch.setattr(jobs.validate, "with_balanced_scores", with_balanced_scores)
+    def with_rows(known: Enrolment, _: Release, benchmark: str, limit: int | None) -> Enrolment:
+        assert (benchmark, limit) == (traffic, 60)
+        if part == "mixture":
+            found = with_mixtures_and_choices(known.attachments, evidence(), FOLDS, FAMILIES)
+        else:
+            found = with_background(known.attachments, evidence(4.0), ASKED, FOLDS, FAMILIES)
+        return replace(known, attachments=found, facts={**known.facts, fact: {"benchmark": benchmark}})
+
+    traffic, fact, option, condition, measure, said = {
+        "calibration": (
+            "math100",
+            "background",
+            "--background",
+            "background",
+            "with_balanced_scores",
+            "a pool of math",
+        ),
+        "mixture": (
+            "agent500",
+            "mixture",
+            "--mixtures",
+            "clean",
+            "with_held_out_mixtures",
+            "intervals hold the share (",
+        ),
+    }[part]
+    monkeypatch.setattr(jobs.validate, measure, with_rows)
     release, work = fake_release(tmp_path / "release", prompts=2), tmp_path / "work.duckdb"
     path = tmp_path / "data" / "enrolments" / "five.npz"
     path.parent.mkdir(parents=True)
     facts = {"roster": "165-way", "benchmark": "agent500", "proxy_hash": "f" * 64}
     save_enrolment(replace(enrolment(), facts=facts), path)
     words = ["five", "--release", str(release), "--work", str(work), "--to", str(tmp_path / "data")]
+    counts = []
     for _ in range(2):
-        assert main(["validate", *words, "--background", "--limit", "60"]) == 0
-        assert "with a pool of math100 (" in capsys.readouterr().out
+        assert main(["validate", *words, option, "--limit", "60"]) == 0
+        assert said in capsys.readouterr().out
+        counts.append(len(validation_of(load_enrolment(path))))
+    assert counts[0] == counts[1] > 0
     with open_work(work) as connection:
         found = connection.execute(
             "SELECT DISTINCT part, roster, stage, details FROM audit_validation JOIN builds USING (build_id) "
-            "WHERE condition = 'background' AND scenario IS NULL"
+            "WHERE condition = ?",
+            [condition],
         ).fetchall()
-    assert [row[:3] for row in found] == [("calibration", "165-way", "validate")] and "math100" in found[0][3]
-    assert "calibration-background.budgets" in load_enrolment(path).attachments
+    assert [row[:3] for row in found] == [(part, "165-way", "validate")] and traffic in found[0][3]
+    served = fitted_statistics_of(load_enrolment(path))
+    assert (served.groups is not None) == (part == "mixture")
+    assert ("calibration-background.budgets" in load_enrolment(path).attachments) == (part == "calibration")
     assert main(["validate", *words, "--by", "domain"]) == 2
     assert "--refit METHODS" in capsys.readouterr().err
 

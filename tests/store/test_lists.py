@@ -185,7 +185,7 @@ def test_the_shipped_rows_survive_the_migration(tmp_path: Path) -> None:
         assert sorted(near.itertuples(index=False, name=None)) == old
 
 
-def test_a_generation_leaves_vectors_out_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_generation_leaves_vectors_and_digits_out_and_keeps_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "work.duckdb"
     with open_work(path) as connection:
         frame = pd.DataFrame({"layer": [3], "vector": [[0.5, 0.25]]})
@@ -201,7 +201,11 @@ def test_a_generation_leaves_vectors_out_and_keeps_the_rest(tmp_path: Path) -> N
         connection.execute("INSERT INTO roster_members VALUES ('1-way', 0, 'a')")
         key = {"reader": "m", "roster": "1-way", "domain": "d", "source": "a"}
         replace_rows(connection, "signatures", frame, key, "b")
+        third = pd.DataFrame({"k": [3], "metric": ["accuracy"], "fold": [0], "value": [1 / 3], "n": [9]})
+        place = {"reader": "m", "roster": "1-way", "benchmark": "agent500", "condition": "clean", "reduction": "fold"}
+        replace_rows(connection, "attribution_metrics", third, place, "b")
     with duckdb.connect(publish(path, tmp_path / "data"), read_only=True) as cursor:
+        assert cursor.execute("SELECT value, std FROM attribution_metrics").fetchall() == [(0.3333333, None)]
         assert cursor.execute("SELECT reader, layer, vector, build_id FROM signatures").fetchall() == [
             ("m", 3, None, "b")
         ]
