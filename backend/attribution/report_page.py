@@ -16,11 +16,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
-from backend.attribution.settings import Report
+from backend.attribution.settings import DEFAULTS, Report
+from backend.methods.registry import names, reads_text
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
-CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y = 720, 220, 46, 194
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 236, 60, 190, 80
 ON_A_CLAIM = {
     "SUPPORTS": "Yes: {who}",
     "AGAINST": "No: not {who}",
@@ -33,8 +34,8 @@ WITHOUT_ONE = {
     "INCONCLUSIVE": "Nearest is {who}, but we cannot say",
 }
 WORDS = {
-    "SUPPORTS": "The traces are at least a hundred times more likely from this source than from the others.",
-    "AGAINST": "They are at least a hundred times more likely from another enrolled source.",
+    "SUPPORTS": "The traces are at least a hundred times more likely from this source than from the others together.",
+    "AGAINST": "They are at least a hundred times more likely from the others together than from this source.",
     "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
     "INCONCLUSIVE": "Not enough traces, or traces of a kind for which no error rate is known.",
 }
@@ -94,6 +95,14 @@ QUESTIONS = (
     ("The nearest other source is claimed", "nearest_claim", "nearest_claim_family", "refuted", "supported"),
 )
 """Question to the rule, what its metrics begin with, for a source and for a family, and the right and wrong outcome."""
+FIRST = {
+    "accuracy_after": "With {traces} it names the right source in {value:.1f} % of {n:,} tests on prompts that it had "
+    "never seen.",
+    "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average.",
+    "false_unknown": "In {value:.1f} % of {n:,} tests it says UNKNOWN although the source is enrolled.",
+    "wrong": "In {value:.1f} % of {n:,} tests it supports a wrong source or refutes the true one.",
+}
+"""Metrics that the first sheet has room for, in words for people who read no further."""
 
 
 def headline(report: Report) -> str:
@@ -162,11 +171,44 @@ def _share_of(row: Mapping[str, Any] | None) -> str:
 
 
 def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
-    """The sentences of a validation that the first sheet has room for."""
-    wanted = ("accuracy_after", "ece_after", "false_unknown", "wrong")
+    """What a validation measured, in sentences for the first sheet."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
-    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in wanted]
-    return [row["sentence"] for row in near]
+    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in FIRST]
+    return [
+        FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], traces=f"{row['k']:,} traces") for row in near
+    ]
+
+
+def case_title(report: Report) -> str:
+    """Name of the case; one that nobody named goes by its file."""
+    return str(report["case"] if report["case"] != DEFAULTS.case else report["input"]["name"])
+
+
+def reader_words(reader: str) -> str:
+    """Method, and proxy or encoder, of a reader's id in words."""
+    method, *read_with = reader.split("/")
+    name = names().get(method, method)
+    return name if reads_text(method) or not read_with else f"{name} ({read_with[0]})"
+
+
+def ratio_words(log10_ratio: float) -> str:
+    """A likelihood ratio in words: 'about 160 times more likely (160 to 1)'."""
+    times = _rounded(log10_ratio)
+    if times == "1":
+        return "no more likely (1 to 1)"
+    about = "" if "more" in times else "about "
+    return f"{about}{times} times {'more' if log10_ratio > 0 else 'less'} likely ({odds(log10_ratio)})"
+
+
+def odds(log10_ratio: float) -> str:
+    """A likelihood ratio of that log10, such as '160 to 1' or '1 to 160'."""
+    return f"{_rounded(log10_ratio)} to 1" if log10_ratio >= 0 else f"1 to {_rounded(log10_ratio)}"
+
+
+def _rounded(log10_ratio: float) -> str:
+    """How many times more or less likely, to two digits."""
+    size = abs(log10_ratio)
+    return "more than a million" if size > 6 else f"{float(f'{10**size:.2g}'):,.10g}"
 
 
 def write_html(report: Report) -> str:
@@ -175,12 +217,20 @@ def write_html(report: Report) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": _number, "share": _share, "heat": _heat}
+    environment.filters |= {
+        "number": _number,
+        "share": _share,
+        "heat": _heat,
+        "ratio": ratio_words,
+        "odds": odds,
+        "reader": reader_words,
+    }
     results, reference = report["results"], report["reference"]
     return environment.get_template("report.html").render(
         report=report,
         results=results,
         headline=headline(report),
+        title=case_title(report),
         words=WORDS,
         first_findings=first_findings(report["validation"]),
         validation=validation_tables(report["validation"]) if report["validation"] else ([], []),
@@ -202,7 +252,7 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
     last = max(int(running[-1]["traces"]), 2)
 
     def x(k: float) -> float:
-        return round(AXIS_X + (CHART_WIDTH - AXIS_X - 8) * math.log(k) / math.log(last), 1)
+        return round(AXIS_X + (CHART_WIDTH - AXIS_X - RIGHT) * math.log(k) / math.log(last), 1)
 
     def y(value: float) -> float:
         return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
@@ -217,12 +267,13 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
         "width": CHART_WIDTH,
         "height": CHART_HEIGHT,
         "left": AXIS_X,
+        "right": CHART_WIDTH - RIGHT,
         "floor": AXIS_Y,
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
-        "marks": [(y(mark), f"{mark:g}") for mark in marks],
-        "rules": [y(2), y(-2)],
+        "marks": [(y(mark), f"{mark:g}".replace("-", "−")) for mark in marks],
+        "rules": [(y(2), "100 to 1"), (y(-2), "1 to 100")],
     }
 
 

@@ -7,7 +7,15 @@ import re
 import numpy as np
 import pytest
 
-from backend.attribution.report_page import PIVOTS, first_findings, validation_tables
+from backend.attribution.report_page import (
+    PIVOTS,
+    case_title,
+    first_findings,
+    ratio_words,
+    reader_words,
+    validation_tables,
+)
+from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.validation_lookup import matched_validation
 
@@ -48,6 +56,31 @@ def test_rows_that_no_table_knows_are_said():
 
 def test_the_first_sheet_says_accuracy_calibration_and_errors(validation):
     said = " ".join(first_findings(validation))
-    assert re.search(r"were attributed to their source\..*calibration error.*UNKNOWN.*supported a wrong source", said)
+    assert re.search(r"names the right source.*are off by.*UNKNOWN.*supports a wrong source", said)
+    rows = {row["metric"]: row for row in validation["rows"] if row["scenario"] in (None, "same")}
+    for name in ("accuracy_after", "ece_after", "false_unknown", "wrong"):
+        assert f"{100 * rows[name]['value']:.1f} " in said
     assert "mathematical" not in said
     assert first_findings(None) == []
+
+
+@pytest.mark.parametrize(
+    ("log10", "words"),
+    [
+        (2.2, "about 160 times more likely (160 to 1)"),
+        (-1.22, "about 17 times less likely (1 to 17)"),
+        (0.003, "no more likely (1 to 1)"),
+        (4.0, "about 10,000 times more likely (10,000 to 1)"),
+        (9.0, "more than a million times more likely (more than a million to 1)"),
+    ],
+)
+def test_a_ratio_is_said_in_plain_odds(log10, words):
+    assert ratio_words(log10) == words
+
+
+def test_readers_and_cases_without_a_name_go_by_what_people_know():
+    assert reader_words("reader-paper/smollm2-135m/ur") == "READER (smollm2-135m)"
+    assert "/" not in reader_words("ngram-word-lengths")
+    report = {"case": DEFAULTS.case, "input": {"name": "week1.csv"}}
+    assert case_title(report) == "week1.csv"
+    assert case_title(report | {"case": "Appeal"}) == "Appeal"
