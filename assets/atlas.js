@@ -373,6 +373,7 @@
     }
     window.history.pushState({}, "", url);
     window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+    if (page) document.getElementById("content").scrollTo({ top: 0, behavior: "instant" });
   });
 
   // Compare shows one figure at a time: an anchor says which, before Dash reads the address.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import dash_mantine_components as dmc
 import pandas as pd
 import plotly.graph_objects as go
-from dash import Dash, Input, dcc, html
+from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -19,15 +20,16 @@ from atlas.data import QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods
 from atlas.figures.evidence import evidence_curve
-from atlas.figures.plots import Line, rate_text
+from atlas.figures.plots import Line
 from atlas.pages import pieces, relationships
-from atlas.pages.attribute import verdict, visitor
+from atlas.pages.attribute import sections, verdict, visitor
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts as fused
 from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
+from backend.attribution.report_page import case_title, headline
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
 
@@ -117,6 +119,12 @@ def register(app: Dash) -> None:
         Input("brief-print", "n_clicks"),
         prevent_initial_call=True,
     )
+    # An answer that is stored may have been sent under another address than the one that a person sees.
+    app.clientside_callback(
+        "function (path) { return window.location.origin + path; }",
+        Output("brief-address", "children"),
+        Input("brief-address", "title"),
+    )
 
 
 def chosen(view: View) -> tuple[str, ...]:
@@ -138,9 +146,10 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     figures = [name for name in names if name != CASE]
     drawn = {name: KINDS[name].printed(cache, view) for name in figures}
     builds = builds_of(cache, view, [name for name in figures if drawn[name] is not None])
-    sheets = [_cover(cache, view, names)]
-    for name in names:
-        content = _case(cache, view) if name == CASE else _figure(name, drawn[name], figures.index(name) + 1, builds)
+    case = _newest_case() if CASE in names else None
+    sheets = [_cover(cache, view, names, case)]
+    for number, name in enumerate(names, start=1):
+        content = _case(cache, view, case, number) if name == CASE else _figure(name, drawn[name], number, builds)
         sheets.append(_sheet(cache, content, name))
     return [*sheets, _sheet(cache, _builds(builds), "builds")]
 
@@ -158,21 +167,25 @@ def _today() -> str:
     return f"{day.day} {day:%B %Y}"
 
 
-def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
+def _cover(cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[str, Any] | None) -> Component:
     reader = cache.attribution_reader(view) or view.reader
     link = View(reader=view.reader, roster=view.roster, domain=view.domain, k=view.k, figures=names).query()
+    own = f"/brief?{link}"
     facts = {
-        "Reader": [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"],
+        "Figures by" if case else "Reader": [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))]
+        if reader
+        else ["–"],
         "Sources": [f"{scope(cache, view)} (roster {view.roster})"],
         "Generation": [html.Span(cache.generation().name, className="mono")],
         "Date": [_today()],
-        "This view": [html.Span(f"/brief?{link}", className="mono long")],
+        "This view": [html.Span(own, id="brief-address", title=own, className="mono long")],
     }
     children = [
         html.P("Provenance Atlas", className="kicker"),
         html.H2("Which language model wrote these traces?", className="brief-title"),
+        *([] if case is None else [_answer(cache, case)]),
         shell.facts(facts, className="facts"),
-        html.H3("What was found"),
+        html.H3("What was measured beforehand" if case else "What was found"),
         html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings"),
         html.H3("The method in five sentences"),
         html.Ol([html.Li(sentence) for sentence in METHOD], className="method"),
@@ -184,13 +197,32 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...]) -> Component:
     return _sheet(cache, children, "cover")
 
 
+def _answer(cache: QueryCache, case: Mapping[str, Any]) -> Component:
+    """The answer about the visitor's traces, and who gave it."""
+    results, method, reference = case["results"], case["method"], case["reference"]
+    name = method["facts"].get("roster") or reference["enrolment"]
+    word = results["verdict"]
+    return sections.answer_box(
+        word,
+        [html.Span(case["case"], dir="auto"), " · ", html.Span(case["question"], dir="auto")],
+        ("brief-answer", verdict.SIGNS[word], [word, html.Span(headline(case), className="verdict-means", dir="auto")]),
+        html.P(results["sentence"], className="verdict-sentence long", dir="auto"),
+        html.P(
+            sections.judged_by(cache, name, len(reference["sources"]), SimpleNamespace(**method), None),
+            className="hint verdict-judge",
+        ),
+        **shell.aria(labelledby="brief-answer"),
+    )
+
+
 def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number."""
     found: list[list[Component | str]] = []
 
     def add(before: str, share: str, after: str, origin: str) -> None:
         start = [before] if before else []
-        found.append([*start, html.Strong(f"{share}\u00a0%"), after, shell.origin_badge(origin)])
+        whole = after.replace(" %", "\u00a0%")
+        found.append([*start, html.Strong(f"{share}\u00a0%"), whole, shell.origin_badge(origin)])
 
     reader = cache.attribution_reader(view)
     curve = pieces.curves(cache, view, reader, "accuracy")
@@ -217,11 +249,12 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
     for origin in shell.ORIGINS:
         top = relationships.best(cache, view, origin)
         if top is not None:
-            sure = f" ({rate_text(top['low'])} to {rate_text(top['high'])})" if pd.notna(top["low"]) else ""
+            ends = f"{100 * top['low']:.1f} to {100 * top['high']:.1f}" if pd.notna(top["low"]) else ""
+            sure = f" (95 % interval {ends})" if ends else ""
             add(
                 f"Of two models of families that it has never seen, {relationships.called(top, names)} tells in ",
                 f"{100 * top['value']:.1f}",
-                f" of the pairs whether one is derived from the other{sure}; a coin is right in 50 %. ",
+                f"{sure} of the pairs whether one is derived from the other; a coin is right in 50 %. ",
                 origin,
             )
     return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
@@ -229,7 +262,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
 
 def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.DataFrame) -> list[Component]:
     kind = KINDS[name]
-    head = html.H3([html.Span(f"Figure {number}. ", className="soft"), kind.question], className="plate-title")
+    head = _numbered(number, kind.question)
     if printed is None:
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
@@ -246,6 +279,10 @@ def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.Data
     ]
 
 
+def _numbered(number: int, question: str) -> Component:
+    return html.H3([html.Span(f"Figure {number}. ", className="soft"), question], className="plate-title")
+
+
 def _still(figure: go.Figure | Plot, height: int) -> Component:
     """A drawing of the width of the paper that does not answer the pointer."""
     plot = figure if isinstance(figure, dict) else figure.to_plotly_json()
@@ -259,11 +296,16 @@ def _still(figure: go.Figure | Plot, height: int) -> Component:
     return still
 
 
-def _case(cache: QueryCache, view: View) -> list[Component]:
-    """The visitor's newest answer: verdict, evidence, and how to check it."""
+def _newest_case() -> dict[str, Any] | None:
+    """Report of the visitor's newest answer, by a name for its case; None without one."""
     answers.refuse()  # It belongs to one visitor.
-    head = html.H3(CASE_QUESTION, className="plate-title")
     report = visitor.newest_report()
+    return report and report | {"case": case_title(report)}
+
+
+def _case(cache: QueryCache, view: View, report: Mapping[str, Any] | None, number: int) -> list[Component]:
+    """The visitor's newest answer: verdict, evidence, and how to check it."""
+    head = _numbered(number, CASE_QUESTION)
     if report is None:
         remedy = "Run an attribution on the page Attribute; its answer then stands here, for this browser alone"
         return [head, shell.empty("No question has been answered in this session yet", remedy)]
@@ -273,7 +315,7 @@ def _case(cache: QueryCache, view: View) -> list[Component]:
     )
     drawn = html.Div(_still(evidence_curve(report, theme=view.theme), 340), role="img", className="plate-drawing")
     figure = html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")
-    return [head, verdict.verdict(report, cache, view.reader), figure]
+    return [head, verdict.verdict(report, cache), figure]
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------
