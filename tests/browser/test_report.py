@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.attribution.report_page import write_html
+from backend.attribution.report_page import case_title, write_html
 from backend.enrolment.stories import stories, story_files
 from jobs.__main__ import main
 
@@ -66,7 +66,7 @@ def test_the_first_sheet_has_what_a_board_asks_for(driver, report, tmp_path: Pat
     page.write_text(write_html(report), "utf-8")
     driver.get(f"file://{page}")
     front = driver.find_element("css selector", ".front").text
-    for text in ("Provenance Atlas", report["case"], report["question"], report["results"]["sentence"]):
+    for text in ("Provenance Atlas", case_title(report), report["question"], report["results"]["sentence"]):
         assert text in front
     for word in (
         "SUPPORTS",
