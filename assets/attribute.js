@@ -73,8 +73,8 @@
         return now;
       },
       // The command of a result, into the clipboard; without its permission the text is selected instead.
-      copy: function (clicks) {
-        const text = document.getElementById("attr-verify");
+      copy: function (clicks, id) {
+        const text = document.getElementById(id || "attr-verify");
         if (!clicks || !text) return none();
         const select = function () {
           const range = document.createRange();

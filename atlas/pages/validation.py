@@ -17,8 +17,8 @@ from backend.store import Cursor, page_queries
 TABLE = "audit_validation"
 TRAFFIC = {**DOMAIN_NAMES, "category": "A category left out"}
 STREAMS = {
-    "resampled": "nothing, resampled",
-    "parted": "nothing, each once",
+    "resampled": "nothing; answers may repeat",
+    "parted": "nothing; every answer once",
     "mixture": "30 % other family",
     "sibling": "a sibling",
     "family": "another family",
@@ -87,15 +87,15 @@ TABLES = {
     ),
     "streams": Table(
         "How soon does a watch see a change?",
-        "Streams of held-out answers under watch. Where nothing changes an alarm is false, and the stated rate is of "
-        "the whole stream; elsewhere the source changes after 200 traces, and the delay counts from there: the median, "
-        "and within how many traces nine of ten alarms come.",
+        "Watches over streams of held-out answers. Allowed: the share that may raise a false alarm. Alarms: the share "
+        "that raised one (1 is all of them); where nothing changes, every alarm is false. Elsewhere the source changes "
+        "after 200 traces. Half in, 90 % in: so many traces later half, and nine of ten, of them had raised it.",
         page_queries.streams,
         (
             ("scenario", "What changes", ""),
             ("k", "Traces", "count"),
-            *(("level", "Stated", "rate"), ("alarms", "Alarms", "rate")),
-            *(("delay", "Delay", "count"), ("delay90", "90 % in", "count")),
+            *(("level", "Allowed", "rate"), ("alarms", "Alarms", "rate")),
+            *(("delay", "Half in", "count"), ("delay90", "90 % in", "count")),
             ("n", "Streams", "count"),
         ),
         ({"part": "drift", "statistic": "e-process"},),
@@ -124,7 +124,7 @@ def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES) -> list[Com
 def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
     columns = [tables.words("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
-        columns.append(tables.number(field, title, kind, 72) if kind else tables.words(field, title, 160))
+        columns.append(tables.number(field, title, kind, 72) if kind else tables.words(field, title, 216))
     return section(
         name, table.question, tables.grid(f"{name}-grid", frame, columns), table.sentence, len(frame), builds=True
     )

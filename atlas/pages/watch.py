@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from dash import Dash, Input, Output, dcc, html
+import pandas as pd
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from flask import request
 
 from atlas import shell
 from atlas.api import answers
 from atlas.api.access import authorised
-from atlas.data import questions
+from atlas.data import QueryCache, questions
 from atlas.figures import watch as figures
 from atlas.pages import pieces, validation
 from atlas.state import View
@@ -20,13 +21,50 @@ from atlas.theme import Theme
 from backend.errors import AtlasError
 from backend.inference.e_process import LN10
 from backend.service.watch_state import COUNTED, FORMS, KINDS, WatchState, alarm_sentence, evidence_text, watches
+from backend.store import page_queries
 
 LEAD = (
-    "Does an endpoint still answer as the model that it is said to be? Evidence grows with odd traces and shrinks with "
-    "ordinary ones. An alarm comes when it reaches the dashed line. An endpoint that does not change gets there in at "
-    "most the stated share of all watches, however often anybody looks."
+    "Does an endpoint still answer as the model that it is said to be? A watch reads its new answers and raises an "
+    "alarm once they no longer look like that model's. You choose how many false alarms you allow; that share holds "
+    "however often anybody looks."
 )
-COMMAND = "python -m jobs watch SOURCE --claimed LABEL --reference FILE"
+ALARM = (
+    "Every new answer is compared with answers that the claimed model gave when it was enrolled. Odd answers raise the "
+    "evidence against the endpoint, ordinary ones lower it. With 1 % of false alarms allowed, the alarm comes when the "
+    "evidence reaches 100. It stands until somebody has looked into it."
+)
+SENT = {
+    "A report": "as HTML, JSON and CSV, about the answers since the evidence began to rise. It is listed on this page, "
+    "and anybody can check and sign it.",
+    "A webhook": "--webhook URL gets one JSON message: which watch, which claim, the evidence, the verdict and where "
+    "the report is. It holds no text of any answer.",
+    "An exit status": "with --once the command looks once and ends with 0 without an alarm, 1 while one stands, and 2 "
+    "where it cannot watch, so that CI or cron can act on it.",
+    "Metrics": "--metrics-port PORT answers Prometheus.",
+}
+STARTS = (
+    (
+        "watch-endpoint",
+        "An endpoint, asked every hour",
+        "python -m jobs watch http://localhost:8000/v1 --model NAME --prompts prompts.txt --claimed LABEL "
+        "--reference enrolled.jsonl --every 1h",
+    ),
+    (
+        "watch-folder",
+        "A folder of logs, new files and new lines of which are read",
+        "python -m jobs watch logs/ --claimed LABEL --reference enrolled.jsonl",
+    ),
+)
+"""Id, meaning and command of the usual ways to start a watch."""
+PLACEHOLDERS = (
+    "LABEL is the enrolled model that the endpoint is said to be, enrolled.jsonl the labelled traces that were "
+    "enrolled. Prompts and logs should be of the enrolled kind: other traffic is set aside and not counted."
+)
+CHANGES = {
+    "family": "to another family",
+    "sibling": "to a sibling",
+    "mixture": "of 30 % of the traffic to another family",
+}
 OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
 AGAIN_MS = 20_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
@@ -41,9 +79,8 @@ def layout(**query: str) -> Component:
     cache = questions()
     measured = [] if cache.problem() else validation.sections(cache, MEASURED)
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
-    return html.Div(
-        [clock, content, *([html.Div(measured, className="column")] if measured else [])], className="watch"
-    )
+    below = html.Div([_explained(cache), _starts(), *measured], className="column")
+    return html.Div([clock, content, below], className="watch")
 
 
 def register(app: Dash) -> None:
@@ -57,6 +94,67 @@ def register(app: Dash) -> None:
     )
     def again(theme: str | None, _: int | None) -> Any:
         return _content("light" if theme == "light" else "dark")
+
+    for name, _, _ in STARTS:
+        app.clientside_callback(
+            ClientsideFunction("attribute", "copy"),
+            Output(f"{name}-copy", "children"),
+            Input(f"{name}-copy", "n_clicks"),
+            State(name, "id"),
+            prevent_initial_call=True,
+        )
+
+
+def delays(frame: pd.DataFrame) -> str:
+    """How seldom a watch is wrong and how soon it is right, by rows of the table of streams; '' without any."""
+    if frame.empty:
+        return ""
+    first = frame.iloc[0]
+    one = frame[(frame["reader"] == first["reader"]) & (frame["roster"] == first["roster"])]
+    one = one[one["level"] == one["level"].min()].set_index("scenario")
+    parts = []
+    if "resampled" in one.index:
+        row = one.loc["resampled"]
+        parts.append(
+            f"With {100 * row['level']:g} % of false alarms allowed, {100 * row['alarms']:.1f} % of {row['n']:,.0f} "
+            f"watches over {row['k']:,.0f} answers without a change raised one."
+        )
+    for scenario, words in CHANGES.items():
+        if scenario in one.index:
+            row = one.loc[scenario]
+            parts.append(
+                f"After a change {words}, {100 * row['alarms']:.1f} % raised one: half within {row['delay']:,.0f} "
+                f"answers, nine of ten within {row['delay90']:,.0f}."
+            )
+    return " ".join(parts)
+
+
+def _explained(cache: QueryCache) -> Component:
+    found = "" if cache.problem() else delays(cache.ask(page_queries.streams))
+    measured = [html.P(["Measured on held-out answers (table below): ", found], className="sentence")] if found else []
+    return html.Section(
+        [
+            html.H2("What is an alarm, and what does it send?"),
+            html.P(ALARM, className="sentence"),
+            *measured,
+            shell.facts(SENT, className="watch-facts"),
+        ],
+        className="figure",
+    )
+
+
+def _starts() -> Component:
+    ways: list[Component] = []
+    for name, words, command in STARTS:
+        copy = html.Button(
+            "Copy", id=f"{name}-copy", className="button", title="Copy the command",
+            **shell.aria(label=f"Copy the command: {words}"),
+        )  # fmt: skip
+        code = html.Code(command, id=name, className="command", dir="ltr")
+        ways += [html.H3(words, className="group"), html.Div([code, copy], className="copyable")]
+    return html.Section(
+        [html.H2("Start a watch"), html.P(PLACEHOLDERS, className="sentence"), *ways], className="figure"
+    )
 
 
 def _content(theme: Theme) -> list[Component]:
@@ -72,7 +170,7 @@ def _sections(theme: Theme) -> list[Component]:
         return [shell.empty("This atlas shows its watches to people with its token only", remedy)]
     known = watches()
     if not known:
-        remedy = f"Start one with: {COMMAND}, then it is on this page"
+        remedy = "Start one with a command below, and its evidence over time stands here."
         return [shell.empty("Nothing is watched yet", remedy, [("What the evidence means", "/methods")])]
     return [_section(state, theme) for state in known]
 

@@ -88,5 +88,5 @@ def test_rows_are_those_of_the_store_in_words(measured: Flask) -> None:
     assert (mixture.k, mixture.claimed, mixture.false_alarms, mixture.detectable) == (50, 0.951, 0.06, 0.26)
     assert pd.isna(mixture.detectable_sibling) and mixture.mixtures == 700
     unchanged, family = frames["streams"].itertuples()
-    assert (unchanged.scenario, unchanged.alarms) == ("nothing, resampled", 0.001) and pd.isna(unchanged.delay)
+    assert (unchanged.scenario, unchanged.alarms) == ("nothing; answers may repeat", 0.001) and pd.isna(unchanged.delay)
     assert (family.scenario, family.level, family.delay, family.alarms) == ("another family", 0.01, 5.0, 1.0)
