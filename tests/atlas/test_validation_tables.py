@@ -90,3 +90,19 @@ def test_rows_are_those_of_the_store_in_words(measured: Flask) -> None:
     unchanged, family = frames["streams"].itertuples()
     assert (unchanged.scenario, unchanged.alarms) == ("nothing; answers may repeat", 0.001) and pd.isna(unchanged.delay)
     assert (family.scenario, family.level, family.delay, family.alarms) == ("another family", 0.01, 5.0, 1.0)
+
+
+def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right():
+    columns = ["reader", "roster", "scenario", "k", "level", "alarms", "delay", "delay90", "n"]
+    rows = [
+        ("a", "9-way", "resampled", 1_000, 0.01, 0.001, None, None, 1_000),
+        ("a", "9-way", "family", 1_000, 0.01, 0.979, 5.0, 8.0, 1_000),
+        ("a", "9-way", "family", 1_000, 0.05, 1.0, 4.0, 7.0, 1_000),
+        ("b", "9-way", "sibling", 1_000, 0.01, 0.5, 1.0, 2.0, 1_000),
+    ]
+    frame = pd.DataFrame(rows, columns=columns)
+    assert watch.delays(frame) == (
+        "With 1 % of false alarms allowed, 0.1 % of 1,000 watches over 1,000 answers without a change raised one. "
+        "After a change to another family, 97.9 % raised one: half within 5 answers, nine of ten within 8."
+    )
+    assert watch.delays(frame.iloc[:0]) == ""

@@ -82,6 +82,14 @@ def opened(browser: Browser, query: str = "", ecosystem: str = SAMPLES) -> None:
     )
 
 
+def sampled(browser: Browser) -> None:
+    """Take the second case of the sample: the ecosystem of the first one is not here."""
+    for number in (1, 2):
+        browser.click("#attr-sample")
+        words = "return document.querySelector('#attr-sample-story').innerText.includes(arguments[0])"
+        browser.until(words, f"Case {number} of ")
+
+
 def chosen(browser: Browser, identity: str, words: str) -> None:
     """Choose the option of a select that begins with some words."""
     browser.driver.find_element(By.ID, identity).click()
@@ -131,7 +139,7 @@ def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Brows
     value = "const e = document.querySelector('#attr-ecosystem'); return e && e.value"
     own = browser.until(value)
     assert SAMPLES not in own
-    browser.click("#attr-sample")
+    sampled(browser)
     browser.until(value + ".includes(arguments[0])", SAMPLES)
     browser.until("return document.querySelector('#attr-judge').innerText.includes('10 sources')")
     assert "ecosystem" not in browser.query()
@@ -144,7 +152,7 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     browser: Browser, downloads: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened(browser)
-    browser.click("#attr-sample")
+    sampled(browser)
     assert "10 traces" in browser.text(".preview-facts") and "0 bad lines" in browser.text(".preview-facts")
     assert SAMPLES in browser.run("return document.querySelector('#attr-ecosystem').value")
     browser.click("#attr-sample-save")
@@ -485,7 +493,7 @@ def test_a_family_is_chosen_as_the_candidates(browser: Browser) -> None:
     browser.driver.set_window_size(1280, 900)
     opened(browser)
     browser.until(f"{note}.includes('All 10 enrolled sources')")
-    browser.click("#attr-sample")
+    sampled(browser)
     browser.click("#attr-candidates-kind label[for$=family]")
     browser.until("return !document.querySelector('#attr-candidates-place').hidden")
     chosen(browser, "attr-candidates", "qwen")
@@ -646,7 +654,7 @@ def test_an_operator_compares_two_windows_and_sends_the_result(
 
 def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(browser: Browser) -> None:
     opened(browser)
-    browser.click("#attr-sample")
+    sampled(browser)
     browser.until("return document.querySelector('.preview-facts') !== null")
     word = weighed(browser).split()[1]
     browser.open("/?theme=dark&roster=12-way")
@@ -664,6 +672,9 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     pressed("4")
     browser.until(top, ".sheet-case")
     assert word in browser.text(".sheet-case .verdict-word")
+    assert word in browser.text(".sheet-cover .verdict-word")
+    assert "Figure 1." in browser.text(".sheet-case .plate-title")
+    assert browser.text("#brief-address").startswith(f"{browser.url}/brief?")
     browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
     pressed(Keys.ESCAPE)
     browser.wait(lambda: "present" not in browser.query(), "the end of the presentation")
