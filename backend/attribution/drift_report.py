@@ -237,10 +237,11 @@ def size_words(test: Mapping[str, Any]) -> str:
 
 def other_columns(windows: Sequence[Window]) -> list[str]:
     """A note where a person chose other columns in one file than in another."""
-    chosen = set()
-    for window in windows:
-        columns, mapped = window.report["input"]["columns"], window.report["input"]["mapped"]
-        chosen.add((columns["response"], columns["prompt"]) if mapped else None)
+    files = [window.report["input"] for window in windows]
+    chosen = {
+        tuple(file["columns"][role] for role in ("response", "prompt")) if file.get("mapped") else None
+        for file in files
+    }
     note = "The files have different columns, and the command names those of the first: rename those of the others."
     return [note] if len(chosen) > 1 else []
 

@@ -130,7 +130,7 @@ class Selection:
             if any(entry["reason"] == UNSELECTED for entry in self.exclusions):
                 raise AtlasError(
                     f"This is not the file of this report: none of its traces is in {layout.name}",
-                    "Give the file that the report is about",
+                    "Give the file that the report is about, read by the same columns and encoding",
                 )
             where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
             raise AtlasError(message + where, "Check the file and the mapping of its columns")

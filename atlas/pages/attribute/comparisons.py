@@ -489,6 +489,8 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
         nothing |= {"offered": [[], []], "values": [None, None], "problem": no_update}
         same: dict[str, Any] = dict.fromkeys((*nothing, "file", "empty"), no_update)
         same |= {"offered": [no_update] * 2, "values": [no_update] * 2}
+        if not upload and pressed.startswith("check-report"):
+            return same
         if not upload or upload == REFUSED:
             refused = "That file was not taken. Drop another one, or leave it out." if upload else None
             return nothing | {"file": upload, "head": refused, "empty": not upload}
@@ -755,6 +757,14 @@ def _check(app: Dash) -> None:
     def may_go(report: Stored, traces: Stored, job: Text) -> bool:
         return not report or any(file and file.get("unread") for file in (report, traces)) or bool(job)
 
+    def about(report: Stored, traces: Stored) -> dict[str, Any]:
+        return {"report": (report or {}).get("key"), "traces": (traces or {}).get("key")}
+
+    @sections.callback(app, "check-done.data*", files, "check-done.data")
+    def changed(report: Stored, traces: Stored, done: Stored) -> Any:
+        # Another file takes the answer about the one before away.
+        return no_update if done and about(report, traces).items() <= done.items() else None
+
     @sections.callback(
         app, "check-job.data check-done.data check-problem.children check-tick.disabled", "check-go.n_clicks", files
     )
@@ -763,7 +773,7 @@ def _check(app: Dash) -> None:
             return (no_update,) * 4
         try:
             if not traces:
-                return None, {"report": report["key"], "click": clicks}, None, True
+                return None, about(report, traces) | {"click": clicks}, None, True
             chosen = None if traces["columns"] == traces["base"] else Columns(**traces["columns"])
             job = visitor.service().recompute(
                 visitor.admitted(), report["key"], traces["key"], request.remote_addr, chosen
@@ -777,14 +787,14 @@ def _check(app: Dash) -> None:
         "check-progress.hidden check-words.children check-bar.style check-tick.disabled* check-done.data* "
         "check-job.data* check-problem.children*",
         "check-tick.n_intervals check-cancel.n_clicks",
-        "check-job.data check-report-file.data",
+        f"check-job.data {files}",
     )
-    def tick(_ticks: int | None, _cancel: Clicks, job: Text, report: Stored) -> Any:
+    def tick(_ticks: int | None, _cancel: Clicks, job: Text, report: Stored, traces: Stored) -> Any:
         if not job or not report:
             return *OVER, no_update, no_update, no_update
         service, key = visitor.service(), visitor.session()
         look = service.cancel if ctx.triggered_id == "check-cancel" else service.progress
-        done = {"report": report["key"], "job": job}
+        done = about(report, traces) | {"job": job}
         return _followed(lambda: [look(key, job)], ("failed", "cancelled"), "The check was cancelled", done)
 
     @sections.callback(app, "check-result.children", "check-done.data")
