@@ -640,7 +640,7 @@ def test_traces_with_odd_columns_are_read_wherever_they_are_dropped(
 
     # Both files at once fill both windows, in the order of their names.
     for name in ("week-2.csv", "week-1.csv"):
-        (tmp_path / name).write_text("lfd;prompt;response\n" + lines, "utf-8")
+        (tmp_path / name).write_text("lfd;prompt;response\n" + lines.replace("long", name), "utf-8")
     field = browser.driver.find_element(By.CSS_SELECTOR, "#win-before input[type=file]")
     field.send_keys(f"{tmp_path / 'week-2.csv'}\n{tmp_path / 'week-1.csv'}")
     browser.until("return document.querySelectorAll('#attr-two .preview-facts').length === 2")
