@@ -72,6 +72,14 @@
         }
         return now;
       },
+      // An answer of a comparison comes into view once, and not again when another theme draws it anew.
+      reveal: function (answer, place, done, seen) {
+        const now = answer && done ? JSON.stringify(done) : null;
+        if (now && now !== seen) {
+          window.setTimeout(() => document.getElementById(place).scrollIntoView({ block: "start" }), 50);
+        }
+        return now === seen ? none() : now;
+      },
       // The command of a result, into the clipboard; without its permission the text is selected instead.
       copy: function (clicks, id) {
         const text = document.getElementById(id || "attr-verify");

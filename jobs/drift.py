@@ -138,6 +138,7 @@ def _print(answer: dict[str, Any], read: list[Window]) -> None:
         f"  energy distance {answer['statistic']:.3g}, p = {answer['p_value']:.3g}, "
         f"{answer['permutations']:,} permutations, seed {answer['seed']}"
     )
+    say(answer["next_step"])
     say(answer["expected"])
     for note in answer["notes"]:
         say(note)

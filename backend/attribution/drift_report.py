@@ -195,10 +195,12 @@ def drift_answer(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": drift.verdict(test),
         "sentence": drift.sentence(test),
+        "next_step": _next_step(test, worth["prompts_needed"]),
         "expected": drift.expected(worth["power"]),
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
             *([] if test["paired"] else [drift.UNPAIRED]),
+            *other_columns(read),
             *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
         **test,
@@ -209,6 +211,39 @@ def drift_answer(
         "command": command or _command(read, enrolment, settings),
     }
     return signed(body)
+
+
+def _next_step(test: Mapping[str, Any], needed: int | None) -> str:
+    """What to do after a comparison of two windows."""
+    if drift.verdict(test) == drift.DIFFERENT and not test["paired"]:
+        return "Collect both windows again with the same prompts: other questions alone can look like another model."
+    if drift.verdict(test) == drift.DIFFERENT:
+        return (
+            "Collect the same prompts once more with the same settings: a change that lasts is seen again. Then ask "
+            "whoever serves the endpoint what changed, and send them this result."
+        )
+    if needed is not None and (more := needed - min(test["before"], test["after"])) > 0:
+        return f"Ask {more} prompts more in each window: from {needed} on a sibling would rarely pass unseen."
+    return "Nothing has to be done now. Ask the same prompts in the next window, and compare again."
+
+
+def size_words(test: Mapping[str, Any]) -> str:
+    """How large a difference is among those that chance gives the very same traces."""
+    drawn = int(test["permutations"])
+    smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
+    how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
+    return f"larger than in {smaller:,} of {drawn:,} comparisons {how}"
+
+
+def other_columns(windows: Sequence[Window]) -> list[str]:
+    """A note where a person chose other columns in one file than in another."""
+    files = [window.report["input"] for window in windows]
+    chosen = {
+        tuple(file["columns"][role] for role in ("response", "prompt")) if file.get("mapped") else None
+        for file in files
+    }
+    note = "The files have different columns, and the command names those of the first: rename those of the others."
+    return [note] if len(chosen) > 1 else []
 
 
 def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from backend.attribution.drift_report import (
     Doubles,
     Window,
     facts_of,
+    other_columns,
     share_fingerprints,
     signed,
     standardised,
@@ -35,6 +36,14 @@ from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test,
 
 FORMAT = 1
 AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
+MEANINGS = {
+    AGAINST: f"The answers differ from the reference's by more than chance (p of {p_text(drift.LEVEL)} or below). "
+    "Whose they are is not said.",
+    SUPPORTS: "No difference was seen, and by the ecosystem's validation an unchanged source gives such an outcome at "
+    f"least {10**drift.SUPPORTING:g} times as often as a sibling or another family does.",
+    INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured.",
+}
+"""What the answers mean in a comparison with a reference."""
 OTHER_PROMPTS = (
     "These prompts are another kind of traffic than the enrolled ones. A difference counts as it does there; what the "
     "absence of one is worth was measured on enrolled prompts alone, so that it supports nothing here."
@@ -75,7 +84,12 @@ def reference_answer(
         "next_step": _next_step(verdict, len(first), needed),
         "expected": drift.expected(worth["power"]),
         "prompts": len(first),
-        "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [OTHER_PROMPTS]), SAME_SETTINGS],
+        "notes": [
+            *_unused(windows[:2], len(rows[0])),
+            *([] if traffic == "like" else [OTHER_PROMPTS]),
+            SAME_SETTINGS,
+            *other_columns(windows),
+        ],
         **test,
         "level": drift.LEVEL,
         **worth,
@@ -139,6 +153,13 @@ def _rival(claimed: Window, reference: Window, rival: Window, enrolment: Enrolme
     means = f"nearer to {side}" if p <= drift.LEVEL else "about as near to both"
     sentence = f"Against {name}: {wins} of {decided} answers are nearer to the reference (p = {p_text(p)}): {means}."
     return {"name": name, "prompts": decided, "nearer": wins, "p_value": p, "sentence": sentence}
+
+
+def ratio_words(kind: str, ratio: float) -> str:
+    """What a log10 ratio of an unchanged source against another kind of pair says, in plain words."""
+    factor = float(f"{10 ** abs(ratio):.2g}")
+    more, less = (KINDS["same"], KINDS[kind]) if ratio >= 0 else (KINDS[kind], KINDS["same"])
+    return f"such an outcome comes about {factor:,g} times as often from {more} as from {less}"
 
 
 def _first_answers(window: Window) -> dict[str, int]:

@@ -127,6 +127,11 @@ class Selection:
         """Refuse a file of which no trace was taken; names the first place that gives none."""
         if not self.seen:
             first = self.problems[0] if self.problems else None
+            if any(entry["reason"] == UNSELECTED for entry in self.exclusions):
+                raise AtlasError(
+                    f"This is not the file of this report: none of its traces is in {layout.name}",
+                    "Give the file that the report is about, read by the same columns and encoding",
+                )
             where = f" ({layout.unit} {first.place:,}: {first.reason})" if first else ""
             raise AtlasError(message + where, "Check the file and the mapping of its columns")
 

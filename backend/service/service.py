@@ -381,10 +381,23 @@ class Service:
         self._note_check(session, check)
         return check
 
-    def recompute(self, session: str, key: str, traces: str, client: str | None = None) -> str:
+    def columns_for(self, session: str, key: str, traces: str) -> tuple[Columns, str | None]:
+        """Columns and encoding with which an uploaded report reads a file of its traces."""
+        from backend.attribution.verify import fitting
+
+        report = self.read_report(session, key)
+        upload, path = self.uploads.get(session, traces)
+        with open_in_turn(path) as stream:
+            own = report["input"].get("sha256") if isinstance(report["input"], dict) else None
+            settings, _ = fitting(settings_of(report, ""), own, stream, upload.name, self.limits)
+        return settings.columns, settings.encoding
+
+    def recompute(
+        self, session: str, key: str, traces: str, client: str | None = None, columns: Columns | None = None
+    ) -> str:
         """Queue the traces of an uploaded report to be scored once more.
 
-        Returns the job, for :meth:`checked`.
+        columns : of the file, in place of those that the report records. Returns the job, for :meth:`checked`.
         Raises AtlasError if the file holds none of the report's traces, or the ecosystem is not here.
         """
         from backend.attribution.verify import fitting
@@ -401,6 +414,8 @@ class Service:
         with open_in_turn(path) as stream:
             settings, own = settings_of(report, names[needed], names.get), report["input"].get("sha256")
             settings, _ = fitting(settings, own, stream, upload.name, self.limits)
+        if columns is not None:
+            settings = replace(settings, columns=columns)
         return self.start(session, traces, settings, report=key, client=client)
 
     def checked(self, session: str, key: str, job: str) -> Check:
@@ -486,16 +501,18 @@ class Service:
         return evidence
 
     def start_windows(
-        self, session: str, keys: Sequence[str], settings: Settings, client: str | None = None
+        self, session: str, keys: Sequence[str], settings: Settings | Sequence[Settings], client: str | None = None
     ) -> list[str]:
         """Queue the windows of a test of drift; where something is wrong with one of them, none runs.
 
         keys : files of the two windows, the earlier one first, or of one whose halves are compared.
-        settings : from :func:`backend.attribution.settings.of_windows`. Returns the jobs, for :meth:`drift`.
+        settings : from :func:`backend.attribution.settings.of_windows`, of all files or of each. Returns the jobs, for
+        :meth:`drift`.
         """
         jobs: list[str] = []
         try:
-            jobs += [self.start(session, key, settings, fingerprints=True, client=client) for key in keys]
+            for key, one in zip(keys, _of_each(settings, keys), strict=True):
+                jobs.append(self.start(session, key, one, fingerprints=True, client=client))
             from backend.attribution.drift_report import long_enough
 
             names = [self.uploads.get(session, key)[0].name for key in keys]
@@ -507,20 +524,22 @@ class Service:
         return jobs
 
     def start_reference_check(
-        self, session: str, keys: Sequence[str], settings: Settings, client: str | None = None
+        self, session: str, keys: Sequence[str], settings: Settings | Sequence[Settings], client: str | None = None
     ) -> list[str]:
         """Queue traces, a reference's answers to their prompts, and those of any rivals, whose files ``keys`` are.
 
-        settings : from :func:`backend.attribution.settings.of_windows`. Returns the jobs, for
+        settings : from :func:`backend.attribution.settings.of_windows`, of all files or of each. Returns the jobs, for
         :meth:`reference_check`. Raises AtlasError where both sides answer fewer than six prompts.
         """
         from backend.attribution.reference_check import refuse_few_pairs
 
-        claimed, reference = (self._prompts(session, key, settings) for key in keys[:2])
+        each = _of_each(settings, keys)
+        claimed, reference = (self.prompts(session, key, one) for key, one in zip(keys[:2], each, strict=False))
         refuse_few_pairs(claimed, reference, self.uploads.get(session, keys[0])[0].name)
         jobs: list[str] = []
         try:
-            jobs += [self.start(session, key, settings, fingerprints=True, client=client) for key in keys]
+            for key, one in zip(keys, each, strict=True):
+                jobs.append(self.start(session, key, one, fingerprints=True, client=client))
         except AtlasError:
             for job in jobs:
                 self.cancel(session, job)
@@ -564,14 +583,21 @@ class Service:
         note = {"job": job, "verdict": answer["verdict"], "report": answer["sha256"]}
         self.audit_log.write("comparison", self._place(session).name, **note)
 
-    def _prompts(self, session: str, key: str, settings: Settings) -> set[str]:
-        """Prompts of an uploaded file."""
+    def file_of(self, session: str, job: str) -> tuple[Upload, Settings]:
+        """The file that a job reads, and how it is read; a MissingError where it was deleted."""
+        found = self._job(session, job)
+        upload, _ = self.uploads.get(session, found.key)
+        return upload, settings_in(found)
+
+    def prompts(self, session: str, key: str, settings: Settings) -> list[str]:
+        """Prompts of an uploaded file, each once."""
         from backend.attribution.scoring import Selection
 
         upload, path = self.uploads.get(session, key)
         with open_in_turn(path) as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
-            return {trace.prompt for trace in Selection.of(settings, self.limits).traces(stream, layout, self.limits)}
+            traces = Selection.of(settings, self.limits).traces(stream, layout, self.limits)
+            return list(dict.fromkeys(trace.prompt for trace in traces))
 
     def _windows(self, session: str, jobs: Sequence[Job]) -> list[Window]:
         """What jobs have read, to compare."""
@@ -619,6 +645,11 @@ class Service:
     def _note_check(self, session: str, result: Check) -> None:
         verdict = "equal" if result.equal else "not equal"
         self.audit_log.write("verify", self._place(session).name, report=result.sha256, verdict=verdict)
+
+
+def _of_each(settings: Settings | Sequence[Settings], keys: Sequence[str]) -> Sequence[Settings]:
+    """Settings of each file."""
+    return [settings] * len(keys) if isinstance(settings, Settings) else settings
 
 
 def _is_over(job: Job) -> bool:

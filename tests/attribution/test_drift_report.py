@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparisons
-from backend.attribution.drift_report import Window, drift_answer
+from backend.attribution.comparison_page import write_comparison
+from backend.attribution.drift_report import Window, drift_answer, size_words
 from backend.attribution.report import digest
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
@@ -25,6 +27,7 @@ from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, StoppedError
 from backend.inference.drift import expected, named, sentence
 from backend.inference.validation import validation_arrays
+from backend.intake import Columns
 from backend.proxies.reader import Reader
 from backend.service.job import ENDED
 from backend.service.service import Service
@@ -164,7 +167,32 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
+    page, sent = write_comparison(told), comparisons.windows_text(told)
+    for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
+        assert str(escape(words)) in page
+    assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text
     assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"])
+
+
+def test_a_difference_is_ranked_among_those_of_chance() -> None:
+    test = {"permutations": 511, "p_value": 1 / 512, "paired": True}
+    assert size_words(test).startswith("larger than in 511 of 511 comparisons with answers swapped")
+    assert size_words({**test, "p_value": 1.0, "paired": False}).startswith("larger than in 0 of 511 comparisons")
+
+
+def test_every_window_may_have_columns_of_its_own(service: Service, folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "after.jsonl").read_text("utf-8").splitlines()]
+    odd = "".join(json.dumps({"frage": row["prompt"], "antwort_text": row["response"]}) + "\n" for row in rows)
+    keys = [service.upload(ANN, name, content).key for name, content in (
+        ("before.jsonl", (folder / "before.jsonl").read_bytes()), ("odd.jsonl", odd.encode()))]  # fmt: skip
+    columns = (None, Columns(response="antwort_text", prompt="frage"))
+    jobs = service.start_windows(ANN, keys, [of_windows("tiny", one) for one in columns])
+    assert [service.wait(ANN, job, PATIENCE).state for job in jobs] == ["done"] * 2
+    told = service.drift(ANN, *jobs)
+    plain = served(service, folder / "before.jsonl", folder / "after.jsonl")
+    assert (told["statistic"], told["verdict"]) == (plain["statistic"], plain["verdict"])
+    assert any("different columns" in note for note in told["notes"])
+    assert not any("different columns" in note for note in plain["notes"])
 
 
 def test_no_text_is_in_the_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparisons
+from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import Window, worth_of
-from backend.attribution.reference_check import nearer
+from backend.attribution.reference_check import MEANINGS, nearer, ratio_words
 from backend.attribution.report import digest
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
@@ -95,7 +97,21 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
-    assert all(f"{ratio:+.2f}" in shown for ratio in answer["log10_ratios"].values())
+    page = write_comparison(answer)
+    for kind, ratio in answer["log10_ratios"].items():
+        for place in (shown, page):
+            assert f"{ratio:+.2f}".replace("-", "−") in place and ratio_words(kind, ratio) in place
+    for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):
+        assert str(escape(words)) in page
+    assert all(repr(meaning)[1:-1] in shown for meaning in MEANINGS.values())
+    assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_ratios_say_which_side_gives_the_outcome_more_often() -> None:
+    assert ratio_words("sibling", -1.06) == (
+        "such an outcome comes about 11 times as often from a sibling of its family as from an unchanged source"
+    )
+    assert "about 160 times as often from an unchanged source as from another family" in ratio_words("family", 2.2)
 
 
 @pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])

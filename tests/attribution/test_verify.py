@@ -315,7 +315,7 @@ def test_a_file_whose_encoding_was_named() -> None:
     assert verified(told, "\n".join(lines).encode()).found == ()
     assert verified(told, "\n".join(lines).encode("utf-16-le")).found == ()
     assert verified(told, "\n".join(lines).encode("koi8-r"), encoding="koi8-r").found == ()
-    with pytest.raises(AtlasError, match="No trace"):
+    with pytest.raises(AtlasError, match="not the file of this report"):
         verified(told, "\n".join(lines[:GOOD]).encode("koi8-r"))
     assert verified(changed(told, at("input.encoding", "koi8-r (as given)")), content).found
 

@@ -238,7 +238,16 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
         browser.until("return !document.querySelector('#check-go').disabled")
         browser.click("#check-go")
         browser.until("return document.querySelector('#check-verdict')?.innerText.endsWith('\\n' + arguments[0])", word)
+    browser.run("document.querySelector('#check-result details').open = true")
     assert "unknown_p was 0.999" in browser.text("#check-found")
+    # The answer is about the files that are there; another file takes it away.
+    given(browser, file_of(downloads, "others.jsonl", ["Something else."] * 12), "#check-traces")
+    browser.until("return document.querySelector('#check-verdict') === null")
+    assert "not the report's own file" in browser.text("#check-traces-head .flag")
+    browser.until("return !document.querySelector('#check-go').disabled")
+    browser.click("#check-go")
+    browser.until("return document.querySelector('#check-problem').innerText.includes('not the file of this report')")
+    assert browser.run("return document.querySelector('#check-verdict') === null")
     browser.driver.get(f"{browser.url}/attribute?theme=dark&ecosystem={SAMPLES}")
     browser.until("return document.querySelector('#figure-evidence .main-svg') !== null")
 
@@ -613,12 +622,52 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     assert browser.text("#ref-verdict").split()[-1] == "AGAINST"
     told = browser.text("#ref-result")
     assert "12 prompts that both answered" in told and "smol-warm.jsonl" in told and "What to do next" in told
-    browser.run("document.querySelector('#ref-result .exports button').click()")
+    assert "Whose they are is not said" in told
+    browser.run("document.querySelectorAll('#ref-result .exports button')[1].click()")
     saved = downloaded(browser, downloads, "reference-*.txt").read_text("utf-8")
     assert "reference-check traces.jsonl --reference gemma-answer.jsonl --rival smol-warm.jsonl" in saved
 
 
-@pytest.mark.parametrize(("form", "keys"), [("txt", True), ("json", False)])
+def test_traces_with_odd_columns_are_read_wherever_they_are_dropped(
+    browser: Browser, downloads: Path, tmp_path: Path
+) -> None:
+    """A proposal is taken by one click, also from One set of traces; the prompts to ask come as a file."""
+    lines = "".join(f"{i};What about number {i}?;{'This is a long enough answer. ' * 3}{i}\n" for i in range(12))
+    odd = tmp_path / "kochen.csv"
+    odd.write_text("lfd;frage;antwort_text\n" + lines, "utf-8")
+
+    opened(browser, "&mode=two")
+    given(browser, odd, "#win-after")
+    browser.until("return !document.querySelector('#win-after-take').hidden")
+    assert browser.run("return document.querySelector('#win-go').disabled")
+    browser.click("#win-after-take")
+    browser.until("return document.querySelector('#win-after-rows').innerText.includes('The first 3 of 12 traces')")
+    assert browser.run("return document.querySelector('#win-after-prompt').value") == "frage"
+    browser.click("#win-after-remove")
+    browser.until("return document.querySelector('#win-after-head').innerText === ''")
+
+    # Both files at once fill both windows, in the order of their names.
+    for name in ("week-2.csv", "week-1.csv"):
+        (tmp_path / name).write_text("lfd;prompt;response\n" + lines.replace("long", name), "utf-8")
+    field = browser.driver.find_element(By.CSS_SELECTOR, "#win-before input[type=file]")
+    field.send_keys(f"{tmp_path / 'week-2.csv'}\n{tmp_path / 'week-1.csv'}")
+    browser.until("return document.querySelectorAll('#attr-two .preview-facts').length === 2")
+    assert "week-1.csv" in browser.text("#win-before-head") and "week-2.csv" in browser.text("#win-after-head")
+
+    browser.click("#attr-mode input[value=one]")
+    given(browser, odd)
+    browser.click("#attr-propose")
+    browser.until("return document.querySelectorAll('#attr-rows .ag-center-cols-container [role=row]').length > 0")
+    browser.click("#attr-mode input[value=reference]")
+    browser.until("return !document.querySelector('#ref-carry').hidden")
+    browser.click("#ref-carry")
+    browser.until("return document.querySelector('#ref-traces-rows').innerText.includes('The first 3 of 12 traces')")
+    browser.click("#ref-prompts")
+    saved = downloaded(browser, downloads, "prompts-kochen.jsonl").read_text("utf-8")
+    assert [json.loads(line)["prompt"] for line in saved.splitlines()] == [f"What about number {i}?" for i in range(12)]
+
+
+@pytest.mark.parametrize(("form", "keys"), [("txt", True), ("json", False), ("html", False)])
 def test_an_operator_compares_two_windows_and_sends_the_result(
     browser: Browser, downloads: Path, form: str, keys: bool
 ) -> None:
@@ -643,11 +692,15 @@ def test_an_operator_compares_two_windows_and_sends_the_result(
     browser.until("return !document.querySelector('#win-go').disabled")
     press("#win-go")
     assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
-    save = browser.driver.find_elements(By.CSS_SELECTOR, "#win-result .exports button")[form == "json"]
+    save = browser.driver.find_elements(By.CSS_SELECTOR, "#win-result .exports button")[
+        ["html", "txt", "json"].index(form)
+    ]
     save.send_keys(Keys.ENTER) if keys else browser.run("arguments[0].click()", save)
     saved = downloaded(browser, downloads, f"drift-*.{form}").read_text("utf-8")
     if form == "json":
         assert len(json.loads(saved)["windows"]) == 2 and "sha256" in json.loads(saved)
+    elif form == "html":
+        assert "<script" not in saved and "What to do next" in saved and "python -m jobs drift week-1.jsonl" in saved
     else:
         assert "python -m jobs drift week-1.jsonl week-2.jsonl" in saved and "p = " in saved
 

@@ -493,6 +493,13 @@ def test_a_report_is_checked_against_its_traces(service: Service) -> None:
     assert found.equal, found.found
     assert "not the one of the report" in found.notes[0]
 
+    # Columns that nobody recognises are those that a person chooses.
+    odd = service.upload(ANN, "odd.csv", table.replace("answer;question", "antwort_text;frage", 1).encode())
+    mapped = Columns(response="antwort_text", prompt="frage")
+    again = service.recompute(ANN, report.key, odd.key, columns=mapped)
+    service.wait(ANN, again, PATIENCE)
+    assert service.checked(ANN, report.key, again).equal
+
     forged = json.loads(text)
     forged["results"]["log10_ratio_others"] = 9.0
     key = service.upload(ANN, "forged.json", json.dumps(forged).encode()).key
@@ -501,7 +508,7 @@ def test_a_report_is_checked_against_its_traces(service: Service) -> None:
     service.wait(ANN, again, PATIENCE)
     assert any("log10_ratio_others was 9.0" in sentence for sentence in service.checked(ANN, key, again).found)
     wrong = service.upload(ANN, "w.jsonl", file_of("code"))
-    with pytest.raises(AtlasError, match="no trace in"):
+    with pytest.raises(AtlasError, match=r"not the file of this report: none of its traces is in w\.jsonl"):
         service.recompute(ANN, report.key, wrong.key)
     with pytest.raises(AtlasError, match="no report"):
         service.agrees(ANN, service.upload(ANN, "x.json", b"{}").key)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -22,20 +22,24 @@ from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import intake, question, sections, visitor, work
 from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
+from backend.attribution.comparison_page import write_comparison
+from backend.attribution.drift_report import size_words
+from backend.attribution.reference_check import MEANINGS, ratio_words
 from backend.attribution.settings import of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
-from backend.inference.drift import DIFFERENT, KINDS, LEVEL, named
+from backend.inference.drift import ALIKE, DIFFERENT, KINDS, LEVEL, named, p_text
+from backend.intake import Columns
 from backend.service.job import Snapshot
-from backend.service.uploads import MissingError, Upload
+from backend.service.uploads import MissingError
 from backend.store import page_queries
 
 if TYPE_CHECKING:
     from backend.attribution.verify import Check
 
 POLL_MS = 700
-REFUSED = {"refused": True}
-"""In place of an upload: else a refused second window would leave the halves of the first one to be compared."""
+REFUSED = {"unread": True}
+"""In place of a file: else a refused second window would leave the halves of the first one to be compared."""
 P_HELP = (
     "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
     "windows are called different."
@@ -49,8 +53,14 @@ RATIO_HELP = (
     "How much more often an unchanged source than another one gives such an outcome, by the ecosystem's validation. "
     "None is stated on prompts of another kind than the enrolled ones."
 )
+AT_LEVEL = f"called different at {p_text(LEVEL)} or below"
 SHA_HELP = "Hash of the whole report, as it says; whoever made it can read theirs out to you"
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
+AFTER_WINDOWS = {
+    DIFFERENT: [("Whose answers are they? One set of traces", "/attribute"), ("See every change: Watch", "/watch")],
+    ALIKE: [("Look every night: Watch", "/watch")],
+}
+SEVERAL = ("win", "before")  # the place that takes the files of both windows at once
 OVER = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
@@ -65,8 +75,6 @@ class Part:
     steps: tuple[str, str]  # their titles
     button: str
     lead: str
-    describe: Callable[[str, Upload, str], shell.Children]  # an upload, by session, upload and kind
-    refused: tuple[Any, Any] = (None, None)  # in place of upload and description where a file is refused
     needed: int = 1  # so many of its files must be given
     compares: bool = True  # with an ecosystem of the reader's choice; can try a sample
 
@@ -101,9 +109,15 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         [before, " against ", after],
         ("win-verdict", sign, [test["verdict"]]),
         html.P(test["sentence"], className="verdict-sentence"),
+        _next_step(test["next_step"], AFTER_WINDOWS[test["verdict"]]),
         sections.facts(
-            ("p value", P_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
-            ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", "energy distance of the fingerprints"),
+            (
+                "p value",
+                P_HELP,
+                rate_text(test["p_value"]),
+                f"called different at {LEVEL:g} or below".replace("0.", "."),
+            ),
+            ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             ("Same prompts", "", *paired),
         ),
         *[html.P(note, className="flag") for note in test["notes"]],
@@ -114,7 +128,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
 
 def windows_text(test: Mapping[str, Any]) -> str:
     """The answer of the drift test as text to send."""
-    return _text(test, ("First window", "Second window"))
+    return _text(test, ("First window", "Second window"), [test["next_step"]])
 
 
 def reference_box(test: Mapping[str, Any]) -> Component:
@@ -124,27 +138,52 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     )
     traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
     ratios = [
-        (f"Same source or {name}", RATIO_HELP, f"{test['log10_ratios'][kind]:+.2f}", "log10 likelihood ratio")
-        for kind, name in KINDS.items()
-        if kind in test["log10_ratios"]
-    ]
+        (f"Same source or {KINDS[kind]}", RATIO_HELP, f"{ratio:+.2f}".replace("-", "−"),
+         f"log10 likelihood ratio: {ratio_words(kind, ratio)}")
+        for kind, ratio in test["log10_ratios"].items()
+    ]  # fmt: skip
     box = sections.answer_box(
         tone,
         [traces, " against the reference ", reference],
         ("ref-verdict", sign, [test["verdict"]]),
         html.P(test["sentence"], className="verdict-sentence"),
-        html.Div([html.Strong("What to do next"), html.P(test["next_step"])], className="verdict-next"),
+        _meanings(test["verdict"]),
+        _next_step(test["next_step"]),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         html.P(test["expected"], className="hint verdict-judge"),
         sections.facts(
-            ("p value", PAIRED_HELP, rate_text(test["p_value"]), f"called different at {LEVEL:g} or below"),
+            (
+                "p value",
+                PAIRED_HELP,
+                rate_text(test["p_value"]),
+                f"called different at {LEVEL:g} or below".replace("0.", "."),
+            ),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
-            ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", "energy distance"),
+            ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             *ratios,
         ),
         *[html.P(note, className="flag long") for note in test["notes"]],
     )
     return html.Div([box, _exports("ref-export")])
+
+
+def _meanings(verdict: str) -> Component:
+    """What each answer means in a comparison with a reference, the given one first."""
+    lines = [
+        html.Div([html.Dt(html.Strong(word)), html.Dd(meaning)], className="meaning-given" if word == verdict else "")
+        for word, meaning in sorted(MEANINGS.items(), key=lambda entry: entry[0] != verdict)
+    ]
+    rule = "These words follow another rule here than in One set of traces, where enrolled sources are weighed."
+    return html.Div([html.Dl(lines, className="meanings"), html.P(rule, className="hint")])
+
+
+def _next_step(step: str, links: Sequence[tuple[str, str]] = ()) -> Component:
+    places = []
+    for word, page in links:
+        kept: dict[str, Any] = {"data-page": page, "data-choices": "{}"}
+        places.append(html.A(word, href=page, className="forward", **kept))
+    more = [html.P(places, className="row")] if places else []
+    return html.Div([html.Strong("What to do next"), html.P(step), *more], className="verdict-next")
 
 
 def reference_text(test: Mapping[str, Any]) -> str:
@@ -157,6 +196,7 @@ def _exports(identity: str) -> Component:
     saved = [
         html.Button([shell.icon("download"), word], id=live(identity, form), className="button", title=meaning)
         for form, word, meaning in (
+            ("html", "Result (HTML)", "One self-contained page to hand on; prints to PDF"),
             ("txt", "Result (text)", "The answer to send, with the command that gives it again"),
             ("json", "Result (JSON)", "All numbers, and the hashes of files and traces"),
         )
@@ -197,7 +237,13 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
         html.H2(title),
         html.P(sentence, className="sentence"),
         html.Div(graph, style={"height": 320}, className="figure-body", role="img", **shell.aria(label=title)),
-        shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
+        html.Details(
+            [
+                html.Summary("The measured shares as a table"),
+                shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
+            ],
+            className="folded",
+        ),
     ]
     return html.Section(children, className="figure", id="figure-power")
 
@@ -213,21 +259,32 @@ def check_answer(check: Check) -> Component:
         ),
         (True, False): (
             "UNCHANGED",
-            "The report agrees with itself: nothing was changed by accident. Give its traces to compute it again.",
+            "The report is unchanged by its own hashes. Whether its numbers are right shows when its traces are read "
+            "again: drop them as well.",
         ),
-        (False, True): ("NOT EQUAL", "What the report says is not what comes out:"),
-        (False, False): ("CHANGED", "The report was changed:"),
+        (False, True): (
+            "NOT EQUAL",
+            f"The traces, read once more, do not give this report: {count(len(check.found), 'difference')}.",
+        ),
+        (False, False): (
+            "CHANGED",
+            f"The report was changed after it was written: {count(len(check.found), 'part')} of it "
+            f"{'do' if len(check.found) != 1 else 'does'} not agree with the rest.",
+        ),
     }[check.equal, bool(check.traces)]
     largest = "–" if check.largest is None else f"{check.largest:.2g}"
     found = [html.Li(f"{difference}.", className="long") for difference in check.found]
+    differences = html.Details([html.Summary("The differences, one by one"), html.Ul(found, id="check-found")],
+                               className="folded")  # fmt: skip
+    read = f"{check.traces:,}" if check.traces else "none given"
     return sections.answer_box(
         tone,
         [html.Span(check.case, dir="auto"), f" · {check.created[:19]}"],
         ("check-verdict", sign, [word]),
         html.P(sentence, className="verdict-sentence"),
-        *([html.Ul(found, id="check-found")] if found else []),
+        *([differences] if found else []),
         sections.facts(
-            ("Traces read", "", f"{check.traces:,}", "by the ecosystem of the report"),
+            ("Traces read", "", read, "by the ecosystem of the report"),
             ("Largest difference", LARGEST_HELP, largest, "nats"),
             ("Report", SHA_HELP, check.sha256[:12], f"sha256 {check.sha256[:64]}"),
         ),
@@ -236,39 +293,36 @@ def check_answer(check: Check) -> Component:
     )
 
 
-def _describe_window(session: str, upload: Upload, _kind: str) -> shell.Children:
-    preview = visitor.service().inspect(session, upload.key)
-    bad = [html.Li([f"{preview.unit} {row['place']:,}: ", str(row["reason"])]) for row in preview.problems[:5]]
-    more = [html.Li(f"… and {len(preview.problems) - 5:,} more")] if len(preview.problems) > 5 else []
-    return [intake.head(preview), html.Ul(bad + more)]
-
-
-def _describe_checked(session: str, upload: Upload, kind: str) -> shell.Children:
-    """What a file of traces is, or what a report says it is; nothing of it is believed yet."""
-    if kind == "traces":
-        return intake.head(visitor.service().inspect(session, upload.key))
-    report = visitor.service().read_report(session, upload.key)
+def _describe_report(upload: Mapping[str, Any]) -> Component:
+    """What a report says it is; nothing of it is believed yet."""
+    report = visitor.service().read_report(visitor.session(), upload["key"])
     results = report["results"] if isinstance(report["results"], dict) else {}
     many = len(report["traces"]) if isinstance(report["traces"], list) else 0
+    about = report["input"].get("name", "") if isinstance(report["input"], dict) else ""
     parts = [
-        html.Span(html.Strong(upload.name, className="long", dir="auto")),
+        html.Span(html.Strong(upload["name"], className="long", dir="auto")),
         html.Span(f"{str(report.get('case', ''))[:120]}: {str(results.get('verdict', ''))[:20]}", dir="auto"),
-        html.Span([html.Strong(f"{many:,}"), f" trace{'s' if many != 1 else ''}"]),
+        html.Span(
+            [html.Strong(count(many, "trace")), " of ", html.Span(str(about)[:120], className="long", dir="auto")]
+        ),
     ]
     return html.Div(parts, className="preview-facts")
 
 
-AGAIN = REFUSED, "That file was refused. Drop another one, or reload the page to begin anew."
 WINDOWS = Part(
     "win",
     "jobs",
-    {"before": ["First window: drop a file"], "after": ["Second window: drop a file"]},
+    {
+        "before": [
+            "First window: drop a file",
+            "Drop two files here to fill both windows, in the order of their names",
+        ],
+        "after": ["Second window: drop a file"],
+    },
     ("Windows", "Test"),
     "Compare the windows",
     "Traces of one endpoint from two times. Use the same prompts in both windows, or a change of questions looks like "
     "a change of model. It needs no enrolled source. One file alone is split into its first and second half.",
-    _describe_window,
-    AGAIN,
 )
 REFERENCE = Part(
     "ref",
@@ -282,8 +336,6 @@ REFERENCE = Part(
     "Compare with the reference",
     "The strongest evidence there is: ask the claimed model the very prompts of your traces, through an endpoint that "
     "you trust and with the same settings. Answers are compared prompt by prompt, and the model needs no enrolment.",
-    _describe_window,
-    AGAIN,
     needed=2,
 )
 CHECK = Part(
@@ -297,7 +349,6 @@ CHECK = Part(
     "Check the report",
     "The report's hashes show whether it was changed after it was written. Its traces, read once more by the same "
     "ecosystem, show whether its numbers are right. Without traces only the hashes are checked.",
-    _describe_checked,
     compares=False,
 )
 PARTS = (WINDOWS, REFERENCE, CHECK)
@@ -307,17 +358,26 @@ def stores() -> list[Component]:
     """What the parts remember, and their clocks."""
     out: list[Component] = []
     for part in PARTS:
-        names = [*(f"{kind}-upload" for kind in part.files), part.job, "done"]
+        names = [*(f"{kind}-{what}" for kind in part.files for what in ("upload", "file")), part.job, "done", "seen"]
         out += [dcc.Store(id=f"{part.prefix}-{name}") for name in names]
         out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
-    return [*out, *(dcc.Download(id=f"{part.prefix}-download") for part in PARTS if part.compares)]
+    out += [dcc.Download(id=f"{part.prefix}-download") for part in PARTS if part.compares]
+    return [*out, dcc.Download(id="ref-prompts-file")]
 
 
 def page(part: Part) -> Component:
     """The steps of a part."""
     prefix = part.prefix
-    drops = [intake.place(f"{prefix}-{kind}", *words) for kind, words in part.files.items()]
+    drops = [
+        intake.file_place(f"{prefix}-{kind}", *words, several=(prefix, kind) == SEVERAL)
+        for kind, words in part.files.items()
+    ]
     files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
+    if part is not WINDOWS:
+        carry = html.Button(id=f"{prefix}-carry", className="button", hidden=True)
+        files.insert(1, html.Div(carry, className="row"))
+    if part is REFERENCE:
+        files.append(_prompts())
     if part.compares:
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
         about = "A short case that ships with the atlas; nothing of yours is needed."
@@ -325,8 +385,8 @@ def page(part: Part) -> Component:
         files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
     go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
     ecosystem = shell.select(
-        f"{prefix}-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, allowDeselect=False,
-        placeholder="Looking for ecosystems …",
+        f"{prefix}-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, maw="100%",
+        allowDeselect=False, placeholder="Looking for ecosystems …",
     )  # fmt: skip
     run = html.Div([ecosystem, go] if part.compares else go, className="row")
     progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
@@ -338,11 +398,23 @@ def page(part: Part) -> Component:
     return html.Div(children)
 
 
+def _prompts() -> Component:
+    """A download of the prompts that the reference has to be asked."""
+    save = html.Button([shell.icon("download"), "Prompts to ask (JSONL)"], id="ref-prompts", className="button")
+    words = "Exactly the prompts of these traces, each once. Ask them at the endpoint that you trust; drop its answers."
+    return html.Div([save, sections.hint(words)], id="ref-prompts-place", className="row", hidden=True)
+
+
 def register(app: Dash) -> None:
     """Callbacks of the parts."""
     for part in PARTS:
         for kind in part.files:
             _receive(app, part, kind)
+            _show_file(app, part, kind)
+        sections.client(
+            app, "reveal", f"{part.prefix}-seen.data", f"{part.prefix}-result.children",
+            f"{part.prefix}-result.id {part.prefix}-done.data {part.prefix}-seen.data",
+        )  # fmt: skip
         if part.compares:
             _sample(app, part)
             _run(app, part)
@@ -351,24 +423,112 @@ def register(app: Dash) -> None:
     work.cancelling(app, "ref", "jobs", "not compared, since answers to a prompt belong together")
     _show_windows(app)
     _show_reference(app)
+    _save_prompts(app)
+    _carry(app)
     _check(app)
 
 
 def _receive(app: Dash, part: Part, kind: str) -> None:
-    place = f"{part.prefix}-{kind}"
-    outputs = f"{place}-upload.data {place}-head.children {place}.contents {part.prefix}-problem.children*"
+    place, both = f"{part.prefix}-{kind}", (part.prefix, kind) == SEVERAL
+    outputs = f"{place}-upload.data* {place}.contents {part.prefix}-problem.children*"
+    if both:
+        outputs += f" {part.prefix}-{list(part.files)[1]}-upload.data*"
 
-    @sections.callback(app, outputs, f"{place}.contents", f"{place}.filename")
-    def receive(contents: Text, name: Text) -> Any:
+    @sections.callback(app, outputs, f"{place}.contents {place}-remove.n_clicks", f"{place}.filename")
+    def receive(contents: Any, _remove: Clicks, names: Any) -> Any:
+        second = [no_update] if both else []
+        if ctx.triggered_id == f"{place}-remove":
+            return None, None, None, *second
         if not contents:
-            return (no_update,) * 4
+            return (no_update,) * (3 + len(second))
+        given = dict(zip(names, contents, strict=True)) if both else {names or kind: contents}
         try:
+            if len(given) > 2:
+                raise AtlasError(f"{len(given)} files were dropped, and there are two windows", "Drop two of them")
             session = visitor.opened_session()
-            upload = visitor.service().upload(session, name or kind, intake.decoded(contents))
-            return intake.reference(upload), part.describe(session, upload, kind), None, None
+            stored = [
+                intake.reference(visitor.service().upload(session, name, intake.decoded(given[name])))
+                for name in sorted(given)
+            ]
+            return stored[0], None, None, *(stored[1:] or second)
         except AtlasError as error:
             visitor.count_refusal(error)
-            return *part.refused, None, visitor.refusal(error)
+            return REFUSED, None, visitor.refusal(error), *second
+
+
+def _show_file(app: Dash, part: Part, kind: str) -> None:
+    """Say what a file is, let a person choose its columns, and show its first rows."""
+    place, of_report = f"{part.prefix}-{kind}", part is CHECK and kind == "traces"
+    roles = [f"{place}-{role}" for role in intake.CHOSEN]
+
+    @app.callback(
+        output={
+            "file": Output(f"{place}-file", "data"),
+            "head": Output(f"{place}-head", "children"),
+            "take": Output(f"{place}-take", "children"),
+            "untaken": Output(f"{place}-take", "hidden"),
+            "unmapped": Output(f"{place}-mapping", "hidden"),
+            "offered": [Output(role, "data") for role in roles],
+            "values": [Output(role, "value") for role in roles],
+            "rows": Output(f"{place}-rows", "children"),
+            "empty": Output(f"{place}-remove", "hidden"),
+            "problem": Output(f"{part.prefix}-problem", "children", allow_duplicate=True),
+        },
+        inputs={
+            "upload": Input(f"{place}-upload", "data"),
+            "take": Input(f"{place}-take", "n_clicks"),
+            "values": [Input(role, "value") for role in roles],
+            "report": Input("check-report-upload" if of_report else f"{place}-upload", "data"),
+        },
+        state={"last": State(f"{place}-file", "data")},
+        prevent_initial_call=True,
+    )
+    def shown(upload: Stored, take: Clicks, values: list[Text], report: Stored, last: Stored) -> Any:
+        pressed = str(ctx.triggered_id)
+        nothing: dict[str, Any] = {"head": None, "take": "", "untaken": True, "unmapped": True, "rows": None}
+        nothing |= {"offered": [[], []], "values": [None, None], "problem": no_update}
+        same: dict[str, Any] = dict.fromkeys((*nothing, "file", "empty"), no_update)
+        same |= {"offered": [no_update] * 2, "values": [no_update] * 2}
+        if not upload and pressed.startswith("check-report"):
+            return same
+        if not upload or upload == REFUSED:
+            refused = "That file was not taken. Drop another one, or leave it out." if upload else None
+            return nothing | {"file": upload, "head": refused, "empty": not upload}
+        try:
+            if part is CHECK and kind == "report":
+                return nothing | {"file": upload, "head": _describe_report(upload), "empty": False}
+            if pressed.endswith(("-upload", "None")) or not last or "recognised" not in last:
+                found = intake.look(upload, *_given(upload, report if of_report else None))
+            else:
+                chosen = last["proposal"] if pressed == f"{place}-take" and take else values
+                if not chosen or chosen == last["shown"]:
+                    return same
+                found = intake.look(upload, Columns(**last["base"]), last["encoding"], chosen, last)
+        except AtlasError as error:
+            visitor.count_refusal(error)
+            head = [html.Strong(upload["name"], className="long", dir="auto"), " was not taken."]
+            return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": visitor.refusal(error)}
+        if of_report and report and "key" in report:
+            found["head"] = [*found["head"], _of_the_report(upload, report)]
+        return nothing | found | {"empty": False, "problem": None}
+
+
+def _given(upload: Mapping[str, Any], report: Stored) -> tuple[Columns, str | None]:
+    """Columns and encoding that are known before a person chooses: those of a report, or of another place."""
+    if report and "key" in report:
+        try:
+            return visitor.service().columns_for(visitor.session(), report["key"], upload["key"])
+        except AtlasError:  # the report's own place says so
+            pass
+    return Columns(**upload.get("columns", {})), upload.get("encoding")
+
+
+def _of_the_report(upload: Mapping[str, Any], report: Mapping[str, Any]) -> Component:
+    """Whether a file is the one that a report was made of."""
+    about = visitor.service().read_report(visitor.session(), report["key"])["input"]
+    if isinstance(about, dict) and about.get("sha256") == upload["key"]:
+        return html.P("This is the file of the report, byte for byte.")
+    return html.P("This is not the report's own file, byte for byte; traces are compared one by one.", className="flag")
 
 
 def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], failure: str, done: Any) -> Any:
@@ -390,7 +550,7 @@ def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], fai
 
 def _sample(app: Dash, part: Part) -> None:
     prefix, sides = part.prefix, [f"{part.prefix}-{kind}" for kind in part.files][:2]
-    outputs = " ".join(f"{side}-upload.data* {side}-head.children*" for side in sides)
+    outputs = " ".join(f"{side}-upload.data*" for side in sides)
 
     @sections.callback(
         app,
@@ -399,15 +559,14 @@ def _sample(app: Dash, part: Part) -> None:
     )
     def sample(clicks: Clicks) -> Any:
         if not clicks:
-            return (no_update,) * 7
+            return (no_update,) * 5
         try:
             session = visitor.opened_session()
             (story,) = stories({WINDOWS.prefix: "windows"}.get(prefix, "reference"))
             uploads = visitor.service().tried(session, story)
-            filled = [(intake.reference(one), _describe_window(session, one, "")) for one in uploads]
         except AtlasError as error:
-            return *(no_update,) * 6, visitor.refusal(error)
-        return *filled[0], *filled[1], intake.told(story), uploads[0].enrolment or no_update, None
+            return *(no_update,) * 4, visitor.refusal(error)
+        return *map(intake.reference, uploads), intake.told(story), uploads[0].enrolment or no_update, None
 
 
 def _answer(part: Part, jobs: Sequence[str]) -> dict[str, Any]:
@@ -428,14 +587,16 @@ def _export(app: Dash, part: Part) -> None:
         if not any(clicks) or not jobs or not isinstance(ctx.triggered_id, dict):
             return no_update
         test, form = _answer(part, jobs), str(ctx.triggered_id["figure"])
-        text = words(test) if form == "txt" else json.dumps(test, indent=1) + "\n"
-        return {"content": text, "filename": f"{kind}-{test['sha256'][:8]}.{form}", "type": "text/plain"}
+        writers: dict[str, Callable[[Mapping[str, Any]], str]] = {"txt": words, "html": write_comparison}
+        text = writers[form](test) if form in writers else json.dumps(test, indent=1) + "\n"
+        media = {"txt": "text/plain", "html": "text/html"}.get(form, "application/json")
+        return {"content": text, "filename": f"{kind}-{test['sha256'][:8]}.{form}", "type": media}
 
 
 def _run(app: Dash, part: Part) -> None:
     """Callbacks that start the jobs of files, and follow them."""
     prefix = part.prefix
-    files = " ".join(f"{prefix}-{kind}-upload.data" for kind in part.files)
+    files = " ".join(f"{prefix}-{kind}-file.data" for kind in part.files)
 
     @sections.callback(
         app,
@@ -447,14 +608,14 @@ def _run(app: Dash, part: Part) -> None:
     def offered(options: list[dict[str, str]] | None, chosen: Text) -> Any:
         return options or [], chosen
 
-    def missing(uploads: Sequence[Stored]) -> bool:
-        return REFUSED in uploads or not all(uploads[: part.needed])
+    def missing(given: Sequence[Stored]) -> bool:
+        return any(file and file["unread"] for file in given) or not all(given[: part.needed])
 
     @sections.callback(
         app, f"{prefix}-go.disabled", f"{prefix}-ecosystem.value {prefix}-jobs.data {files}", prevent=False
     )
-    def may_go(ecosystem: Text, jobs: list[str] | None, *uploads: Stored) -> bool:
-        return missing(uploads) or not ecosystem or bool(jobs)
+    def may_go(ecosystem: Text, jobs: list[str] | None, *given: Stored) -> bool:
+        return missing(given) or not ecosystem or bool(jobs)
 
     @sections.callback(
         app,
@@ -462,8 +623,8 @@ def _run(app: Dash, part: Part) -> None:
         f"{prefix}-go.n_clicks",
         f"{prefix}-ecosystem.value {files}",
     )
-    def start(clicks: Clicks, ecosystem: Text, *uploads: Stored) -> Any:
-        if not clicks or missing(uploads):
+    def start(clicks: Clicks, ecosystem: Text, *given: Stored) -> Any:
+        if not clicks or missing(given):
             return (no_update,) * 4
         service = visitor.service()
         begin = service.start_windows if part is WINDOWS else service.start_reference_check
@@ -471,8 +632,9 @@ def _run(app: Dash, part: Part) -> None:
             one = question.ecosystem(ecosystem)
             if one is None:
                 raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
-            keys = [upload["key"] for upload in uploads if upload]
-            jobs = begin(visitor.admitted(), keys, of_windows(one.name), request.remote_addr)
+            files = [file for file in given if file]
+            settings = [of_windows(one.name, Columns(**file["columns"]), file["encoding"]) for file in files]
+            jobs = begin(visitor.admitted(), [file["key"] for file in files], settings, request.remote_addr)
         except AtlasError as error:
             return None, visitor.refusal(error), True, None
         return jobs, None, False, None
@@ -518,24 +680,104 @@ def _show_reference(app: Dash) -> None:
             return visitor.refusal(error)
 
 
-def _check(app: Dash) -> None:
-    @sections.callback(app, "check-go.disabled", "check-report-upload.data check-job.data", prevent=False)
-    def may_go(report: Stored, job: Text) -> bool:
-        return not report or bool(job)
+def _save_prompts(app: Dash) -> None:
+    @sections.callback(app, "ref-prompts-place.hidden", "ref-traces-file.data")
+    def offered(file: Stored) -> bool:
+        return not file or file["unread"]
 
     @sections.callback(
-        app,
-        "check-job.data check-done.data check-problem.children check-tick.disabled",
-        "check-go.n_clicks",
-        "check-report-upload.data check-traces-upload.data",
+        app, "ref-prompts-file.data ref-problem.children*", "ref-prompts.n_clicks", "ref-traces-file.data"
+    )
+    def save(clicks: Clicks, file: Stored) -> Any:
+        if not clicks or not file or file["unread"]:
+            return no_update, no_update
+        settings = of_windows(None, Columns(**file["columns"]), file["encoding"])
+        try:
+            found = visitor.service().prompts(visitor.session(), file["key"], settings)
+            if not any(found):
+                raise AtlasError(f"{file['name']} names no prompts", "Choose the column that holds them")
+        except AtlasError as error:
+            return no_update, visitor.refusal(error)
+        text = "".join(json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in found if prompt)
+        name = f"prompts-{file['name'].rpartition('.')[0] or file['name']}.jsonl"
+        return {"content": text, "filename": name, "type": "application/jsonl"}, None
+
+
+def _carry(app: Dash) -> None:
+    """Offer the traces of One set of traces, and the report of its answer, where they are of use."""
+    given = "attr-upload.data attr-columns.data attr-ended.data attr-job.data"
+
+    @sections.callback(app, "ref-carry.children ref-carry.hidden check-carry.children check-carry.hidden", given,
+                       prevent=False)  # fmt: skip
+    def offered(upload: Stored, columns: Stored, ended: Text, job: Text) -> Any:
+        file = _one_set(upload, columns, job)
+        if file is None:
+            return "", True, "", True
+        name = html.B(file["name"], className="long", dir="auto")
+        traces = ["Use the traces of One set of traces: ", name]
+        return traces, False, ["Check the report just made of ", name], not (ended and ended == job)
+
+    @sections.callback(app, "ref-traces-upload.data*", "ref-carry.n_clicks",
+                       "attr-upload.data attr-columns.data attr-job.data")  # fmt: skip
+    def take(clicks: Clicks, upload: Stored, columns: Stored, job: Text) -> Any:
+        return (_one_set(upload, columns, job) if clicks else None) or no_update
+
+    @sections.callback(app, "check-report-upload.data* check-traces-upload.data* check-problem.children*",
+                       "check-carry.n_clicks", "attr-ended.data")  # fmt: skip
+    def check(clicks: Clicks, job: Text) -> Any:
+        if not clicks or not job:
+            return (no_update,) * 3
+        service, session = visitor.service(), visitor.session()
+        try:
+            report = service.upload(session, "report.json", service.export(session, job, "json").encode())
+            return intake.reference(report), intake.reference(service.file_of(session, job)[0]), None
+        except AtlasError as error:
+            return no_update, no_update, visitor.refusal(error)
+
+
+def _one_set(upload: Stored, columns: Stored, job: Text) -> dict[str, Any] | None:
+    """The file of One set of traces and how it is read; of its last answer where the page was opened anew."""
+    if upload and (columns or {}).get("traces"):
+        known = columns or {}
+        chosen = intake.given(known["recognised"], list(known["shown"].values()))
+        return upload | {"columns": asdict(chosen), "encoding": known["encoding"] or None}
+    if upload or not job:
+        return None
+    try:
+        stored, settings = visitor.service().file_of(visitor.session(), job)
+    except AtlasError:
+        return None
+    return intake.reference(stored) | {"columns": asdict(settings.columns), "encoding": settings.encoding}
+
+
+def _check(app: Dash) -> None:
+    files = "check-report-file.data check-traces-file.data"
+
+    @sections.callback(app, "check-go.disabled", f"{files} check-job.data", prevent=False)
+    def may_go(report: Stored, traces: Stored, job: Text) -> bool:
+        return not report or any(file and file.get("unread") for file in (report, traces)) or bool(job)
+
+    def about(report: Stored, traces: Stored) -> dict[str, Any]:
+        return {"report": (report or {}).get("key"), "traces": (traces or {}).get("key")}
+
+    @sections.callback(app, "check-done.data*", files, "check-done.data")
+    def changed(report: Stored, traces: Stored, done: Stored) -> Any:
+        # Another file takes the answer about the one before away.
+        return no_update if done and about(report, traces).items() <= done.items() else None
+
+    @sections.callback(
+        app, "check-job.data check-done.data check-problem.children check-tick.disabled", "check-go.n_clicks", files
     )
     def start(clicks: Clicks, report: Stored, traces: Stored) -> Any:
-        if not clicks or not report:
+        if not clicks or not report or (traces and traces["unread"]):
             return (no_update,) * 4
         try:
             if not traces:
-                return None, {"report": report["key"], "click": clicks}, None, True
-            job = visitor.service().recompute(visitor.admitted(), report["key"], traces["key"], request.remote_addr)
+                return None, about(report, traces) | {"click": clicks}, None, True
+            chosen = None if traces["columns"] == traces["base"] else Columns(**traces["columns"])
+            job = visitor.service().recompute(
+                visitor.admitted(), report["key"], traces["key"], request.remote_addr, chosen
+            )
         except AtlasError as error:
             return None, None, visitor.refusal(error), True
         return job, None, None, False
@@ -545,14 +787,14 @@ def _check(app: Dash) -> None:
         "check-progress.hidden check-words.children check-bar.style check-tick.disabled* check-done.data* "
         "check-job.data* check-problem.children*",
         "check-tick.n_intervals check-cancel.n_clicks",
-        "check-job.data check-report-upload.data",
+        f"check-job.data {files}",
     )
-    def tick(_ticks: int | None, _cancel: Clicks, job: Text, report: Stored) -> Any:
+    def tick(_ticks: int | None, _cancel: Clicks, job: Text, report: Stored, traces: Stored) -> Any:
         if not job or not report:
             return *OVER, no_update, no_update, no_update
         service, key = visitor.service(), visitor.session()
         look = service.cancel if ctx.triggered_id == "check-cancel" else service.progress
-        done = {"report": report["key"], "job": job}
+        done = about(report, traces) | {"job": job}
         return _followed(lambda: [look(key, job)], ("failed", "cancelled"), "The check was cancelled", done)
 
     @sections.callback(app, "check-result.children", "check-done.data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -19,7 +20,7 @@ from atlas.pages.attribute.sections import Clicks, Stored, Text
 from backend.enrolment.stories import Story, stories
 from backend.errors import AtlasError
 from backend.intake import Columns, Layout, Preview
-from backend.intake.traces import propose_columns
+from backend.intake.traces import propose_columns, short
 from backend.service.uploads import Upload
 
 ROLES = {
@@ -29,6 +30,9 @@ ROLES = {
     "label": ("Said source", "Whom the file says the response is from; it is noted and never believed"),
     "name": ("Name", "The file's own name of a trace"),
 }
+CHOSEN = ("response", "prompt")
+"""Roles that can be chosen where files are compared: it asks for no other."""
+FIRST, SHORTENED = 3, 90  # rows below a file place, and characters of a cell
 KINDS = {"jsonl": "JSON lines", "json": "JSON document", "csv": "CSV", "parquet": "Parquet", "text": "plain text"}
 NONE = ""
 """Value of a select whose role has no column, or of an encoding to recognise; no column without a name is offered."""
@@ -86,8 +90,8 @@ def step() -> Component:
     )
 
 
-def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
-    """A place to drop a file on, which also opens the file dialogue."""
+def drop(identity: str, words: str, taken: str = TAKEN, *, several: bool = False) -> Component:
+    """A place to drop a file on, which also opens the file dialogue; ``several`` files at once where it says so."""
     content = [
         shell.icon("drop"),
         html.Div([f"{words}, or ", html.Span("choose one", className="drop-link")]),
@@ -96,7 +100,7 @@ def drop(identity: str, words: str, taken: str = TAKEN) -> Component:
     ]
     styles: dict[str, Any] = {f"style_{state}": {} for state in ("active", "reject", "disabled")}
     return dcc.Upload(
-        html.Div(content), id=identity, className="drop", className_active="dropping", multiple=False, **styles
+        html.Div(content), id=identity, className="drop", className_active="dropping", multiple=several, **styles
     )
 
 
@@ -104,6 +108,101 @@ def place(identity: str, words: str, taken: str = TAKEN) -> Component:
     """:func:`drop` with a line that describes the file below it, ``{identity}-head``."""
     head = html.Div(id=f"{identity}-head", className="hint", **shell.aria(live="polite"))
     return html.Div([drop(identity, words, taken), head])
+
+
+def file_place(identity: str, words: str, taken: str = TAKEN, *, several: bool = False) -> Component:
+    """:func:`drop` with what its file is, the choice of its columns, and its first rows below it; see :func:`look`."""
+    selects = [
+        sections.choice(word, f"{identity}-{role}", f"{word}: {meaning}", [], placeholder="none")
+        for role, (word, meaning) in ROLES.items()
+        if role in CHOSEN
+    ]
+    below = [
+        html.Div(id=f"{identity}-head", className="hint", **shell.aria(live="polite")),
+        html.Button("Take the proposed columns", id=f"{identity}-take", className="button", hidden=True),
+        html.Div(selects, id=f"{identity}-mapping", className="mapping", hidden=True),
+        html.Div(id=f"{identity}-rows", className="preview-table"),
+        html.Button("Leave this file out", id=f"{identity}-remove", className="quiet", hidden=True),
+    ]
+    return html.Div([drop(identity, words, taken, several=several), html.Div(below, className="file-below")])
+
+
+def look(
+    upload: Mapping[str, Any], base: Columns, encoding: str | None, values: Sequence[Text] | None = None,
+    last: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """What a :func:`file_place` shows of a file, and under ``file`` how it is read.
+
+    base : columns that are given already; values : what a person chose for :data:`CHOSEN` after ``last`` was shown.
+    Raises AtlasError where the file gives no trace and has no column to choose from.
+    """
+    service, session = visitor.service(), visitor.session()
+    columns = base
+    if values is not None and last is not None:
+        picked = dict(zip(CHOSEN, values, strict=True))
+        changed = {role: column for role, column in picked.items() if column != last["recognised"][role]}
+        columns = replace(base, **changed)
+    file: dict[str, Any] = {"key": upload["key"], "name": upload["name"], "encoding": encoding, "unread": False}
+    file |= {"base": asdict(base), "columns": asdict(columns)}
+    try:
+        found = service.inspect(session, upload["key"], columns, encoding)
+    except AtlasError as error:
+        try:
+            layout, rows = service.uploads.peek(session, upload["key"], encoding)
+        except AtlasError:
+            raise error from None
+        if not rows or not layout.fields or layout.kind == "text":
+            raise
+        shown = dict(zip(CHOSEN, values, strict=True)) if values else {r: getattr(layout.columns, r) for r in CHOSEN}
+        proposal = propose_columns([record for _, record in rows])
+        offer = layout.columns.response is None and values is None and proposal.response is not None
+        problem = visitor.refusal(AtlasError(error.problem, "Choose the column that holds the response"))
+        kind = f" · {KINDS.get(layout.kind, layout.kind)} · no trace yet"
+        head_words = html.Span([html.Strong(layout.name, className="long", dir="auto"), kind])
+        records = [[column, *(record[column] for _, record in rows[:FIRST])] for column in layout.fields]
+        heads = ["Column", *(f"{layout.unit} {at:,}".capitalize() for at, _ in rows[:FIRST])]
+        file |= {"unread": True, "proposal": [proposal.response, proposal.prompt] if offer else None}
+        view = {
+            "head": [html.Div(head_words, className="preview-facts"), problem],
+            "rows": _first_rows(heads, records, "The columns with their first values"),
+            "take": _proposal(proposal) if offer else "",
+        }
+        return _with_choices(file, view, layout, (last or {}).get("recognised") or shown, shown)
+    now = {role: getattr(found.columns, role) for role in CHOSEN}
+    bad = [html.Li([f"{found.unit} {row['place']:,}: ", str(row["reason"])]) for row in found.problems[:5]]
+    more = [html.Li(f"… and {len(found.problems) - 5:,} more")] if len(found.problems) > 5 else []
+    records = [[f"{row['place']:,}", row["prompt"], row["response"]] for row in found.rows[:FIRST]]
+    caption = f"The first {len(records)} of {found.traces:,} traces"
+    view = {
+        "head": [head(found), html.Ul(bad + more)],
+        "rows": _first_rows([found.unit.capitalize(), "Prompt", "Response"], records, caption),
+        "take": "",
+    }
+    return _with_choices(file, view, found, (last or {}).get("recognised") or now, now)
+
+
+def _with_choices(
+    file: dict[str, Any], view: dict[str, Any], layout: Preview | Layout, recognised: Mapping[str, Text],
+    shown: Mapping[str, Text],
+) -> dict[str, Any]:  # fmt: skip
+    return view | {
+        "file": file | {"recognised": dict(recognised), "shown": list(shown.values())},
+        "untaken": not view["take"],
+        "unmapped": not layout.fields or layout.kind == "text",
+        "offered": [offered(role, layout.fields) for role in CHOSEN],
+        "values": list(shown.values()),
+    }
+
+
+def _first_rows(heads: Sequence[str], records: Sequence[Sequence[str]], caption: str) -> Component:
+    lines = [html.Tr([html.Td(short(str(text), SHORTENED), dir="auto") for text in record]) for record in records]
+    kind = "small" if heads[0] == "Column" else "small by-line"
+    return shell.small_table(heads, lines, caption, kind, caption)
+
+
+def _proposal(proposal: Columns) -> list[Component | str]:
+    words: list[Component | str] = ["Take ", html.B(proposal.response, dir="auto"), " for responses"]
+    return words + ([" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else [])
 
 
 def decoded(contents: str) -> bytes:
@@ -199,9 +298,7 @@ def unread(
     proposal = propose_columns([record for _, record in rows])
     if layout.columns.response is None and values is None and proposal.response is not None:
         found["columns"]["proposal"] = [proposal.response, proposal.prompt]
-        words: list[Component | str] = ["Take ", html.B(proposal.response, dir="auto"), " for responses"]
-        words += [" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else []
-        found["body"].insert(0, html.Button(words, id="attr-propose", className="button"))
+        found["body"].insert(0, html.Button(_proposal(proposal), id="attr-propose", className="button"))
     return found
 
 

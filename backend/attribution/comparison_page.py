@@ -1,0 +1,45 @@
+"""The result of a comparison of two windows, or with a reference, as a page that prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from backend.attribution.drift_report import size_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
+from backend.inference.drift import DIFFERENT, KINDS, named, p_text
+
+COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
+UNDECIDED = "#7B8691"
+
+
+def write_comparison(test: Mapping[str, Any]) -> str:
+    """The page of a comparison's answer: no script, nothing from outside, every text escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    reference = "rivals" in test
+    numbers = [
+        ("p value", p_text(test["p_value"]), f"called different at {p_text(test['level'])} or below"),
+        ("Size of the difference", f"{test['statistic']:.3g}", f"energy distance; {size_words(test)}"),
+        ("Traces compared", f"{test['before']:,} and {test['after']:,}",
+         "to the same prompts, side by side" if test["paired"] else "to prompts of which not all are the same"),
+    ]  # fmt: skip
+    numbers += [
+        (f"Same source or {KINDS[kind]}", f"{ratio:+.2f}".replace("-", "−"),
+         f"log10 likelihood ratio; {ratio_words(kind, ratio)}")
+        for kind, ratio in (test["log10_ratios"] if reference else {}).items()
+    ]  # fmt: skip
+    labels = ("Traces", "Reference") if reference else ("First window", "Second window")
+    return environment.get_template("comparison.html").render(
+        test={"rivals": [], **test},
+        title="Claim against reference" if reference else "Two windows of one endpoint",
+        colour=COLOURS.get(test["verdict"], UNDECIDED),
+        names=[named(window) for window in test["windows"]],
+        labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],
+        numbers=numbers,
+        meanings=MEANINGS if reference else {},
+    )
