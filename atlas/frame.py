@@ -141,7 +141,7 @@ def readers_words(
         parts.append(html.Span([words, html.Strong("the header's reader" if reader == view.reader else name)]))
 
     if path == "/attribute":
-        return parts
+        return ["Who judges these traces is named with the question and with the answer."]
     if path not in ("/watch", "/methods"):
         known = cache.reader_name(here) if cache.knows(here) else "none of this reader"
         add("Numbers here: ", here, names.get(here, known))

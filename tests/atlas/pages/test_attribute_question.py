@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -119,7 +120,9 @@ def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
         return "".join(part if isinstance(part, str) else getattr(part, "label", part.children) for part in parts)
 
     assert words(LARGE.reader).startswith("Judged by 12-way: 12 sources · ") and "header" not in words(LARGE.reader)
-    assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge these traces." in words(READS)
+    assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge these traces." in words(
+        READS
+    )
 
 
 @pytest.mark.usefixtures("served")
@@ -221,6 +224,24 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch
     assert forms is not None and re.search(r"--view ur --layer \d+ --roster 100-way$", forms[1])
     both = told["fused/smollm2-135m+gemma3-270m/ur"]
     assert both is not None and " --proxy smollm2-135m+gemma3-270m --view ur " in both[1]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "source", "others", "sign"),
+    [
+        (2.0, (0.5, 0.5), (0.005, 0.5), ""),
+        (2.0, (0.5, 0.5), (0.0005, 0.5), "≥ "),
+        (2.0, (0.5, 0.5), (0.0, 0.5), "≥ "),
+        (-2.0, (0.0005, 0.5), (0.5, 0.5), "≤ "),
+        (-2.0, (0.0, 0.5), (0.5, 0.5), "≤ "),
+        (1.0, (0.5, 0.1), (0.5, 0.9), "≤ "),
+        (math.log10(9), (0.5, 0.1), (0.5, 0.9), ""),
+    ],
+)
+def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
+    ratio: float, source: tuple[float, float], others: tuple[float, float], sign: str
+) -> None:
+    assert verdict.bound_of(ratio, source, others) == sign
 
 
 @pytest.mark.parametrize(
