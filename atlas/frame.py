@@ -126,7 +126,11 @@ def _icon_button(identity: str, sign: str, label: str) -> Component:
 def readers_words(
     cache: QueryCache, view: View, path: str, ecosystem: Ecosystem | None, relates: str = ""
 ) -> list[Component | str]:
-    """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name."""
+    """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
+
+    The page Attribute itself says who judges, which may be a sample's ecosystem, and the page Watch whose watches it
+    lists.
+    """
     here = {"/": cache.map_reader, "/neighbourhoods": cache.map_reader}.get(path, cache.attribution_reader)(view)
     names = {}
     if path == "/relationships":
@@ -136,12 +140,15 @@ def readers_words(
     def add(words: str, reader: str, name: str) -> None:
         parts.append(html.Span([words, html.Strong("the header's reader" if reader == view.reader else name)]))
 
-    if path not in ("/attribute", "/methods"):
+    if path == "/attribute":
+        return ["Who judges these traces is named with the question and with the answer."]
+    if path not in ("/watch", "/methods"):
         known = cache.reader_name(here) if cache.knows(here) else "none of this reader"
         add("Numbers here: ", here, names.get(here, known))
     who, judge = "nothing is enrolled", ""
     if ecosystem:
-        method, judge = ecosystem.reader.partition("/")[0], ecosystem.reader
+        method = ecosystem.reader.partition("/")[0]
+        judge = ecosystem.reader if ecosystem.roster == view.roster else ""
         who = f"{METHOD_NAMES.get(method, method)} ({ecosystem.roster or ecosystem.name})"
     add("Traces in Attribute: ", judge, who)
     return parts

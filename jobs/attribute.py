@@ -19,6 +19,7 @@ from backend import output_files
 from backend.attribution.background import background_sentences, opened_background
 from backend.attribution.report import choice_sentences, write_csv, write_json
 from backend.attribution.report_page import write_html
+from backend.attribution.report_words import reservation, steps_of
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
 from backend.attribution.settings import STOP_LEVEL, Settings, entries_of
@@ -170,12 +171,12 @@ def _further(progress: Progress) -> None:
 def _answer(report: dict[str, Any]) -> None:
     results = report["results"]
     print()
-    say(f"{results['verdict']}: {results['sentence']}")
+    say(" ".join(filter(None, (f"{results['verdict']}: {results['sentence']}", reservation(report)))))
     for sentence in (*choice_sentences(report), *background_sentences(report)):
         say(sentence)
     say(f"One source or several: {results['mixture']['outcome']}. {results['mixture']['sentence']}")
-    for step in results["next_steps"]:
-        say(f"Next: {step}")
+    for step in steps_of(report):
+        say(f"Next: {step.by_command}")
     options.excluded(report["input"], report["exclusions"], "the report")
     for note in report["input"]["notes"]:
         say(note)

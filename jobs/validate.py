@@ -45,6 +45,7 @@ from backend.corpus.release import BENCHMARKS, Release
 from backend.enrolment import balanced_transfer
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
+from backend.enrolment.fit import name_facts
 from backend.enrolment.left_out import SCENARIO, release_corpus, summary
 from backend.enrolment.left_out import measure as left_out
 from backend.enrolment.validation_lookup import validation_of
@@ -59,7 +60,7 @@ from backend.methods.registry import BASELINES, ENROLLABLE, OF_TRACES, STATES, r
 from backend.protocol import BACKGROUND, CLEAN
 from backend.proxies.registry import DEFAULT_PROXY, proxy_hash
 from backend.store.builds import recorded
-from backend.store.writers import replace_rows, write_reader
+from backend.store.writers import RELEASE_ROSTERS, replace_rows, write_reader
 from jobs import options
 
 REFITTED = tuple(method for method in OF_TRACES if method in STATES)  # refitted to parts of the release
@@ -127,7 +128,7 @@ def _served(arguments: argparse.Namespace, release: Release, connection: duckdb.
             about["earlier_s"] = time.perf_counter() - began
             _write(connection, key, frame, arguments.prompts, about)
         attachments = {**enrolment.attachments, **validation_arrays(rows)}
-        save_enrolment(replace(enrolment, attachments=attachments), known[name])
+        save_enrolment(_with_names(replace(enrolment, attachments=attachments), release), known[name])
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
 
 
@@ -150,7 +151,7 @@ def _balanced(arguments: argparse.Namespace, release: Release, connection: duckd
         details = dict(found.facts[MIXTURE if mixtures else BACKGROUND])
         with recorded(connection, stage="validate", **timed, details=details) as build:
             replace_rows(connection, "audit_validation", rows, place | {"part": part}, build)
-        save_enrolment(found, known[name])
+        save_enrolment(_with_names(found, release), known[name])
         for row in rows[rows["metric"].eq("accuracy_after")].sort_values("k").itertuples():
             print(f"  K = {row.k:>3.0f}: accuracy {row.value:.3f} with a pool of {traffic} ({row.n:,.0f} answers)")
         for row in rows[rows["metric"].eq("share_coverage")].sort_values("k").itertuples():
@@ -174,6 +175,13 @@ def _twice(arguments: argparse.Namespace, release: Release, connection: duckdb.D
         with recorded(connection, stage="validate", **timed, details=details) as build:
             replace_rows(connection, "audit_validation", frame, place | {"part": repeated_draws.PART}, build)
         print(frame.pivot(index="scenario", columns="k", values="value").to_string())
+
+
+def _with_names(enrolment: Enrolment, release: Release) -> Enrolment:
+    """The enrolment with the readable names of a roster's sources; a corpus of one's own has its own."""
+    if enrolment.facts["roster"] not in RELEASE_ROSTERS:
+        return enrolment
+    return replace(enrolment, facts={**enrolment.facts, **name_facts(release, enrolment.sources)})
 
 
 def _of_roster(enrolment: Enrolment) -> Enrolment:

@@ -30,6 +30,7 @@ from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import case_title, headline
+from backend.attribution.report_words import reservation, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
 
@@ -199,14 +200,16 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[
 
 def _answer(cache: QueryCache, case: Mapping[str, Any]) -> Component:
     """The answer about the visitor's traces, and who gave it."""
+    case = with_names(case)
     results, method, reference = case["results"], case["method"], case["reference"]
+    sentences = results["sentence"], reservation(case)
     name = method["facts"].get("roster") or reference["enrolment"]
     word = results["verdict"]
     return sections.answer_box(
         word,
         [html.Span(case["case"], dir="auto"), " · ", html.Span(case["question"], dir="auto")],
         ("brief-answer", verdict.SIGNS[word], [word, html.Span(headline(case), className="verdict-means", dir="auto")]),
-        html.P(results["sentence"], className="verdict-sentence long", dir="auto"),
+        html.P(" ".join(filter(None, sentences)), className="verdict-sentence long", dir="auto"),
         html.P(
             sections.judged_by(cache, name, len(reference["sources"]), SimpleNamespace(**method), None),
             className="hint verdict-judge",

@@ -372,7 +372,8 @@ def find(
     if candidates is not None:
         if companions.groups is not None and validation is not None:
             measured = companions.groups.among(candidates, n)
-        enrolment, evidence = among(known, candidates), evidence.among(candidates, known.sources)
+        readable = tuple(map(known.name_of, known.sources))
+        enrolment, evidence = among(known, candidates), evidence.among(candidates, readable)
         scored = replace(scored, log_posteriors=np.ascontiguousarray(of_all[:, candidates]))
         companions = evidence.companions
     named = None if claimed is None else source_number(enrolment, claimed)
@@ -411,6 +412,7 @@ def find(
         complete=scored.complete,
         passing=passing_of(validation),
         chosen=candidates is not None,
+        names=known.names,
     )
     found = Findings(
         claimed=named,
@@ -506,7 +508,10 @@ class GroupEvidence:
         self.choice: Choice | None = None
 
     def among(self, candidates: Ints, sources: tuple[str, ...]) -> GroupEvidence:
-        """The evidence among candidates; the tests of all sources (C,) stay, and what all of them say of the choice."""
+        """The evidence among candidates; the tests of all sources (C,) stay, and what all of them say of the choice.
+
+        sources : readable names, length C.
+        """
         out, statistics = copy.copy(self), self.companions
         out.choice = weigh_choice(self.even, sources, candidates, statistics.limits(self.traces)[0])
         out.companions = statistics if statistics.among is None else statistics.among(candidates)

@@ -67,7 +67,7 @@ def mixture_of(
         ],
     }
     reason = _too_few(len(rows), detectable) if answer.outcome == "cannot tell" else None
-    return out | {"reason": reason, "sentence": _sentence(answer, out, reason)}
+    return out | {"reason": reason, "sentence": _sentence(answer, out, reason, enrolment)}
 
 
 SHARE = {"share": "shares", "low": "low", "high": "high"}
@@ -105,8 +105,8 @@ def _too_few(traces: int, detectable: float | None) -> str:
     return f"of {traces:,} only a share of {_percent(detectable)} or more from elsewhere can be seen"
 
 
-def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | None) -> str:
-    many, source, subject = _many(found["traces"]), found["source"], found["subject"]
+def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | None, enrolment: Enrolment) -> str:
+    many, source, subject = _many(found["traces"]), *(enrolment.name_of(found[one]) for one in ("source", "subject"))
     of = "" if found["looked"] == found["traces"] else f" ({found['looked']:,} of them, evenly drawn, count here)"
     refused = "" if source == subject else f"Not all of them come from {subject} (p = {found['p']:.3f}). "
     if reason is not None:
@@ -116,7 +116,8 @@ def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | Non
             f"{refused}{source} alone can have written the {many}{of}: a share of {_percent(found['detectable'])} "
             f"from elsewhere would be seen in {100 * POWER:.0f} % of such cases."
         )
-    named = [row for row in found["shares"] if row["share"] >= LEAST][:NAMED]
+    rows = [row for row in found["shares"] if row["share"] >= LEAST][:NAMED]
+    named = [row | {"source": enrolment.name_of(row["source"])} for row in rows]
     shares = ", ".join(
         f"{row['source']} {_percent(row['share'])} ({_percent(row['low'])} to {_percent(row['high'])})" for row in named
     )

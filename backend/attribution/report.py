@@ -257,7 +257,7 @@ def build_report(
         "question": settings.question_text,
         "session": dict(session),
         "created": last["at"],
-        "propositions": _propositions(results, bool(settings.candidates)),
+        "propositions": _propositions(results, enrolment, bool(settings.candidates)),
         "reference": {
             "enrolment": enrolment.name,
             "sources": list(weighed.sources),
@@ -397,8 +397,8 @@ def choice_sentences(report: Report) -> list[str]:
     return [report["reference"]["sentence"], measured["sentence"] if measured else UNVALIDATED_CHOICE]
 
 
-def _propositions(results: Mapping[str, Any], chosen: bool = False) -> list[dict[str, str]]:
-    name = results["subject"]
+def _propositions(results: Mapping[str, Any], enrolment: Enrolment, chosen: bool = False) -> list[dict[str, str]]:
+    name = enrolment.name_of(results["subject"])
     role = "the source that is claimed" if results["claimed"] else "the leading source, because none was claimed"
     pairs = [
         ("named source", f"from {name} ({role})"),
@@ -407,7 +407,7 @@ def _propositions(results: Mapping[str, Any], chosen: bool = False) -> list[dict
     if chosen:
         pairs[1] = ("another candidate", f"from a candidate other than {name}")
     if results["level"] == "family":
-        family = next(row["family"] for row in results["candidates"] if row["source"] == name)
+        family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
         pairs = [
             ("family", f"from the family {family}, that of {name} ({role})"),
             ("another enrolled family", f"from {'a candidate' if chosen else 'an enrolled source'} of another family"),

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
+from backend.attribution.report_words import only_among, reservation, steps_of, validated_for, with_names
 from backend.attribution.settings import DEFAULTS, Report
 from backend.methods.registry import names, reads_text
 
@@ -23,15 +24,15 @@ ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 236, 60, 190, 80
 ON_A_CLAIM = {
-    "SUPPORTS": "Yes: {who}",
+    "SUPPORTS": "Yes{among}: {who}",
     "AGAINST": "No: not {who}",
-    "UNKNOWN": "No: not {who}, nor any other enrolled source",
-    "INCONCLUSIVE": "{who}: we cannot say",
+    "UNKNOWN": "No enrolled source fits, {who} included",
+    "INCONCLUSIVE": "We cannot say",
 }
 WITHOUT_ONE = {
-    "SUPPORTS": "Best match: {who}",
+    "SUPPORTS": "Best match{among}: {who}",
     "UNKNOWN": "No enrolled source fits; the nearest is {who}",
-    "INCONCLUSIVE": "Nearest is {who}, but we cannot say",
+    "INCONCLUSIVE": "We cannot say",
 }
 WORDS = {
     "SUPPORTS": "The traces are at least a hundred times more likely from this source than from the others together.",
@@ -107,6 +108,7 @@ FIRST = {
 
 def headline(report: Report) -> str:
     """The answer in a few words: yes, no or cannot say about the claim, and without one the best match."""
+    report = with_names(report)
     results = report["results"]
     if results["level"] == "candidates":
         return (
@@ -116,9 +118,15 @@ def headline(report: Report) -> str:
         )
     family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
+    among = f", among {_population(report)}" if only_among(report) else ""
     if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
-        return f"Yes for {who}; which member, we cannot say"
-    return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who)
+        return f"Yes{among}{',' if among else ''} for {who}; which member, we cannot say"
+    return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who, among=among)
+
+
+def _population(report: Report) -> str:
+    reference = report["reference"]
+    return f"the {len(reference['sources']):,} {'candidates' if 'candidates' in reference else 'enrolled sources'}"
 
 
 def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[str]]:
@@ -225,6 +233,7 @@ def write_html(report: Report) -> str:
         "odds": odds,
         "reader": reader_words,
     }
+    report = with_names(report)
     results, reference = report["results"], report["reference"]
     return environment.get_template("report.html").render(
         report=report,
@@ -232,6 +241,9 @@ def write_html(report: Report) -> str:
         headline=headline(report),
         title=case_title(report),
         words=WORDS,
+        reservation=reservation(report),
+        steps=steps_of(report),
+        validated=validated_for(report),
         first_findings=first_findings(report["validation"]),
         validation=validation_tables(report["validation"]) if report["validation"] else ([], []),
         rows=ROWS,

@@ -90,6 +90,16 @@ class Enrolment:
         return None if self.block in (TEXT, SEVERAL) else FORMS[self.block]
 
     @property
+    def names(self) -> dict[str, str]:
+        """Readable names of sources that are known by another one than their label."""
+        names = self.facts.get("names")
+        return dict(names) if isinstance(names, Mapping) else {}
+
+    def name_of(self, source: str) -> str:
+        """A source's readable name, by default the source itself."""
+        return self.names.get(source, source)
+
+    @property
     def cells_by(self) -> str | None:
         """Proxy whose tokens say how long a text is where that is not the enrolment's own."""
         proxy = self.facts.get("cells_by")

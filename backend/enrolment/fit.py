@@ -266,7 +266,7 @@ def enrolment_of(
     further = {named(one.reads) for one in (probe.members if isinstance(probe, Ensemble) else ())} - {by, *GRAMS}
     facts: dict[str, Any] = {part: getattr(identity, part) for part in ("proxy_hash", "engine", "max_tokens")}
     facts |= {"data_hash": release.manifest_hash, "records": len(rows.labels), "roster": roster}
-    facts |= {"benchmark": "agent500"} | _lengths(release, rows) | creation_facts()
+    facts |= {"benchmark": "agent500"} | _lengths(release, rows) | name_facts(release, rows.sources) | creation_facts()
     if method in methods.READOUTS and by != DEFAULT_PROXY:
         facts["cells_by"] = DEFAULT_PROXY
     if further:
@@ -525,6 +525,15 @@ def split_prompts(prompt_ids: Sequence[str]) -> tuple[list[str], list[str]]:
     ids = sorted(set(prompt_ids))
     fold = fold_of_prompts(ids, 6)
     return [i for i, f in zip(ids, fold, strict=True) if f], [i for i, f in zip(ids, fold, strict=True) if not f]
+
+
+def name_facts(release: Release, sources: Sequence[str]) -> dict[str, Any]:
+    """Readable names of a roster's sources, as the store has them, where these are others than their labels."""
+    roster = release.roster()
+    names = dict(zip(roster["label"], roster["repo_id"].fillna(roster["label"]), strict=True))
+    known = Counter(names.get(source, source) for source in sources)
+    shown = {one: names[one] for one in sources if names.get(one, one) != one and known[names[one]] == 1}
+    return {"names": shown} if shown else {}
 
 
 def creation_facts() -> dict[str, Any]:

@@ -68,9 +68,10 @@ ENROL = (
     "Enrol the candidates on prompts of this kind: python -m jobs collect, then python -m jobs enroll. "
     "Only then can such traces be attributed."
 )
+REFERENCE_CHECK = "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
 REFERENCE = (
     "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
-    "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
+    + REFERENCE_CHECK
 )
 REST = "Read the rest of the file: it was stopped before the end."
 PROMPTS = "Give the prompts beside the responses: name their column with --prompt-column."
@@ -87,7 +88,8 @@ VALIDATE = (
 )
 SAME_KIND = "Give unlabelled traffic of the same kind as the traces, or attribute them without it."
 MORE = "Collect more traces to further prompts of the enrolled kind."
-KEEP = "Keep the report and the file of traces: python -m jobs verify checks one against the other."
+VERIFY = "python -m jobs verify"
+KEEP = f"Keep the report and the file of traces: {VERIFY} checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
 BLIND = 0.5  # share of unenrolled families that pass the unknown-source test, above which it tells nothing
 
@@ -292,6 +294,7 @@ def reconcile(
     complete: bool = True,
     passing: Passing | None = None,
     chosen: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> Statements:
     """The statements that go with a verdict, without contradiction.
 
@@ -299,8 +302,9 @@ def reconcile(
     p, passing : of the unknown-source test; stop : as the stop rule answers; complete : whether all was read.
     siblings : members of the leading family that cannot be distinguished.
     chosen : whether the sources are candidates that were chosen out of the enrolled ones.
+    names : readable names of sources, for sentences; the stop's answer keeps the sources.
     """
-    name, nearest = sources[subject], sources[leader]
+    name, nearest, *siblings = ((names or {}).get(one, one) for one in (sources[subject], sources[leader], *siblings))
     stated = verdict.validated and verdict.outcome != "UNKNOWN" and verdict.level != "candidates"
     many = f"{traces:,} trace{'s' if traces != 1 else ''}"
     text = _sentence(verdict, name, families[subject], claimed, nearest, many, p, chosen)
@@ -313,7 +317,7 @@ def reconcile(
         strength=verbal(verdict.log10_ratio, verdict.level) if stated else None,
         stated=stated,
         unknown=_unknown(verdict, p, passing),
-        stop=None if stop is None else _stop(stop, verdict, name, claimed),
+        stop=None if stop is None else _stop(stop, verdict, sources[subject], claimed),
         next_steps=(*(() if complete else (REST,)), *_next_steps(verdict, name, claimed, traffic)),
     )
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
 from backend.attribution.report import build_report, next_step, results_of
 from backend.attribution.report_page import write_html
+from backend.attribution.report_words import steps_of
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -327,7 +328,9 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
 
     text = text_of(page_of(scored, found, []))
     assert results["sentence"] in text and f"{results['verdict']} " in text
-    assert all(step in text for step in results["next_steps"])
+    steps = steps_of({"results": results, "input": {"name": "t.jsonl"}})
+    assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]
+    assert all(str(step) in text for step in steps)
     assert ("Ratios and probabilities are not stated" in text) == (not stated)
     ratio = f"{results['log10_ratio_others']:,.2f}".replace("-", "−")
     assert (f": {ratio} ({results['in_words']})" in text) == stated

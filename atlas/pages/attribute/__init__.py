@@ -14,16 +14,20 @@ from atlas.api import access, answers
 from atlas.api.problems import RefusedError
 from atlas.data import questions
 from atlas.pages.attribute import comparisons, intake, question, result, sections, verdict, visitor, work
-from atlas.pages.attribute.sections import Clicks, Report, Stored, Text
+from atlas.pages.attribute.sections import MODES, Clicks, Report, Stored, Text
 from atlas.theme import Theme
+from backend.attribution.report_words import names_of
 from backend.errors import AtlasError
 
-MODES = {
-    "one": "One set of traces",
-    "two": "Two windows",
-    "reference": "Claim against reference",
-    "check": "Check a report",
+LEADS = {
+    "one": "Which enrolled source made these responses: the one that is claimed, another one, or none? The answer "
+    "comes with its strength, its error rates, and a report that somebody else can check.",
+    "two": "Has an endpoint changed between two windows of its traces? The answer comes with its error rate.",
+    "reference": "Are these the answers of the genuine model? They are compared with answers to the same prompts from "
+    "an endpoint that you trust.",
+    "check": "Is a report as it was written, and do its traces give the same answer again?",
 }
+"""What every mode asks."""
 
 
 def layout(**query: str) -> Component:
@@ -33,10 +37,6 @@ def layout(**query: str) -> Component:
     mode = mode if mode in MODES else "one"
     link = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
     title = [html.H1("Attribute these traces"), shell.segmented("attr-mode", MODES, mode, "Look at")]
-    lead = (
-        "Which enrolled source made these responses: the one that is claimed, another one, or none? The answer comes "
-        "with its strength, its error rates, and a report that somebody else can check."
-    )
     forgets = "Deletes files and results of this session from the server"
     again = [
         html.Span(id="attr-again-words", className="long"),
@@ -45,7 +45,7 @@ def layout(**query: str) -> Component:
     ]
     head = [
         html.Div(title, className="head-row"),
-        html.P(lead, className="sentence page-lead"),
+        html.P(LEADS[mode], id="attr-lead", className="sentence page-lead"),
         html.Div(again, className="again"),
     ]
     closed = access.guarded() and not access.authorised(request)
@@ -105,10 +105,12 @@ def register(app: Dash) -> None:
     sections.client(app, "copy", "attr-copy.children", "attr-copy.n_clicks")
 
     @sections.callback(
-        app, "attr-one.hidden attr-two.hidden attr-reference.hidden attr-check.hidden", "attr-mode.value"
+        app,
+        "attr-one.hidden attr-two.hidden attr-reference.hidden attr-check.hidden attr-lead.children",
+        "attr-mode.value",
     )
     def chosen(mode: str) -> Any:
-        return tuple(mode != other for other in MODES)
+        return (*(mode != other for other in MODES), LEADS[mode])
 
 
 def _report(job: str) -> Report:
@@ -188,7 +190,9 @@ def _figures(app: Dash) -> None:
             evidence = visitor.service().tokens(visitor.session(), job, int(trace), source, rival)
         except AtlasError as error:
             return visitor.refusal(error), None
-        return result.heat_map(evidence), choice
+        names = names_of(_report(job))
+        named = {side: names.get(evidence[side], evidence[side]) for side in ("source", "rival")}
+        return result.heat_map({**evidence, **named}), choice
 
     @sections.callback(app, "heat-trace.value", "live-graph:adds.clickData")
     def picked(click: Stored) -> Any:

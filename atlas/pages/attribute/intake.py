@@ -27,7 +27,7 @@ ROLES = {
     "response": ("Response", "The column that holds what the model answered"),
     "prompt": ("Prompt", "The column that holds what it was asked"),
     "time": ("Time", "When the response came"),
-    "label": ("Said source", "Whom the file says the response is from; it is noted and never believed"),
+    "label": ("Model named in the file", "Whom the file says the response is from; it is noted and never believed"),
     "name": ("Name", "The file's own name of a trace"),
 }
 CHOSEN = ("response", "prompt")
@@ -244,11 +244,17 @@ def head(preview: Preview) -> Component:
     return html.Div(facts, className="preview-facts")
 
 
+def _note_class(notes: Sequence[str]) -> str:
+    """How notes look: in amber, unless all say that the requested model was returned."""
+    good = all(note.startswith("Requested ") and note.endswith(" traces.") for note in notes)
+    return "note-list note-list-good" if good else "note-list"
+
+
 def body(preview: Preview) -> list[Component]:
     """Notes, bad places with number and reason, duplicates, and the first traces."""
     parts: list[Component] = []
     if preview.notes:
-        parts.append(html.Ul([html.Li(note) for note in preview.notes], className="note-list"))
+        parts.append(html.Ul([html.Li(note) for note in preview.notes], className=_note_class(preview.notes)))
 
     def add(title: str, frame: pd.DataFrame, identity: str, most: int) -> None:
         grid, height = _grid(frame, preview.unit, identity), min(most, 48 + 34 * len(frame))
@@ -354,7 +360,7 @@ def told(story: Story, place: shell.Children = None) -> list[Component]:
     solution.append(f"The answer should be: {story.outcome}.")
     return [
         html.P([html.Strong(story.name), " ", story.text]),
-        html.Details([html.Summary("Who really wrote them?"), html.P(solution)], className="folded"),
+        html.Details([html.Summary("Show the true answer"), html.P(solution)], className="folded"),
         *([sections.hint(place)] if place else []),
     ]
 

@@ -58,8 +58,8 @@ def step() -> Component:
         _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
         html.Div(_candidates(), className="ask-field ask-wide"),
         html.Div(_background(), className="ask-field ask-wide"),
-        _field("Case", "attr-case", case, "Goes into the report."),
-        _field("Question", "attr-question", wording, "Goes into the report."),
+        _field("Case", "attr-case", case, "The title of the report."),
+        _field("Question", "attr-question", wording, "What the report says it answers."),
     ]
     summary = html.Summary("Prior, duplicates, text in the report, stop, further readers")
     more = html.Details([summary, _more()], className="folded")
@@ -259,6 +259,14 @@ def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[s
     return what, f"python -m jobs enroll --readout {method}{options} --roster {roster}"
 
 
+def _why_not(lacking: tuple[str, str] | None) -> list[Component | str]:
+    """Why another reader than the header's judges, on hover; nothing where there is no reason."""
+    if lacking is None:
+        return []
+    words, command = lacking
+    return [" ", shell.term("Why not the header's reader?", f"{words}{f'Enrol it: {command}' if command else ''}")]
+
+
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
     """Ecosystems to choose from: what is enrolled, and who reads; the name as well where two would read the same."""
     words = [f"{one.roster or one.name} · {sections.reader_words(questions(), one)}" for one in known]
@@ -448,7 +456,7 @@ def register(app: Dash) -> None:
         return (
             sections.grouped(one.sources, one.families, sections.known_sources(questions())),
             wish if wish in one.sources else None,
-            [describe(one, brings), *([html.Br(), lacking[0], html.Code(lacking[1])] if lacking else [])],
+            [describe(one, brings), *_why_not(lacking)],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,

@@ -21,6 +21,7 @@ from atlas.pages.attribute import sections, verdict
 from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_cell
 from atlas.state import View
 from atlas.theme import Mark, Theme
+from backend.attribution.report_words import names_of, with_names
 from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
 from backend.store import queries
 
@@ -102,16 +103,19 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
     if subject not in shown:
         shown = [*shown[:-1], subject]
-    roles = {results["leader"]: "leading", results["claimed"]: "claimed"}
+    weights = verdict.weights_of(report) if results["stated"] else {}
+    roles, names = {results["leader"]: "leading", results["claimed"]: "claimed"}, names_of(report)
     body = []
     for row in shown:
         source, subject = row["source"], row["source"] == results["subject"]
         role = [html.Span(roles[source], className="role")] if source in roles else []
         family = html.Span(row["family"], dir="auto", className="legend-name")
         bar = html.Span(className="share-fill", style={"width": f"{100 * (row['probability'] or 0):.2f}%"})
-        ratio = "–" if subject or not results["stated"] else number(row["log10_ratio"], 2)
+        ratio = "–"
+        if weights and not subject:
+            ratio = _bounded(row["log10_ratio"], weights[results["subject"]], weights[source])
         cells = [
-            html.Th(html.Span([*sections.named(view, source, known), *role], className="marked"), scope="row"),
+            html.Th(html.Span([*sections.named(view, source, known, names), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
             html.Td(html.Span(bar, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             number_cell(_share(row["probability"])),
@@ -119,7 +123,15 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         ]
         body.append(html.Tr(cells, className="here" if subject else ""))
     heads = ["source", "family", "", "probability", "log10 ratio over it"]
-    return shell.small_table(heads, body, "The most probable sources", "small wide candidates")
+    table = shell.small_table(heads, body, "The most probable sources", "small wide candidates")
+    if results["stated"]:
+        return table
+    summary = html.Summary("Show the order of the candidates, without numbers")
+    return html.Details([summary, table], className="folded")
+
+
+def _bounded(ratio: float, source: tuple[float, float], other: tuple[float, float]) -> str:
+    return verdict.bound_of(ratio, source, other) + number(ratio, 2)
 
 
 def _split(reader: str) -> str:
@@ -147,7 +159,7 @@ def _share(value: float | None) -> str:
 
 def sensitivity(report: Report) -> str:
     """How the answer depends on single traces and their order, in sentences."""
-    results = report["results"]
+    results = with_names(report)["results"]
     out, points = results["leave_one_out"], results["spread"]["points"]
     half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
     changes = int(out["leader_changes"])
@@ -166,7 +178,7 @@ def sensitivity(report: Report) -> str:
 
 def result(report: Report, cache: QueryCache, view: View) -> Component:
     """The whole result."""
-    results = report["results"]
+    results = with_names(report)["results"]
     show = sections.sections_of(report)
     marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)
     n = int(results["traces"])
@@ -175,7 +187,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     lines = (
         " Dashed: a hundred to one, which the rule asks for."
         if results["stated"]
-        else " Not validated for such traces, so that the rule does not apply."
+        else f" It decides nothing here: {verdict.not_stated(report)}."
     )
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
@@ -226,11 +238,11 @@ def mixture(report: Report, show: Section) -> Component | None:
     found = report["results"].get("mixture")
     if found is None:
         return None
-    body = []
+    names, body = names_of(report), []
     for row in tables.rows(rows("mixture", report).head(SHOWN)):
         fill = html.Span(className="share-fill", style={"width": f"{100 * row.share:.2f}%"})
         cells = [
-            html.Th(shell.source_name(row.source), scope="row"),
+            html.Th(shell.source_name(names.get(row.source, row.source)), scope="row"),
             html.Td(row.family, dir="auto"),
             html.Td(html.Span(fill, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             number_cell(rate_text(row.share)),
@@ -250,7 +262,7 @@ def readers(report: Report, show: Section) -> Component | None:
     frame = rows("readers", report)
     if len(frame) < 2:
         return None
-    body = []
+    names, body = names_of(report), []
     for at, row in enumerate(tables.rows(frame)):
         who = [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")]
         ratio = "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} "
@@ -258,7 +270,7 @@ def readers(report: Report, show: Section) -> Component | None:
         cells = [
             html.Th(who, scope="row"),
             html.Td(row.verdict),
-            html.Td(shell.source_name(row.leader)),
+            html.Td(shell.source_name(names.get(row.leader, row.leader))),
             number_cell([ratio, html.Span(between, className="soft")]),
             number_cell(rate_text(row.unknown_p)),
         ]
@@ -305,7 +317,9 @@ def tokens(report: Report, show: Section, known: Mapping[str, str]) -> Component
     bias = {row["source"]: row["bias"] for row in results["candidates"]}
     subject, rival = results["subject"], results["leave_one_out"]["rival"]
     added = (bias[subject] - bias[rival]) / math.log(10)  # by the calibration, to no word
-    bar = f" Its bar, {subject} against {rival}, also holds {number(added, 2)} in log10 from the calibration."
+    named = with_names(report)["results"]
+    words = f"{named['subject']} against {named['leave_one_out']['rival']}"
+    bar = f" Its bar, {words}, also holds {number(added, 2)} in log10 from the calibration."
     sentence.append(bar if added else "")
     nothing = shell.empty("No trace is chosen yet", "Choose one above, or click a bar")
     place = html.Div(id="heat", className="heat-place", children=nothing)
@@ -327,8 +341,11 @@ def excluded(report: Report, show: Section) -> Component | None:
     """Bad places and duplicates, where there are any."""
     frame = rows("left", report)
     notes = [html.P(note, className="sentence") for note in report["input"]["notes"]]
+    if frame.empty and not notes:
+        return None
     if frame.empty:
-        return html.Div(notes) if notes else None
+        title = html.H2(QUESTIONS["notes"], id="title-notes")
+        return html.Section([title, *notes], className="figure", **shell.aria(labelledby="title-notes"))
     sentence = f"Places of {report['input']['name']} that were not scored. n = {len(frame):,}."
     content = html.Div([shell.table(frame.head(2_000), identity="left-grid"), *notes], style={"height": "100%"})
     return show("left", sentence, content, height=min(360, 96 + 34 * len(frame)), table=False)
@@ -336,6 +353,7 @@ def excluded(report: Report, show: Section) -> Component | None:
 
 def draw(name: str, report: Report, theme: Theme, level: float | None = None, cache: QueryCache | None = None) -> Any:
     """The drawing of a live figure; None for those that are no drawing of the report alone."""
+    report = report if name == "lands" else with_names(report)
     match name:
         case "evidence":
             return figures.evidence_curve(report, theme=theme, level=level)
@@ -409,14 +427,14 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         + "Nearness says what the traces are like, the ratio above says who made them. "
         f"n = {len(frame)} sources.",
     ]
-    marks, known = _marks_of_all(report, cache), sections.known_sources(cache)
+    marks, known, names = _marks_of_all(report, cache), sections.known_sources(cache), names_of(report)
     view = dataclasses.replace(view, source="")
     body = []
     for row in tables.rows(frame.head(NEAREST)):
         family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
         cells = [
             number_cell(str(row.rank)),
-            html.Th(html.Span(sections.named(view, row.source, known), className="marked"), scope="row"),
+            html.Th(html.Span(sections.named(view, row.source, known, names), className="marked"), scope="row"),
             html.Td(html.Span(family if row.family in marks else [], className="marked")),
             number_cell(rate_text(row.cosine)),
         ]

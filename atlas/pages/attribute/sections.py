@@ -23,6 +23,13 @@ from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
 from backend.service.job import Snapshot
 from backend.store import queries
 
+MODES = {
+    "one": "One set of traces",
+    "two": "Two windows",
+    "reference": "Claim against reference",
+    "check": "Check a report",
+}
+"""What the page can look at."""
 QUESTIONS = {
     "evidence": "How does the evidence grow with the traces?",
     "candidates": "Which sources explain the traces?",
@@ -33,6 +40,7 @@ QUESTIONS = {
     "tokens": "Which words carry the evidence?",
     "lands": "Where do the traces land?",
     "left": "What was left out?",
+    "notes": "What does the file say?",
     "tippett": "How often do ratios point the right way?",
     "pav": "Do ratios mean what they say?",
 }
@@ -172,11 +180,12 @@ def reader_words(cache: QueryCache | None, judge: Any) -> str:
 
 
 def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, header: str | None) -> list[Any]:
-    """Who judges the traces, in a sentence; a second one where that is not the header's reader."""
+    """Who judges the traces, in a sentence; more on hover where that is not the header's reader."""
     words = f": {sources:,} sources · {reader_words(cache, judge)}."
     parts = ["Judged by ", html.Strong(name, dir="auto"), words]
     if cache and header and header != judge.reader and cache.problem() is None and cache.knows(header):
-        parts.append(f" The reader in the header, {cache.reader_name(header)}, does not judge them.")
+        meaning = f"The reader in the header, {cache.reader_name(header)}, does not judge these traces."
+        parts += [" ", shell.term("Not the header's reader", meaning), "."]
     return parts
 
 
@@ -287,9 +296,12 @@ def known_sources(cache: QueryCache) -> dict[str, str]:
     return {source: name for rows in members for source, name in zip(rows["source"], rows["name"], strict=True)}
 
 
-def named(view: View, source: str, known: Mapping[str, str]) -> list[Component]:
-    """A source by its name, which leads to its page, and by its label in reports; by that alone without a page."""
+def named(view: View, source: str, known: Mapping[str, str], names: Mapping[str, str]) -> list[Component]:
+    """A source by its name, which leads to its page, and by its label in reports; without a page by its name alone.
+
+    known : names of sources that have a page; names : those that the report itself has.
+    """
     if source not in known:
-        return [shell.source_name(source)]
+        return [shell.source_name(names.get(source, source))]
     label = [] if known[source] == source else [html.Code(source, className="label", dir="auto")]
     return [shell.source_link(view, source, known[source]), *label]

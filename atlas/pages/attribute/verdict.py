@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,11 @@ from atlas.data import QueryCache
 from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
-from atlas.pages.attribute.sections import Report, number_cell
+from atlas.pages.attribute.sections import MODES, Report, number_cell
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import headline
+from backend.attribution.report_words import Step, reservation, steps_of, validated_for, with_names
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
 """Where a link of :func:`exports` leads, with the choices of the header."""
@@ -51,6 +53,8 @@ STOP_HELP = (
     "The number of traces, in the order of arrival, after which this answer could have been given at the stated risk "
     "of stopping too early. It was measured with a look after every trace, so that checking later does not change it."
 )
+EARLIER = "stopping as soon as the answer is clear asks for more than this one look at the end"
+OTHER_CASE = "on traces of the validated kind"
 NOT_CALIBRATED = "This ecosystem has no calibration, so ratios are plain sums and no claim is decided."
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
 UNCALIBRATED = (
@@ -87,7 +91,7 @@ WINDOWS = {"Of the same source": "same", "Of two sources of one family": "siblin
 
 def family_answer(report: Report) -> str:
     """The answer a family at a time, in a sentence."""
-    results = report["results"]
+    results = with_names(report)["results"]
     families = results["families"]
     if not families or not results["stated"]:
         return ""
@@ -108,22 +112,24 @@ def _percent(share: float) -> str:
 
 def verdict(report: Report, cache: QueryCache | None = None, header: str | None = None) -> Component:
     """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
+    report = with_names(report)
     results, method, reference = report["results"], report["method"], report["reference"]
     word, roster = results["verdict"], method["facts"].get("roster") or reference["enrolment"]
-    partial = "" if results["complete"] else " Reading was stopped before the end; this is what had been read."
+    partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
+    sentences = results["sentence"], reservation(report), partial
     flags = [("Shift. ", flag) for flag in results["flags"] or ()]
     if results["stated"] and results["calibrated"] and not report.get("validation"):
         flags.append(("Not validated. ", NOT_VALIDATED))
     if not results["calibrated"]:
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
     answer = html.Span(headline(report), className="verdict-means", dir="auto")
-    steps = html.Ul([html.Li(step) for step in results["next_steps"]])
+    steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method), header)
     return sections.answer_box(
         word,
         [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
         ("verdict-word", SIGNS[word], [word, answer]),
-        html.P(results["sentence"] + partial, className="verdict-sentence long", dir="auto"),
+        html.P(" ".join(filter(None, sentences)), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
         *[
@@ -136,26 +142,73 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
     )
 
 
+def _step(step: Step) -> list[Component | str]:
+    """What to do next, with a link to the page that does it."""
+    if step.page is None:
+        return [step.before]
+    mode = next(mode for mode, name in MODES.items() if name == step.page)
+    link = dcc.Link(step.page, href=f"/attribute?mode={mode}", title=step.command)
+    return [step.before, link, step.after or "."]
+
+
+def not_stated(report: Report) -> str:
+    """Why an answer states no ratio and no probability."""
+    results = report["results"]
+    if results["verdict"] == "UNKNOWN":
+        return "no enrolled source fits"
+    return str(results["reason"]) if results["level"] == "candidates" else "not validated for such traces"
+
+
+def bound_of(ratio: float, source: tuple[float, float], others: tuple[float, float]) -> str:
+    """'≥ ' or '≤ ' before a log10 ratio that stops at what the validation can bear.
+
+    source, others : probability and prior, whose ratio goes on.
+    """
+    (share, prior), (rest, rest_prior) = source, others
+    if not rest or not share:
+        return "≥ " if share else "≤ "
+    beyond = math.log10(share / rest) - math.log10(prior / rest_prior) - ratio
+    return "" if abs(beyond) < 1e-6 else "≥ " if beyond > 0 else "≤ "
+
+
+def weights_of(report: Report) -> dict[str, tuple[float, float]]:
+    """Probability and prior of every source of a report whose probabilities are stated."""
+    priors = dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True))
+    return {row["source"]: (row["probability"], priors[row["source"]]) for row in report["results"]["candidates"]}
+
+
+def _bound_of_all(report: Report) -> str:
+    """The same before the answer's own ratio; nothing before that of a family."""
+    results, weights = report["results"], weights_of(report)
+    if results["level"] == "family":
+        return ""
+    source = weights.pop(results["subject"])
+    probabilities, priors = zip(*weights.values(), strict=True)
+    return bound_of(results["log10_ratio_others"], source, (sum(probabilities), sum(priors)))
+
+
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     """Numbers of the answer, for :func:`sections.facts`."""
     results = report["results"]
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
     who = "claimed source" if results["claimed"] else "best match"
     level = "its family against all others" if results["level"] == "family" else f"{who} against all others"
-    why = "no enrolled source fits" if results["verdict"] == "UNKNOWN" else "not validated for such traces"
-    why = results["reason"] if results["level"] == "candidates" else why
-    ratio = share = ("–", f"not stated: {why}")
+    ratio = share = ("–", f"not stated: {not_stated(report)}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
-        ratio = (number(results["log10_ratio_others"], 2), words)
+        ratio = (_bound_of_all(report) + number(results["log10_ratio_others"], 2), words)
         share = (rate_text(subject["probability"]), f"{who}{_between(results, 'probability_low', 'probability_high')}")
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
     like = TRAFFIC_WORDS[traffic["kind"]]
     if "background" in report and traffic["kind"] == "like":
         like = "like the traffic that was added"
-    none = "–" if unknown is None else f"p = {rate_text(unknown)}"
+    withheld = unknown is None or results["unknown_words"].startswith("not stated")
+    none = "–" if withheld else f"p = {rate_text(unknown)}"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
+    answer = results["stop"] or {}
+    if results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1) and "withheld" not in answer:
+        stop = stop[0], f"{stop[1]}; {EARLIER}"
     if "background" in report:
         stop = "–", "not tested: the stopping rule was fitted without added traffic"
     return [
@@ -275,15 +328,19 @@ def file_name(report: Report) -> str:
 def validated(report: Report) -> Component:
     """What the validation of the ecosystem says about just such a case: as many traces, as long."""
     found = report.get("validation")
-    title = html.H2("How well does this do in such a case?", id="title-validated")
+    here = validated_for(report)
+    title = html.H2(
+        f"How well does this do {'in such a case' if here or not found else OTHER_CASE}?", id="title-validated"
+    )
     if found:
         cut = "whole responses" if found["condition"] == "clean" else f"responses cut like {found['condition']}"
         many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
         sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
         right = [row["sentence"] for row in found["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
         grouping = [found["grouping"]] if "grouping" in found else []
+        apart = [] if here else ["These traces are not of that kind, so that these numbers do not hold for them."]
         body: list[Component] = [
-            html.P(" ".join([sentence, *grouping, *right]), className="sentence"),
+            html.P(" ".join([*apart, sentence, *grouping, *right]), className="sentence"),
             html.Div(_validation_tables(found), className="validation"),
         ]
     else:
@@ -317,7 +374,8 @@ def _validation_tables(found: Report) -> list[Component]:
     stops = {f"Stated error {100 * level:g}\u00a0%": [("stop", level, error) for error in wrong] for level in levels}
     windows = {word: [("drift", scenario)] for word, scenario in WINDOWS.items()}
     sentences = [row["sentence"] for row in found["rows"] if row["part"] == "transfer" and row["sentence"]]
-    title, traffic = html.H3("On this kind of traffic, and on another"), html.Ul([html.Li(one) for one in sentences])
+    title = html.H3("On the validated kind of traffic, and on another")
+    traffic = html.Ul([html.Li(one) for one in sentences])
     return [
         *_calibration_table(found),
         *_shares(found, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims, by_metric),

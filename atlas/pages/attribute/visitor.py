@@ -103,4 +103,6 @@ def refusal(error: AtlasError) -> Component:
 def remedy(text: str) -> list[Any]:
     """A remedy with its command set apart."""
     before, start, command = text.partition("python -m ")
-    return [before, *([html.Code(start + command)] if start else [])]
+    if not start:
+        return [f"{text.rstrip('.')}." if text else ""]
+    return [before, html.Code(start + command)]

@@ -40,6 +40,7 @@ def step() -> Component:
     start = [
         html.Button("Run attribution", id="attr-go", className="button button-main", disabled=True),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
+        html.Div("Reading the file …", id="attr-starting", className="ready ready-loading", role="status", hidden=True),
     ]
     return sections.step(
         3,
@@ -129,6 +130,7 @@ def _running(app: Dash) -> None:
             "chosen": question.CHOICES,
             "pool": State("attr-background-key", "data"),
         },
+        running=[(Output("attr-starting", "hidden"), False, True), (Output("attr-ready", "hidden"), True, False)],
         prevent_initial_call=True,
     )
     def start(
@@ -217,14 +219,17 @@ def _results(app: Dash) -> None:
         return result.result(report, cache, view), "attr stage-result", what
 
     @sections.callback(
-        app, "attr-job.data* attr-upload.data* attr-cancel-said.children*", "attr-back.n_clicks attr-forget.n_clicks"
+        app,
+        "attr-job.data* attr-upload.data* attr-cancel-said.children* attr-claim.value* attr-wanted.data*",
+        "attr-back.n_clicks attr-forget.n_clicks",
+        "attr-wanted.data",
     )
-    def again(back: Clicks, forget: Clicks) -> Any:
+    def again(back: Clicks, forget: Clicks, link: dict[str, str]) -> Any:
         if ctx.triggered_id == "attr-forget" and forget:
             if key := visitor.session():
                 visitor.service().forget(key)
-            return None, None, None
-        return (None, no_update, None) if back else (no_update,) * 3
+            return None, None, None, None, {**link, "claim": ""}
+        return (None, no_update, None, no_update, no_update) if back else (no_update,) * 5
 
     @app.callback(
         Output("attr-download", "data"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -116,10 +117,12 @@ def test_candidates_are_counted_and_what_is_wrong_with_them_is_said() -> None:
 def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
     def words(header: str | None) -> str:
         parts = sections.judged_by(question.questions(), "12-way", 12, LARGE, header)
-        return "".join(part if isinstance(part, str) else part.children for part in parts)
+        return "".join(part if isinstance(part, str) else getattr(part, "label", part.children) for part in parts)
 
     assert words(LARGE.reader).startswith("Judged by 12-way: 12 sources · ") and "header" not in words(LARGE.reader)
-    assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge them." in words(READS)
+    assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge these traces." in words(
+        READS
+    )
 
 
 @pytest.mark.usefixtures("served")
@@ -224,18 +227,36 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch
 
 
 @pytest.mark.parametrize(
+    ("ratio", "source", "others", "sign"),
+    [
+        (2.0, (0.5, 0.5), (0.005, 0.5), ""),
+        (2.0, (0.5, 0.5), (0.0005, 0.5), "≥ "),
+        (2.0, (0.5, 0.5), (0.0, 0.5), "≥ "),
+        (-2.0, (0.0005, 0.5), (0.5, 0.5), "≤ "),
+        (-2.0, (0.0, 0.5), (0.5, 0.5), "≤ "),
+        (1.0, (0.5, 0.1), (0.5, 0.9), "≤ "),
+        (math.log10(9), (0.5, 0.1), (0.5, 0.9), ""),
+    ],
+)
+def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
+    ratio: float, source: tuple[float, float], others: tuple[float, float], sign: str
+) -> None:
+    assert verdict.bound_of(ratio, source, others) == sign
+
+
+@pytest.mark.parametrize(
     ("word", "claimed", "level", "answer"),
     [
         ("SUPPORTS", "a", "source", "Yes: a"),
         ("SUPPORTS", "a", "family", "Yes for the family A; which member, we cannot say"),
         ("AGAINST", "a", "source", "No: not a"),
         ("AGAINST", "a", "family", "No: not the family A"),
-        ("UNKNOWN", "a", "source", "No: not a, nor any other enrolled source"),
-        ("INCONCLUSIVE", "a", "none", "a: we cannot say"),
+        ("UNKNOWN", "a", "source", "No enrolled source fits, a included"),
+        ("INCONCLUSIVE", "a", "none", "We cannot say"),
         ("SUPPORTS", None, "source", "Best match: a"),
         ("SUPPORTS", None, "family", "Best match: the family A"),
         ("UNKNOWN", None, "source", "No enrolled source fits; the nearest is a"),
-        ("INCONCLUSIVE", None, "none", "Nearest is a, but we cannot say"),
+        ("INCONCLUSIVE", None, "none", "We cannot say"),
     ],
 )
 def test_the_claim_is_answered_first(word: str, claimed: str | None, level: str, answer: str) -> None:

@@ -1,0 +1,122 @@
+"""The words of a report for people: readable names, its reservation, and what to do next.
+
+Nothing here enters a report: all of it follows from one, so that reports of before stay verifiable.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backend.attribution.decision import FLAGS
+from backend.attribution.settings import Report, Settings
+from backend.enrolment.validation_lookup import passing_of
+from backend.inference.verdict import FAR, REFERENCE_CHECK, SHORT, UNLIKE, VERIFY
+
+PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
+"""Commands of next steps to the modes of the page Attribute that do the same."""
+SOURCES = frozenset(
+    {
+        *("subject", "leader", "rival", "claimed", "source", "nearest", "named"),
+        *("siblings", "sources", "left_out", "enrolled"),
+    }
+)
+"""Fields of a report that hold sources."""
+
+
+def names_of(report: Report) -> dict[str, str]:
+    """Readable names of the sources of a report that are known by another one."""
+    names = report.get("method", {}).get("facts", {}).get("names")
+    return {str(one): str(name) for one, name in names.items()} if isinstance(names, Mapping) else {}
+
+
+def with_names(report: Report) -> dict[str, Any]:
+    """A report for people: readable names in place of its sources, also in a question that was made from the claim."""
+    names, out = names_of(report), dict(report)
+    if not names:
+        return out
+
+    def renamed(part: Any, of_sources: bool = False) -> Any:
+        if isinstance(part, Mapping):
+            return {key: renamed(value, key in SOURCES) for key, value in part.items()}
+        if isinstance(part, list):
+            return [renamed(value, of_sources) for value in part]
+        return names.get(part, part) if of_sources and isinstance(part, str) else part
+
+    for part in ("results", "reference", "traces", "heat_maps"):
+        if part in report:
+            out[part] = renamed(report[part])
+    claimed = report["results"]["claimed"]
+    if report.get("question") == Settings(claimed=claimed).question_text:
+        out["question"] = Settings(claimed=out["results"]["claimed"]).question_text
+    return out
+
+
+def only_among(report: Report) -> bool:
+    """Whether a source is supported that the unknown-source test cannot tell from sources that are not enrolled."""
+    passing = passing_of(report.get("validation"))
+    return report["results"]["verdict"] == "SUPPORTS" and passing is not None and passing.blind
+
+
+def reservation(report: Report) -> str | None:
+    """What the answer does not exclude, by what was measured; None where nothing was, or nothing needs it."""
+    reference, validation = report.get("reference", {}), report.get("validation")
+    if only_among(report):
+        many = len(reference.get("enrolled", reference["sources"]))
+        return (
+            f"A source that is none of the {many:,} enrolled ones cannot be excluded by the unknown-source test: "
+            f"{passing_of(validation)}."
+        )
+    if report["results"]["verdict"] != "UNKNOWN":
+        return None
+    rows = [row for row in (validation or {"rows": ()})["rows"] if row["sentence"]]
+    of_answers = [row for row in rows if (row["metric"], row["scenario"]) == ("false_unknown", "same")]
+    refused = next(iter([*of_answers, *(row for row in rows if row["metric"] == "false_rejection")]), None)
+    if refused is None or not refused["value"]:
+        return None
+    return f"This happens to enrolled sources too. {refused['sentence']}"
+
+
+def validated_for(report: Report) -> bool:
+    """Whether the validation of a report is of such traces as these, and not of the enrolled kind alone."""
+    results = report["results"]
+    if results["stated"] or results["verdict"] == "UNKNOWN":
+        return True
+    apart = {FLAGS["short"], FLAGS["domain"]} & set(results["flags"] or ())
+    return results["traffic"]["kind"] == "like" and not apart and results["reason"] not in (SHORT, UNLIKE, FAR)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do next: words before a command, the page that does the same, the command, and words after it."""
+
+    before: str
+    page: str | None = None  # of :data:`PAGES`
+    command: str = ""
+    after: str = ""
+
+    @property
+    def by_command(self) -> str:
+        """The step on the command line."""
+        return f"{self.before}{self.command}{self.after}"
+
+    def __str__(self) -> str:
+        if self.page is None:
+            return self.by_command
+        return f"{self.before}{self.page} (page Attribute, or {self.command}){self.after or '.'}"
+
+
+def steps_of(report: Report) -> list[Step]:
+    """What to do next, with the report's own file in commands."""
+    name, out = str(report["input"]["name"]), []
+    file = "TRACES" if name.startswith("-") else shlex.quote(name)
+    for text in report["results"]["next_steps"]:
+        command = next((one for one in PAGES if one in text), None)
+        if command is None:
+            out.append(Step(text))
+            continue
+        before, _, after = text.partition(command)
+        out.append(Step(before, PAGES[command], command.replace("traces.jsonl", file), after))
+    return out

@@ -1,0 +1,114 @@
+"""The words of a report for people, which follow from it alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backend.attribution.report_page import headline, write_html
+from backend.attribution.report_words import reservation, steps_of, validated_for, with_names
+from backend.attribution.settings import Settings
+from backend.inference.verdict import KEEP, MORE, REFERENCE, SHORT
+from tests.attribution import test_verify
+from tests.attribution.test_verify import ENROLMENT, run, verified
+
+NAMES = {source: f"maker/{source.upper()}" for source in ENROLMENT.sources}
+
+
+def report_of(verdict: str, **results: Any) -> dict[str, Any]:
+    subject = {"claimed": "a", "subject": "a", "level": "source", "candidates": [{"source": "a", "family": "A"}]}
+    traffic = {"traffic": {"kind": "like"}, "flags": [], "reason": "", "stated": verdict == "SUPPORTS"}
+    return {
+        "results": {"verdict": verdict, **subject, **traffic, **results},
+        "reference": {"sources": ["a", "b", "c"]},
+        "validation": None,
+    }
+
+
+def row(metric: str, value: float, scenario: str = "family", part: str = "unknown") -> dict[str, Any]:
+    text = f"{metric} is {value}."
+    return {"metric": metric, "value": value, "scenario": scenario, "part": part, "k": 10, "sentence": text}
+
+
+def test_a_report_without_names_stays_as_it_is() -> None:
+    report = run(Settings(enrolment="invented", orders=20)).report
+    assert with_names(report) == report and "names" not in report["method"]["facts"]
+
+
+def test_names_stand_in_sentences_and_sources_in_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields keep the sources, so that the report can be computed again; pages show names."""
+    plain = run(Settings(enrolment="invented", orders=20)).report
+    monkeypatch.setattr(test_verify, "ENROLMENT", replace(ENROLMENT, facts={**ENROLMENT.facts, "names": NAMES}))
+    report = run(Settings(enrolment="invented", orders=20)).report
+    named, leader = with_names(report), plain["results"]["leader"]
+    for part in ("subject", "leader", "rival", "candidates", "running", "leave_one_out", "stop"):
+        assert report["results"][part] == plain["results"][part]
+    assert [trace["nearest"] for trace in report["traces"]] == [trace["nearest"] for trace in plain["traces"]]
+    assert report["reference"] == plain["reference"] and report["sha256"] == named["sha256"]
+    assert NAMES[leader] in report["results"]["sentence"] and NAMES[leader] in report["propositions"][0]["text"]
+    sentence = report["results"]["sentence"]
+    for source, name in NAMES.items():
+        sentence = sentence.replace(name, source)
+    assert sentence == plain["results"]["sentence"]
+    assert named["results"]["leader"] == NAMES[leader] and named["traces"][0]["nearest"] in NAMES.values()
+    assert f"<td>{NAMES[leader]}</td>" in write_html(report) and f"<td>{leader}</td>" not in write_html(report)
+    assert verified(report).equal
+    claim = run(Settings(enrolment="invented", orders=20, claimed=leader)).report
+    assert leader in claim["question"] and NAMES[leader] in with_names(claim)["question"]
+    own = run(Settings(enrolment="invented", orders=20, claimed=leader, question=f"Is it {leader}?")).report
+    assert with_names(own)["question"] == f"Is it {leader}?"
+
+
+def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> None:
+    report = report_of("SUPPORTS")
+    assert headline(report) == "Yes: a" and reservation(report) is None
+    report["validation"] = {"rows": [row("false_acceptance", 0.2)]}
+    assert headline(report) == "Yes: a" and reservation(report) is None
+    report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
+    assert headline(report) == "Yes, among the 3 enrolled sources: a"
+    said = reservation(report) or ""
+    assert "none of the 3 enrolled ones cannot be excluded" in said and "92 % of unenrolled families pass" in said
+    report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
+    assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
+    report["results"]["level"] = "family"
+    assert headline(report) == "Yes, among the 3 candidates, for the family A; which member, we cannot say"
+
+
+def test_an_unknown_source_comes_with_how_often_enrolled_ones_fail_too() -> None:
+    report = report_of("UNKNOWN")
+    assert reservation(report) is None
+    rows = [row("false_rejection", 0.05), row("false_unknown", 0.3, "math100"), row("false_unknown", 0.047, "same")]
+    for kept, expected in ((rows[:2], "false_rejection is 0.05."), (rows, "false_unknown is 0.047.")):
+        report["validation"] = {"rows": kept}
+        assert (reservation(report) or "").endswith(expected)
+    report["validation"] = {"rows": [row("false_unknown", 0.0, "same")]}
+    assert reservation(report) is None
+
+
+def test_steps_lead_to_the_page_that_does_them() -> None:
+    texts = [MORE, REFERENCE.format(who="genuine a"), KEEP]
+    report = report_of("INCONCLUSIVE", next_steps=texts) | {"input": {"name": "two weeks.csv"}}
+    more, reference, keep = steps_of(report)
+    assert (more.page, str(more), more.by_command) == (None, MORE, MORE)
+    assert reference.page == "Claim against reference" and keep.page == "Check a report"
+    assert reference.by_command.endswith("reference-check 'two weeks.csv' --reference genuine.jsonl")
+    assert keep.by_command == KEEP and "Check a report (page Attribute" in str(keep)
+    report["input"]["name"] = "-rf.csv"
+    assert "-rf.csv" not in steps_of(report)[1].by_command
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "here"),
+    [
+        ("SUPPORTS", {}, True),
+        ("UNKNOWN", {}, True),
+        ("INCONCLUSIVE", {"reason": "fewer than 5 traces"}, True),
+        ("INCONCLUSIVE", {"reason": "fewer than 5 traces", "traffic": {"kind": "other topic"}}, False),
+        ("INCONCLUSIVE", {"traffic": {"kind": "no prompts"}}, False),
+        ("INCONCLUSIVE", {"reason": SHORT}, False),
+    ],
+)
+def test_a_validation_is_of_such_traces_or_of_others(verdict: str, more: dict[str, Any], here: bool) -> None:
+    assert validated_for(report_of(verdict, **more)) == here
