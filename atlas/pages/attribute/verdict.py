@@ -18,7 +18,7 @@ from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import MODES, Report, number_cell
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
-from backend.attribution.report_page import headline
+from backend.attribution.report_page import case_title, headline
 from backend.attribution.report_words import Step, reservation, steps_of, validated_for, with_names
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
@@ -127,7 +127,7 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
     judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method), header)
     return sections.answer_box(
         word,
-        [html.Span(report["case"], dir="auto"), " · ", html.Span(report["question"], dir="auto")],
+        [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
         ("verdict-word", SIGNS[word], [word, answer]),
         html.P(" ".join(filter(None, sentences)), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
