@@ -120,6 +120,18 @@
     return 0;
   }
 
+  // Names above the columns of a matrix that do not run into the one before.
+  function headsApart(columns, layout, across) {
+    let free = -Infinity;
+    layout.annotations = (layout.annotations || []).filter((note) => {
+      if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
+      const middle = ((note.x + 0.5) / columns) * across, half = (LETTER * bare(note.text).length) / 2;
+      if (middle - half < free) return false;
+      free = middle + half + LETTER;
+      return true;
+    });
+  }
+
   // A scale of rates as wide as the drawing, without ticks that would run into each other.
   function roomy(bar, across) {
     const free = (bar.tickvals || []).map((value, i, all) => i === all.length - 1 || (all[i + 1] - value) * across * SCALE > 24);
@@ -137,10 +149,12 @@
     if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE);
     else {
       key = [...keyBelow(layout), ...numbered(data)];
-      margin.r = Math.min(margin.r, Math.max(EDGE, beyond(data, layout)), Math.round(0.45 * width));
+      const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
+      margin.r = Math.min(margin.r, Math.max(EDGE, right ? margin.r : beyond(data, layout)), Math.round(0.45 * width));
       if (heat) margin.l = Math.min(margin.l, Math.round(0.34 * width));
-      if (heat && yaxis && yaxis.ticktext) {
-        const most = Math.floor(margin.l / LETTER) - 1;
+      if (heat) headsApart(data[0].x.length, layout, width - margin.l - margin.r);
+      if ((heat || right) && yaxis.ticktext) {
+        const most = Math.floor(margin[side] / LETTER) - 1;
         yaxis.ticktext = yaxis.ticktext.map((name) => bare(name).split("<br>")
           .map((line) => (line.length > most ? line.slice(0, most - 1) + "…" : line)).join("<br>"));
       }
