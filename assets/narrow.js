@@ -143,7 +143,7 @@
   function fit(traces, wide, width, height) {
     const data = traces.map((trace) => ({ ...trace }));
     const layout = structuredClone(wide), margin = layout.margin, before = { ...margin };
-    const heat = data.some((trace) => trace.type === "heatmap"), { yaxis } = layout;
+    const heat = data.find((trace) => trace.type === "heatmap"), { yaxis } = layout;
     const rows = yaxis && yaxis.ticktext && margin.l > 96 && !heat;
     let drawing = Math.max(height - margin.t - margin.b, 120), key = [];
     if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE);
@@ -152,7 +152,7 @@
       const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
       margin.r = Math.min(margin.r, Math.max(EDGE, right ? margin.r : beyond(data, layout)), Math.round(0.45 * width));
       if (heat) margin.l = Math.min(margin.l, Math.round(0.34 * width));
-      if (heat) headsApart(data[0].x.length, layout, width - margin.l - margin.r);
+      if (heat) headsApart(heat.z[0].length, layout, width - margin.l - margin.r);
       if ((heat || right) && yaxis.ticktext) {
         const most = Math.floor(margin[side] / LETTER) - 1;
         yaxis.ticktext = yaxis.ticktext.map((name) => bare(name).split("<br>")
