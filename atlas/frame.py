@@ -22,6 +22,7 @@ from backend.errors import AtlasError
 from backend.store import queries
 
 PRESENT = "Present (P): 1 map, 2 accuracy, 3 confusions, 4 your case; arrows step, Escape leaves"
+MENU = "Pages, reader, roster and domain"
 OFFLINE = "The server does not answer. What you see is what it drew last. "
 HELP = {
     "reader": "Who reads the traces: a method, the frozen proxy model it reads with, and the text that the proxy sees",
@@ -47,7 +48,9 @@ def frame(
             "roster": [{"value": roster, "label": f"{roster} · {sources} sources"} for roster, sources in rosters],
             "domain": [{"value": domain, "label": DOMAIN_NAMES.get(domain, domain)} for domain in cache.domains()],
         }
+    menu = html.Button([icon("fold"), "Menu"], id="menu", className="menu quiet", **aria(expanded="false", label=MENU))
     bar = [
+        menu,
         *(_choice(name, options.get(name, []), getattr(view, name), grow=name == "reader") for name in HELP),
         html.Div(className="gap"),
         _icon_button("copy-view", "link", "Copy a link to this view"),

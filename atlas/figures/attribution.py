@@ -118,6 +118,7 @@ def confusion_matrix(
         truth, answer = ("Truth ↓", 13, token["soft"]), ("Answered →", 13, token["soft"])
         annotations = [
             *_margin_names(blocks, size, token),
+            *_head_names(blocks, size, token),
             plots.page_note(0, 1, *truth, xanchor="right", yanchor="bottom", xshift=-24),
             plots.page_note(0, 0, *answer, xanchor="left", yanchor="top", yshift=-12),
         ]
@@ -261,6 +262,17 @@ def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[
     return [
         {"x": -0.5, "y": middle, "ay": height - (middle + 0.5) * pixels, "text": plain(family, 14), **line, **words}
         for (_, _, family), middle, height in zip(blocks, middles, heights, strict=True)
+    ]
+
+
+def _head_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
+    """Family names above their columns, where a block of a matrix 560 pixels wide has room for one."""
+    return [
+        plots.note(
+            (start + stop - 1) / 2, 1, plain(family, 14), 12, token["soft"], yref="paper", yanchor="bottom", yshift=2
+        )
+        for start, stop, family in blocks
+        if 560 * (stop - start) / max(size, 1) > plots.LETTER * len(family) + 8
     ]
 
 

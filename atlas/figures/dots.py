@@ -15,6 +15,7 @@ from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 LINE_HEIGHT, LEAST_HEIGHT = 40, 22
 ROOM = 400  # pixels of lines before they move closer together
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
+FEW = 3  # lines between which there is room for a second number
 RANGE = ", 95 % interval {} to {}"
 
 
@@ -109,6 +110,11 @@ def dot_rows(
         ]
         bar = (2, 0) if rows["ranged"].iloc[0] else (1, 3)
         more: Plot = {"over": rows["over"], "under": rows["under"], "bar": bar, **legend}
+        if len(names) <= FEW and len(series) == 2 and key != usual[0]:
+            more |= {
+                "mode": "markers+text", "text": [rate_text(value) for value in rows["value"]],
+                "textposition": "bottom center", "textfont": {"size": 12, "color": style.ink(theme)},
+            }  # fmt: skip
         rank = 1000 + list(series).index(key)
         traces.append(style.marks(rows, heights, hover, theme, published, legendrank=rank, **more))
     numbers = _at_ends(frame, usual)

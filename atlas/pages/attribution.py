@@ -143,7 +143,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     size = len(cache.ask(queries.sources, view.roster))
     traces = drawing.traces(view.k)
     return [
-        f"With {traces}, it names the right one of {size} sources ",
+        f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
         f" of the time; chance: {100 / max(size, 1):.1f} %.{_kinship(cache, view)}",
     ]
@@ -189,7 +189,6 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
     badges = [part for origin in shell.ORIGINS if origin in drawn for part in (shell.origin_badge(origin), " ")]
-    named = [line for line in lines if line.key in set(behind["reader"]) and line.named]
     sentence = [
         *badges,
         "· ",
@@ -197,13 +196,25 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
-        + (
-            f" {len(named)} other lines of {behind['reader'].nunique()} are labelled; hover for the rest."
-            if len(behind)
-            else ""
-        ),
+        + _best_of_others(cache, view, behind, parts[-1]),
     ]
     return FigureView(figure, sentence)
+
+
+def _best_of_others(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
+    """Which other line is best at K and how many are better than the chosen reader's, as a sentence; '' without any."""
+    here = behind[behind["k"] == view.k].set_index("reader")["value"]
+    mine = own.loc[own["k"] == view.k, "value"]
+    if here.empty or mine.empty:
+        return ""
+    sign = -1 if view.metric in ("nll", "ece") else 1
+    better = int((sign * here > sign * mine.iloc[0]).sum())
+    best = str((sign * here).idxmax())
+    value = f"{100 * here[best]:.1f} %" if view.metric in ("accuracy", "macro_f1") else figure_text(here[best])
+    return (
+        f" At K = {view.k} {better} of {len(here)} other lines are better than this reader's; best of them is "
+        f"{cache.reader_name(best)} with {value}. Grey lines tell their names on hover."
+    )
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -319,8 +330,8 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),
-        f"; a ring gives the number of outer folds that chose the layer, bold for the modal one. "
-        f"n = {int(curve['fits'].max())} fits a layer.",
+        "; a ring gives the number of outer folds that chose the layer, bold where most did. "
+        f"Every layer was fitted {int(curve['fits'].max())} times.",
     ]
     return FigureView(figure, sentence)
 
@@ -331,7 +342,8 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
         absent, _ = drawing.absent(drawing.unmeasured(cache, view, "accuracy by source"))
         return absent, "Nothing has been measured for this choice."
     sentence = (
-        "Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace. "
+        "Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace, with how "
+        f"often{_groups_each(cache, view)}. "
         f"n = {len(frame)} sources; sort or filter by any column."
     )
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
@@ -353,6 +365,12 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
         tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
     ]  # fmt: skip
     return shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {}), sentence
+
+
+def _groups_each(cache: QueryCache, view: View) -> str:
+    """Of how many groups the wrong answers of a source at one trace are, in words; '' where sources differ."""
+    counts = pieces.confusion(cache, view, 1).groupby("truth")["count"].sum().unique()
+    return f" in its {int(counts[0]):,} groups over three seeds" if len(counts) == 1 else ""
 
 
 # ---- a pair of sources ----------------------------------------------------------------------------------------------

@@ -177,3 +177,26 @@ def test_pages_fit_their_window(calm: Browser, path: str, size: tuple[int, int])
         assert calm.run(wide)
     finally:
         calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
+    share = (
+        "const p = document.querySelector('#reached-graph .js-plotly-plot');"
+        "const s = p && p._fullLayout && p._fullLayout._size;"
+    )
+    folded = "return getComputedStyle(document.querySelector('.rail')).display === 'none'"
+    override = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        calm.open(f"{LINK}light&figure=reached")
+        calm.until(f"{share} return s && s.w > 0.85 * p.clientWidth")
+        names = "return document.querySelector('#reached-graph .js-plotly-plot').layout.annotations.map(a => a.text)"
+        assert "One trace" in calm.run(names)
+        assert calm.run("return document.querySelector('.bar').offsetHeight") < 56 and calm.run(folded)
+        calm.click("#menu")
+        assert not calm.run(folded)
+        calm.click("#menu")
+        assert calm.run(folded)
+    finally:
+        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    calm.until(f"{share} return s && p.layout.margin.l > 200 && s.w < 0.8 * p.clientWidth")

@@ -44,6 +44,8 @@ def test_an_auditor_gets_an_answer_and_a_sheet_for_the_board(
     browser.driver.get(f"{browser.url}/?theme=light")
     browser.until("return document.querySelector('#map') !== null || document.querySelector('h1') !== null")
     browser.run(COUNTS)
+    if browser.run("return window.innerWidth <= 640"):
+        browser.driver.find_element(By.ID, "menu").click()
     browser.driver.find_element(By.CSS_SELECTOR, "a[href^='/attribute']").click()
     given(browser, odd_table(tmp_path))
     browser.until("return document.querySelector('#attr-propose') !== null")

@@ -123,7 +123,7 @@ def _head(cache: QueryCache, view: View) -> Component:
         html.Div(readers.key_of(cache, view), id="compare-key", className="reader-key"),
     ]
     name = "What was done to the traces"
-    condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=150)
+    condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=272)
     follows = CONTROLS.get(view.figure, "k").split()
     controls = {
         "k": pieces.budget_choice("compare-k", view),

@@ -11,13 +11,13 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import METHOD_NAMES, QueryCache
+from atlas.data import METHOD_NAMES, VIEW_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, home, lines, percent, row_names
+from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, home, lines, names_of, percent, row_names
 from atlas.state import View
 from atlas.theme import Plot
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
@@ -99,13 +99,17 @@ def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the mean, the drift and both of the best proxy reach, best first."""
-    frame = part_rows(cache, view).sort_values("value", ascending=False, kind="stable")
-    frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
+    """What the mean, the drift and both of the best proxy reach, best first; else what the prompt brings."""
+    compared = [(part_rows(cache, view), PARTS), (view_rows(cache, view), VIEWS)]
+    if view.figure == "views":
+        compared.reverse()
+    frame, series = next(((rows, series) for rows, series in compared if len(rows)), compared[0])
     if frame.empty:
         return [f"What is read of a response has not been compared for {view.roster}."]
+    frame = frame.sort_values("value", ascending=False, kind="stable")
+    frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
     best = frame[frame["row"] == frame["row"].iloc[0]]
-    first, *others = (f"{PARTS[part.series].words} {percent(part.value)}" for part in tables.rows(best))
+    first, *others = (f"{series[part.series].words} {percent(part.value)}" for part in tables.rows(best))
     return [
         f"With {traces(view.k)}, {best['name'].iloc[0]} is right from ",
         html.Strong(first),
@@ -360,11 +364,11 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
 @pieces.needs(sized_rows, _unpriced)
 def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the parameters that an audit runs through."""
-    names = cache.short_names(list(frame["reader"]))
+    names = names_of(cache, list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [cache.reader_row(reader) for reader in frame["reader"]]
     drawn = frame.assign(
-        name=[names[reader["reader"]] for reader in readers],
+        name=[cache.reader_name(reader["reader"]) for reader in readers],
         label=[_label(reader, names) for reader in readers],
         kind=[group_of(method) for method in frame["method"]],
         cost=frame["audit_parameters"],
@@ -376,19 +380,20 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
-        "to the one that is read; deeper layers are never run. Times depend on the machine: see “Time and memory”, "
-        "with what parts and forms of READER cost. Filled: measured here; hollow: published. "
+        "to the one that is read; deeper layers are never run. A proxy's name alone is READER, reading prompt and "
+        "response. Times depend on the machine: see “Time and memory”, with what parts and forms of READER cost. "
+        "Filled: measured here; hollow: published. "
         f"n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return FigureView(compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k), sentence)
 
 
 def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
-    """A reader next to its mark: the proxy of READER, method and proxy of others, its name where it has no proxy."""
-    if not isinstance(reader["proxy_name"], str):
+    """A reader next to its mark: the proxy of READER and, unless it is the usual text, what it reads; others' names."""
+    if reader["method"] != READER_PAPER:
         return names[str(reader["reader"])]
-    usual = (reader["method"], reader["view"]) == (READER_PAPER, READS)
-    return str(reader["proxy_name"]) if usual else f"{reader['method']} · {reader['proxy_name']}"
+    proxy = compare.short(str(reader["proxy_name"]))
+    return proxy if reader["view"] == READS else f"{proxy}, {VIEW_NAMES[reader['view']]}"
 
 
 @pieces.needs(cost_rows, pieces.no_grid(_unpriced))

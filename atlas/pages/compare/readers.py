@@ -38,6 +38,7 @@ KEPT_HELP = (
     "retained share"
 )
 Where = tuple[str, str]
+WHERE = ["benchmark", "condition"]
 
 
 # ---- who is compared ------------------------------------------------------------------------------------------------
@@ -239,14 +240,14 @@ def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """End points: smallest and largest budget, by fold where there is such a summary, and tests against the first."""
+    """End points and the chosen budget, by fold where there is such a summary, and tests against the first."""
     readers = chosen(cache, view)
     reference = readers[0] if readers else ""
     frame = cache.ask(queries.summaries, readers, view.roster)
     frame = frame[(frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)]
     frame = frame.sort_values("reduction", key=lambda names: names.map({"fold": 0, "pooled": 1}), kind="stable")
     values = frame.drop_duplicates(["reader", "metric", "k"]).set_index(["reader", "metric", "k"])
-    budgets = sorted({int(frame["k"].min()), int(frame["k"].max())}) if len(frame) else []
+    budgets = sorted({int(frame["k"].min()), view.k, int(frame["k"].max())}) if len(frame) else []
     tests = cache.ask(queries.paired_tests, reference, readers, view.roster)
     tests = tests if (view.domain, view.condition) == TESTED else tests.iloc[:0]
     tests = tests.drop_duplicates(["reader", "measure"]).set_index(["reader", "measure"])
@@ -352,8 +353,7 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         frame, places(cache, view), lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k,
         unit=view.metric != "nll",
     )  # fmt: skip
-    groups = " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
-    grouped = f"Shortened responses were grouped {groups}. " if groups else ""
+    grouped = f"Shortened responses were grouped {_grouped(frame)}. " if _grouped(frame) else ""
     sentence = (
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
         f"trained on whole responses of {pieces.domain_words(home(cache, view))}. {grouped}Bands: {pieces.FOLDS}, "
@@ -386,7 +386,14 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     absent = [names[reader] for reader in readers if reader not in values.index]
     unknown = f" Not measured there: {', '.join(absent)}." if absent else ""
     elsewhere = "".join(f" {words}: {names[str(best.index[0])]} {percent(best.iloc[0])}." for words, best in rest)
-    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{unknown}{elsewhere}"]
+    # The same readers under Readers have groups inside the folds as well, whose numbers differ a little.
+    groups = f" Shortened responses: groups {_grouped(frame)}." if _grouped(frame) else ""
+    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{unknown}{elsewhere}{groups}"]
+
+
+def _grouped(frame: pd.DataFrame) -> str:
+    """How shortened responses were grouped, in words; '' without any."""
+    return " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
 
 
 def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
@@ -401,8 +408,8 @@ def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
 
 
 def _brief(condition: str) -> str:
-    words = CONDITION_NAMES.get(condition, CONDITION_NAMES.get(f"{condition}{GLOBAL}", condition))
-    return words.removeprefix("first ").removesuffix(", groups over all folds").removesuffix(" of that domain")
+    words = CONDITION_NAMES.get(condition, condition).partition(", groups ")[0]
+    return words.removeprefix("first ").removesuffix(" of that domain").replace(" to that domain by its", " by")
 
 
 @pieces.needs(condition_rows, pieces.unmeasured("{metric} at K = {k}", PATH))
@@ -421,15 +428,34 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         if trained_on == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
     ]
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
+    names, known = names_of(cache, chosen(cache, view)), set(map(tuple, frame[["reader", *WHERE]].to_numpy()))
+    without = {
+        reader: [words.replace(", ", " ", 1) for place, words in columns.items() if (reader, *place) not in known]
+        for reader in names
+    }
+    missing += "".join(
+        f" {names[reader]} was not measured on {' and '.join(where)}."
+        for reader, where in without.items()
+        if 0 < len(where) < len(columns)
+    )
     below = frame.loc[frame["kept"] < 1, "kept"]
     shared = len(below) and view.metric in ("accuracy", "macro_f1")
     least = f" The least that is kept of the clean value is {100 * below.min():.0f} %." if shared else ""
     sentence = (
         f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
         f"whole responses of {pieces.domain_words(trained_on)}.{least}{missing} "
-        f"Bars: {pieces.FOLDS}, where there are some. n = {len(frame)} numbers."
+        f"{f'Shortened responses were grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
+        f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {len(frame)} numbers."
     )
     return FigureView(figure, sentence)
+
+
+def _widest(std: pd.Series, view: View) -> str:
+    """The longest bar of a figure, in words: most are no longer than their mark."""
+    if std.isna().all():
+        return ", none here"
+    points = f"{100 * std.max():.1f} points" if view.metric in ("accuracy", "macro_f1") else rate_text(std.max())
+    return f", at most {points}; a short one hides behind its mark"
 
 
 def _field(words: str) -> str:

@@ -89,7 +89,7 @@ AIMS = (
         reduction="fold",
     ),
     Aim(
-        "Math100, moved by unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="aligned",
+        "Math100, adapted by unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="aligned",
         reduction="fold",
     ),
 )  # fmt: skip
@@ -188,7 +188,10 @@ def _calibration(cache: QueryCache, view: View) -> str:
         return ""
     worst = float(clean["value"].max())
     aim = f" (target: {100 * WORST_ECE:.0f})" if view.roster == AIMED_ROSTER else ""
-    return f" Its probabilities are off by at most {100 * worst:.1f} points{aim}."
+    return (
+        f" Not in the figure: the fused readout's stated probabilities are off by at most {100 * worst:.1f} points on "
+        f"average{aim}, at the K where they are worst."
+    )
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:

@@ -1,0 +1,238 @@
+// Narrow screens: the menu of the header, and one rule for all figures: names stand above their rows, labels of line ends and the legend below
+// the drawing, panels below each other. The server draws every figure once, for a wide screen.
+(function () {
+  "use strict";
+  const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
+  const SCALE = 0.62;  // a scale of colours, as a share of the drawing's width
+  const SHORT = 8;  // letters of a label that finds room inside the drawing
+  const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
+
+  const bare = (text) => String(text || "").replace(/<(?!br)[^>]*>/g, "");
+  const longest = (texts) => Math.max(0, ...texts.map((text) => Math.max(...bare(text).split("<br>").map((line) => line.length))));
+  const axes = (layout, letter) => Object.keys(layout).filter((name) => name.startsWith(letter + "axis"));
+  const atEnd = (note) => note.xref === "paper" && note.x === 1 && note.yref !== "paper" && !note.showarrow;
+
+  function wrapped(text, room) {
+    const lines = [];
+    for (const word of bare(text).split(" ")) {
+      const last = lines.length - 1;
+      if (last >= 0 && lines[last].length + word.length < room) lines[last] += " " + word;
+      else lines.push(word);
+    }
+    return lines;
+  }
+
+  // Names of rows above them, and the number at the end of a row on the line of its name.
+  function nameAbove(data, layout, room) {
+    const { yaxis, margin } = layout, names = yaxis.ticktext, notes = layout.annotations || [];
+    const off = data.flatMap((trace) => (trace.y || []).map((y) => Math.abs(y - Math.round(y)) || 0));
+    const half = data.some((trace) => trace.type === "bar") ? 0.26 : Math.min(0.32, Math.max(0, ...off));  // of a row
+    const pitch = Math.max(44, Math.round(2 * LINE / (1 - 2 * half))), up = Math.round(half * pitch) + 6;
+    const font = yaxis.tickfont;
+    const numbers = notes.filter(atEnd), alone = numbers.length <= names.length;
+    const cut = (name, taken) => {
+      const most = Math.floor((room - LETTER * taken) / LETTER) - 2, text = bare(name).replace(/<br>/g, " ");
+      return text.length > most ? text.slice(0, most - 1) + "…" : text;
+    };
+    const number = (at) => numbers.find((note) => alone && Math.round(note.y) === at);
+    layout.annotations = notes
+      .map((note) => (alone && atEnd(note) ? { ...note, xanchor: "right", xshift: 0, yanchor: "bottom", yshift: up } : note))
+      .map((note) => (note.yref === "paper" && note.y >= 1 ? { ...note, yshift: (note.yshift || 0) + LINE } : note))
+      .concat(names.map((name, i) => ({
+        text: cut(name, number(yaxis.tickvals[i]) ? bare(number(yaxis.tickvals[i]).text).length : 0),
+        x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up,
+        showarrow: false, font,
+      })));
+    yaxis.showticklabels = false;
+    margin.t += LINE;
+    margin.l = EDGE;
+    margin.r = alone ? EDGE : LETTER * longest(numbers.map((note) => note.text)) + EDGE;
+    for (const trace of data) if (trace.type === "bar") trace.width = 2 * half;
+    return pitch * Math.abs(yaxis.range ? yaxis.range[0] - yaxis.range[1] : names.length);
+  }
+
+  // Labels of line ends: short ones on their lines, others as a key below the drawing.
+  function keyBelow(layout) {
+    const notes = layout.annotations || [], ends = notes.filter(atEnd);
+    const short = (note) => bare(note.text).length <= SHORT;
+    const inside = ends.filter(short).map((note) => ({ ...note, xanchor: "right", xshift: 0, yanchor: "bottom" }));
+    const key = ends.filter((note) => !short(note)).sort((a, b) => b.y - a.y);
+    layout.annotations = [...notes.filter((note) => !atEnd(note)), ...inside];
+    return key;
+  }
+
+  // Pixels that words at the right of marks may need beyond the drawing.
+  function beyond(data, layout) {
+    const texts = data.filter((trace) => /text/.test(trace.mode) && /right/.test(trace.textposition)).flatMap((trace) => trace.text);
+    const notes = (layout.annotations || []).filter((note) => note.xref !== "paper" && note.xanchor === "left");
+    return LETTER * longest([...texts, ...notes.map((note) => note.text)]) + EDGE;
+  }
+
+  // Marks with long names get numbers, which a key below the drawing tells; nothing where they are few or short.
+  function numbered(data) {
+    const named = data.filter((trace) => /text/.test(trace.mode) && Array.isArray(trace.text));
+    const texts = named.flatMap((trace) => trace.text);
+    if (texts.length < 6 || longest(texts) < 12) return [];
+    let count = 0;
+    return named.flatMap((trace) => {
+      const first = count + 1, font = trace.textfont;
+      count += trace.text.length;
+      const key = trace.text.map((text, i) => ({ text: `${first + i}  ${text}`, sign: "", showarrow: false, xref: "paper", font }));
+      trace.text = trace.text.map((_, i) => String(first + i));
+      return key;
+    });
+  }
+
+  // Panels that stand side by side, below each other; returns the pixels that they need.
+  function stack(layout) {
+    const panels = axes(layout, "x").map((name) => layout[name]).filter((axis) => axis.domain && axis.domain[1] - axis.domain[0] < 0.9);
+    const own = panels.map((axis) => layout["yaxis" + String(axis.anchor || "y").slice(1)]);
+    if (panels.length < 2 || own.some((axis) => !axis || axis.domain)) return 0;
+    const ends = panels.map((axis) => axis.domain), pixels = panels.length * (PANEL + APART) - APART;
+    const places = ends.map((_, i) => [1 - (i * (PANEL + APART) + PANEL) / pixels, 1 - (i * (PANEL + APART)) / pixels]);
+    for (const note of layout.annotations || []) {
+      const at = ends.findIndex(([start, stop]) => note.x >= start - 1e-6 && note.x <= stop + 1e-6);
+      if (note.xref !== "paper" || note.yref !== "paper" || at < 0 || !note.y) continue;
+      const [low, high] = places[at];
+      note.x = (note.x - ends[at][0]) / (ends[at][1] - ends[at][0]);
+      note.y = low + note.y * (high - low);
+    }
+    panels.forEach((axis, i) => {
+      axis.domain = [0, 1];
+      Object.assign(own[i], { domain: [Math.max(0, places[i][0]), places[i][1]], showticklabels: true });
+    });
+    return pixels;
+  }
+
+  // Ticks that do not run into each other; returns the pixels that turned ones need below the drawing.
+  function thin(axis, across) {
+    if (axis.showticklabels === false) return 0;
+    if (axis.tickangle) {
+      axis.ticktext = (axis.ticktext || []).map((text) => bare(text).replace(/<br>/g, ", "));
+      axis.tickangle = -90;
+      return Math.min(200, LETTER * longest(axis.ticktext)) + EDGE;
+    }
+    axis.tickangle = 0;
+    if (axis.tickvals) return 0;
+    if (axis.dtick && axis.range && axis.type !== "log") {
+      while (((axis.range[1] - axis.range[0]) / axis.dtick) * 24 > across) axis.dtick *= 2;
+    } else if (axis.type !== "log" && axis.type !== "category") axis.nticks = Math.floor(across / 56);
+    return 0;
+  }
+
+  // Names above the columns of a matrix that do not run into the one before.
+  function headsApart(columns, layout, across) {
+    let free = -Infinity;
+    layout.annotations = (layout.annotations || []).filter((note) => {
+      if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
+      const middle = ((note.x + 0.5) / columns) * across, half = (LETTER * bare(note.text).length) / 2;
+      if (middle - half < free) return false;
+      free = middle + half + LETTER;
+      return true;
+    });
+  }
+
+  // A scale of rates as wide as the drawing, without ticks that would run into each other.
+  function roomy(bar, across) {
+    const free = (bar.tickvals || []).map((value, i, all) => i === all.length - 1 || (all[i + 1] - value) * across * SCALE > 24);
+    const kept = (values) => values && values.filter((_, i) => free[i]);
+    return { ...bar, len: SCALE, tickangle: 0, tickvals: kept(bar.tickvals), ticktext: kept(bar.ticktext) };
+  }
+
+  // A figure for a drawing so wide, and by how many pixels it grows.
+  function fit(traces, wide, width, height) {
+    const data = traces.map((trace) => ({ ...trace }));
+    const layout = structuredClone(wide), margin = layout.margin, before = { ...margin };
+    const heat = data.find((trace) => trace.type === "heatmap"), { yaxis } = layout;
+    const rows = yaxis && yaxis.ticktext && margin.l > 96 && !heat;
+    let drawing = Math.max(height - margin.t - margin.b, 120), key = [];
+    if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE);
+    else {
+      key = [...keyBelow(layout), ...numbered(data)];
+      const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
+      margin.r = Math.min(margin.r, Math.max(EDGE, right ? margin.r : beyond(data, layout)), Math.round(0.45 * width));
+      if (heat) margin.l = Math.min(margin.l, Math.round(0.34 * width));
+      if (heat) headsApart(heat.z[0].length, layout, width - margin.l - margin.r);
+      if ((heat || right) && yaxis.ticktext) {
+        const most = Math.floor(margin[side] / LETTER) - 1;
+        yaxis.ticktext = yaxis.ticktext.map((name) => bare(name).split("<br>")
+          .map((line) => (line.length > most ? line.slice(0, most - 1) + "…" : line)).join("<br>"));
+      }
+    }
+    drawing = Math.max(drawing, stack(layout));
+    const across = width - margin.l - margin.r;
+    let turned = 0, lines = 0;
+    for (const name of axes(layout, "x")) {
+      turned = Math.max(turned, thin(layout[name], across));
+      const title = layout[name].title && layout[name].title.text;
+      if (!title) continue;
+      const text = wrapped(title, Math.floor(across / LETTER));
+      layout[name].title = { ...layout[name].title, text: text.join("<br>") };
+      lines = Math.max(lines, text.length - 1);
+    }
+    const below = Math.max(margin.b, turned + 8) + lines * LINE;
+    const entries = new Set(data.filter((trace) => layout.showlegend && trace.showlegend !== false && trace.visible !== false)
+      .map((trace) => trace.legendgroup || trace.name));
+    if (entries.size) {
+      margin.t = Math.min(margin.t, 32);
+      layout.legend = {
+        ...layout.legend, x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom",
+        entrywidth: 1, entrywidthmode: "fraction", tracegroupgap: 0,
+      };
+    }
+    margin.b = below + (key.length + entries.size) * LINE + (entries.size ? 8 : 0);
+    layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
+      ...note, text: (note.sign === undefined ? "━ " : "") + note.text, x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
+      xshift: EDGE - margin.l,
+    })));
+    const own = data.map((trace) => ({
+      ...trace,
+      ...(/text/.test(trace.mode) ? { cliponaxis: false } : {}),
+      ...(trace.colorbar ? { colorbar: roomy(trace.colorbar, across) } : {}),
+    }));
+    return { data: own, layout, taller: Math.round(drawing + margin.t + margin.b - height) };
+  }
+
+  // The same figure as its place asks for it.
+  function placed(plot, { data, layout, ...rest }) {
+    plot.atlasWide = { data, layout, ...rest };
+    plot.atlasWidth = plot.clientWidth;
+    const body = plot.closest(".figure-body[style*=height]"), width = plot.clientWidth;
+    if (body && body.atlasHeight) { body.style.height = body.atlasHeight; body.atlasHeight = ""; }
+    if (!width || width >= NARROW || !layout || !layout.margin || layout.scene || !layout.xaxis || plot.closest("#map")) {
+      return plot.atlasWide;
+    }
+    const { taller, ...narrow } = fit(data || [], layout, width, plot.clientHeight);
+    if (body) {
+      body.atlasHeight = body.style.height;
+      body.style.height = `${parseFloat(body.style.height) + taller}px`;
+    }
+    return { ...rest, ...narrow };
+  }
+
+  function teach(Plotly) {
+    const { react } = Plotly, { resize } = Plotly.Plots;
+    Plotly.react = (place, data, layout, config) => {
+      const plot = typeof place === "string" ? document.getElementById(place) : place;
+      return react(plot, placed(plot, Array.isArray(data) ? { data, layout, config } : data));
+    };
+    Plotly.Plots.resize = (plot) => {
+      const now = plot.clientWidth, narrow = Math.min(now, plot.atlasWidth) < NARROW;
+      if (!plot.atlasWide || !now || now === plot.atlasWidth || !narrow) return resize(plot);
+      return Plotly.react(plot, plot.atlasWide).then(() => resize(plot));
+    };
+    Plotly.atlas = true;
+  }
+
+  // The header's button unfolds pages and choices; a page that was chosen folds them again.
+  document.addEventListener("click", (event) => {
+    const root = document.documentElement, button = document.getElementById("menu");
+    const pressed = event.target.closest("#menu"), open = Boolean(pressed) && root.dataset.menu !== "open";
+    if (!button || !(pressed || event.target.closest(".rail-link"))) return;
+    root.dataset.menu = open ? "open" : "";
+    button.setAttribute("aria-expanded", String(open));
+  });
+
+  // plotly.js comes when the first figure does: it learns this before anything is drawn.
+  document.addEventListener("load", () => { if (window.Plotly && !window.Plotly.atlas) teach(window.Plotly); }, true);
+})();
