@@ -27,7 +27,8 @@ BY_WORDS = {"function": "byWords"}
 """Filter of options: every typed word occurs in the name or in its group's, in any order."""
 Children = Component | str | Sequence[Component | str] | None
 NUMBER_COLUMNS: Mapping[str, str] = {
-    "cosine": "params.value == null ? '–' : d3.format('.3f')(params.value).replace(/^0/, '')",
+    "cosine": "params.value == null ? '–' : d3.format(params.value >= 0.9995 && params.value < 1 ? '.5f' : '.3f')"
+    "(params.value).replace(/^0/, '')",
     "rate": "params.value == null ? '–' : (params.value >= 1 ? '1' : d3.format('.3f')(params.value).replace(/^0/, ''))",
     "number": "params.value == null ? '–' : d3.format(Math.abs(params.value) < 1000 ? '.3~g' : ',.0f')(params.value)",
     "p": "params.value == null ? '–' : params.value < 0.001 ? '< .001' : params.value >= 0.9995 ? '> .999'"

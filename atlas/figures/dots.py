@@ -79,8 +79,9 @@ def dot_rows(
 ) -> Plot:  # fmt: skip
     """One line a row, one mark a series with its interval; published marks are hollow.
 
-    frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n.
-    usual : Series whose number stands at the end of a line: the first of them that the line has.
+    frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n, and words, where a mark is
+        called otherwise than its series.
+    usual : Series whose number stands at the end of a line: the first of them that the line has; none: the highest.
     top : Right end of the axis; None for what the numbers need.
     unit : What ``n`` counts, in words; '' for nothing.
     """
@@ -104,7 +105,8 @@ def dot_rows(
             for row, step in zip(rows["row"], aside, strict=True)
         ]
         hover = [
-            f"{plots.heading(names[row.row], published)}{style.words}: {rate_text(row.value)}{_std(row)}"
+            f"{plots.heading(names[row.row], published)}{getattr(row, 'words', style.words)}: "
+            f"{rate_text(row.value)}{_std(row)}"
             f"{plots.interval(row.low, row.high, RANGE)}{f'<br>{int(row.n):,} {unit}' if unit else ''}"
             for row in tables.rows(rows)
         ]
@@ -232,10 +234,11 @@ def _std(row: Any) -> str:
 
 
 def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
-    """The numbers that lines end with: that of the usual series, measured before published."""
+    """The numbers that lines end with: that of the usual series, else the highest, measured before published."""
     rank = {key: number for number, key in enumerate(usual)}
-    usual_rows = frame[frame["series"].isin(rank)]
-    ordered = usual_rows.assign(rank=usual_rows["series"].map(rank)).sort_values(["origin", "rank"], kind="stable")
+    rows = frame[frame["series"].isin(rank)] if rank else frame
+    order = rows["series"].map(rank) if rank else -rows["value"]
+    ordered = rows.assign(rank=order).sort_values(["origin", "rank"], kind="stable")
     numbers = {}
     for row in tables.rows(ordered.drop_duplicates("row")):
         spread = plots.interval(row.low, row.high) or _std(row)

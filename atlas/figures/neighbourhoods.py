@@ -79,16 +79,16 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
         for row in frame.to_dict("records")
     ]
     look = mark_style([marks[family] for family in frame["family"]], theme, 11)
-    numbers = _numbers(frame["cosine"], theme)
+    numbers = _numbers([plots.cosine_text(cosine) for cosine in frame["cosine"]], theme)
     points = plots.scatter("nearest", frame["cosine"], range(len(frame)), hover, marker=look, **numbers)
     x = plots.titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], tickformat=".2~f", nticks=6)
     y = plots.rows_axis([plain(name, 32) for name in frame["name"]], 0.4, 0.6, showgrid=False)
     return plots.figure(theme, (236, 56, 8, 48), [points], x, y, shapes=shapes)
 
 
-def _numbers(values: Iterable[float], theme: Theme) -> Plot:
-    """Rates right of their marks."""
-    text = [f"  {rate_text(float(value))}" for value in values]
+def _numbers(texts: Iterable[str], theme: Theme) -> Plot:
+    """Numbers right of their marks."""
+    text = [f"  {words}" for words in texts]
     font = {"size": 13, "color": TOKENS[theme]["ink"]}
     return {"mode": "markers+text", "text": text, "textposition": "middle right", "textfont": font, "cliponaxis": False}
 
@@ -196,7 +196,7 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
         values = [float(rates[metric]) for metric in drawn]
         heights = [measured.index(metric) + aside for metric in drawn]
         look = plots.outlined(11, accent, accent, symbol=symbol)
-        texts = {"hovertemplate": "%{x:.3f}<extra></extra>", **_numbers(values, theme)}
+        texts = {"hovertemplate": "%{x:.3f}<extra></extra>", **_numbers(map(rate_text, values), theme)}
         data.append(plots.scatter(name, values, heights, marker=look, **texts))
     x = plots.titled("Share of sources, or mean of 1/rank", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
     y = plots.rows_axis([words[metric] for metric in measured])

@@ -219,6 +219,11 @@ def rate_text(value: float) -> str:
     return f"{value:.3f}".removeprefix("0") if value >= 0 else f"−{-value:.3f}".replace("0.", ".", 1)
 
 
+def cosine_text(value: float) -> str:
+    """A cosine; near 1, where a roster's pairs differ in the fourth digit, with more of them."""
+    return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)
+
+
 def figure_text(value: float) -> str:
     """A number to three significant digits, without a leading zero."""
     if pd.isna(value):

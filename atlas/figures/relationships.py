@@ -12,14 +12,15 @@ from atlas.figures import plots, tables
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme
 
-READOUTS: Mapping[str, Series] = {
+READOUTS: dict[str, Series] = {
     "dc-ac": Series("both (DC–AC)", "circle", 1, 0),
     "ac": Series("drift (first AC)", "diamond", 0, 1),
     "dc": Series("mean (DC)", "square", -1, 2),
     "match": Series("matching text", "star", 0, 3),
     "distance": Series("embedding distance", "triangle-up", 0, 5),
 }
-"""Readouts that figures show; tables hold the others."""
+"""Readouts that figures always show."""
+OTHER = {"other": Series("best of its other readouts", "cross", -1, 4)}
 USUAL = ("dc-ac", "match", "distance")  # the readout of a reader that its row is called after
 BLOCKS = ("dc", "ac")  # readouts of one half of a fingerprint alone
 FORMS = {
@@ -29,7 +30,7 @@ FORMS = {
     "grp128-dc-ac": "both, 128 projections",
     "distance-rbf": "embedding distance, curved",
 }
-"""Readouts that tables alone hold."""
+"""Readouts of which figures show the best alone; tables hold all."""
 ENDINGS = {"@best": ", best layer", "@last": ", last layer", "-euclidean": ", Euclidean"}
 LESS: Mapping[str, Series] = {
     "ac": Series("less drift (first AC)", "diamond", 1, 1),
@@ -46,10 +47,14 @@ SHARES = (0.1, 0.2, 0.4, 0.6, 0.8)  # ticks of a histogram on either side of nou
 def readout_dots(
     frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, axis: str, chance: float | None
 ) -> Plot:
-    """Marks of readouts, a line a reader: columns row, readout, origin, value, std, low, high (may be NaN), n."""
+    """Marks of readouts, a line a reader, which ends with its highest number.
+
+    frame : Columns row, readout, origin, value, std, low, high (may be NaN), n.
+    """
     level = None if chance is None else Level(chance, "a coin")
-    marks = frame.rename(columns={"readout": "series"})
-    return dot_rows(marks, names, READOUTS, theme=theme, axis=axis, usual=USUAL, level=level, unit="splits")
+    series = frame["readout"].where(frame["readout"].isin(list(READOUTS)), "other")
+    marks = frame.assign(series=series, words=[readout_words(readout) for readout in frame["readout"]])
+    return dot_rows(marks, names, READOUTS | OTHER, theme=theme, axis=axis, usual=(), level=level, unit="splits")
 
 
 def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, measure: str) -> Plot:
@@ -120,8 +125,8 @@ def pair_scatter(
         data.append(plots.scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
     data += _points(frame, frame["dc"], frame["ac"], theme, model, chosen)
     style = {"tickformat": ".2~f", **plots.STILL}
-    x = plots.titled("DC cosine: how alike the mean states are", range=[low_x, high_x], **style)
-    y = plots.titled("First-AC cosine: how alike the drift is", range=plots.reach(frame["ac"]), **style)
+    x = plots.titled("How alike the mean states are (cosine, DC)", range=[low_x, high_x], **style)
+    y = plots.titled("How alike the drift is (cosine, first AC)", range=plots.reach(frame["ac"]), **style)
     return _pairs(theme, data, x, y)
 
 

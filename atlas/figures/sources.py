@@ -107,7 +107,7 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
 
     frame : Columns family, share (of the wrong answers), expected (if errors fell on any other alike); most first.
     """
-    ink = TOKENS[theme]["ink"]
+    ink, soft = TOKENS[theme]["ink"], TOKENS[theme]["soft"]
     hover = [
         f"{plots.heading(family)}{share:.1%} of the errors; {expected:.1%} by chance"
         for family, share, expected in tables.rows(frame, "family", "share", "expected")
@@ -115,9 +115,11 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
     shapes, notes = [], []
     for row, (expected, share) in enumerate(tables.rows(frame, "expected", "share")):
-        shapes.append(plots.segment((expected, expected), (row - 0.4, row + 0.4), ink, 2))
-        # Right of both, so that the line does not run through the number.
-        notes.append(plots.note(max(expected, share), row, _percent(share), 13, ink, xanchor="left", xshift=4))
+        # Under the bar, so that it neither runs through the number nor seems to belong to it.
+        shapes.append(plots.segment((expected, expected), (row + 0.28, row + 0.5), soft, 2))
+        notes.append(plots.note(share, row, _percent(share), 13, ink, xanchor="left", xshift=4))
+        if row == 0:
+            notes.append(plots.note(expected, row + 0.52, "chance", 12, soft, xanchor="left", xshift=4))
     x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
     names = [f"<b>{plain(name, 16)}</b>" if name == own else plain(name, 16) for name in frame["family"]]
     more = {"shapes": shapes, "annotations": notes, "hovermode": None}

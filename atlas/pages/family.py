@@ -65,7 +65,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     own = _own(cache, view)
     texts = [f"{len(own)} of {pieces.roster_size(cache, view)} sources in {view.roster}"]
     texts += [f"{count} {KINDS.get(str(kind), str(kind))}" for kind, count in own["access"].value_counts().items()]
-    texts.append(f"{int(own['responses'].sum()):,} responses")
+    texts.append(f"{int(own['responses'].sum()):,} responses in all domains")
     query = pieces.choices_query(view, families=(view.zoom,))
     return [*[html.Span(text) for text in texts], dcc.Link("Show it alone on the map", href=f"/?{query}")]
 
@@ -127,8 +127,8 @@ def _leave(cache: QueryCache, view: View, _: pd.DataFrame) -> FigureView:
         none = shell.empty(f"At {traces} none of its sources is taken for another", "Choose a smaller budget K above")
         return FigureView(drawing.blank(view.theme), "There is no error to share out.", none)
     sentence = (
-        f"Families that wrong answers name at {traces}; the bar across is what chance would give. "
-        f"n = {int(frame['errors'].sum()):,} errors over three seeds."
+        f"Families that wrong answers name at {traces}; the tick under a bar is chance, if errors fell on every other "
+        f"source alike. n = {int(frame['errors'].sum()):,} errors over three seeds."
     )
     figure = sources.error_families(frame.head(SHOWN), cache.marks(), theme=view.theme, own=view.zoom)
     return FigureView(figure, sentence)
@@ -183,7 +183,7 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
         tables.source("confused_name", "Most confused with", "confused_with", 124),
         tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
-        tables.number("same_5", "Family in 5", "count", 70),
+        tables.number("same_5", "Family in 5", "count", 90),
     ]
     sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."
     return tables.grid("members-grid", frame, columns), sentence

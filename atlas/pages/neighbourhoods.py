@@ -15,7 +15,7 @@ from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
 from atlas.figures import plots, tables
-from atlas.figures.plots import Line, rate_text
+from atlas.figures.plots import Line
 from atlas.pages import pieces
 from atlas.pages.map import voters
 from atlas.pages.pieces import PageFigure
@@ -24,7 +24,11 @@ from atlas.theme import TOKENS
 from backend.store import queries
 from backend.store.page_queries import projection_sweep
 
+CORRECTED_HELP = "How often shuffled families do as well, made larger to allow for the number of tests (Holm)"
+SHUFFLED_HELP = "How often shuffled families do as well"
+MUTUAL_HELP = "The worse of the two ranks that two sources have among each other's neighbours"
 WITHIN = 10
+MOST_PAIRS = 200
 SHARE = 0.75
 FEWEST = 3
 """The paper's rule for a pair: a mutual rank of at most ten for three of four readers, and in the median."""
@@ -39,13 +43,14 @@ TRUST = {
     "knn_jaccard_10": "nearest ten kept",
 }
 DOMAIN_METRICS = {
-    "top1": "found first",
-    "top5": "among the first five",
+    "top1": "itself the nearest",
+    "top5": "among the nearest five",
     "mrr": "mean reciprocal rank",
-    "wins_other": "nearer than any other",
+    "wins_other": "nearer than a random other",
 }
 CHECKS = ("agreement", "stability", "trust", "domains")  # figures that stand two in a row
 EMPTY_HEIGHT = 240
+UNCHOSEN_HEIGHT = 136
 
 
 @drawing.page
@@ -168,15 +173,21 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     first = own.iloc[0]
     corrected = own["p_holm"].notna().any()
     tested = own["p_holm" if corrected else "p_value"].dropna()
-    kind = "Holm-corrected p" if corrected else "permutation p"
-    text = f" Largest {kind} {plots.p_text(tested.max())}." if len(tested) else ""
+    help_text = CORRECTED_HELP if corrected else SHUFFLED_HELP
+    tests: list[Component | str] = (
+        [" Against chance, the largest ", shell.term("p", help_text), f" is {plots.p_text(tested.max())}."]
+        if len(tested)
+        else []
+    )
     grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
     rest = f" Grey: {others} {grey}." if others else ""
     sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
-        f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of {int(first['families'])} families."
-        f"{text}{rest}",
+        f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of "
+        f"{int(first['families'])} families.",
+        *tests,
+        rest,
     ]
     return FigureView(figures.family_purity(frame, lines, theme=view.theme), sentence)
 
@@ -191,14 +202,15 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
         tables.family("nearest_family", "Its family", 108),
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.number("rank_back", "Rank back", "count", 84),
-        tables.number("same_5", "Same family in 5", "count", 92),
-        tables.number("same_10", "Same family in 10", "count", 96),
-        tables.number("kin", "Kin", "count", 58),
+        tables.number("same_5", "Family in 5", "count", 90),
+        tables.number("same_10", "Family in 10", "count", 96),
+        tables.number("kin", "Family in all", "count", 98),
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
     sentence = (
-        f"Every source and its nearest in all dimensions of the signature; for {own} of all {len(frame)}, small "
-        "families too, the nearest is kin, which is of the same family. Select a row to see its ten nearest below."
+        f"Every source and its nearest in all dimensions of the signature. For {own} of all {len(frame)}, small "
+        "families too, that is one of the same family. The last columns count its family among the 5 and 10 nearest "
+        "and among all others. Select a row to see its ten nearest below."
     )
     return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
 
@@ -221,6 +233,10 @@ def _nearest(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figures.nearest_sources(frame, cache.marks(), theme=view.theme), sentence)
 
 
+def _nearest_height(_: QueryCache, view: View) -> int:
+    return 380 if view.source else UNCHOSEN_HEIGHT
+
+
 def _pages(cache: QueryCache, view: View) -> list[Component]:
     profile = cache.ask(queries.source_profile, view.source, "", view.roster, view.domain) if view.source else None
     if profile is None:
@@ -232,7 +248,7 @@ def _pages(cache: QueryCache, view: View) -> list[Component]:
 
 
 def _pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    frame = cache.ask(queries.cross_family_pairs, voters(cache, view), view.roster, view.domain, WITHIN)
+    frame = cache.ask(queries.cross_family_pairs, voters(cache, view), view.roster, view.domain, WITHIN, MOST_PAIRS)
     needed = [max(FEWEST, math.ceil(SHARE * count)) for count in frame["readers"]]
     passed = (frame["near"] >= needed) & (frame["median_rank"] <= WITHIN)
     return frame.assign(passes=["yes" if passes else "" for passes in passed])
@@ -240,28 +256,36 @@ def _pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 @pieces.needs(_pair_rows, pieces.no_grid(pieces.unmapped("pair of sources")))
 def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
-    readers = int(frame["readers"].max())
+    readers, one = int(frame["readers"].max()), frame["readers"].max() == 1
     columns = [
         tables.words("name", "Source", 140, 1, cellClass="mono"),
         tables.family("family", "Family", 108),
         tables.words("other_name", "Beside it", 140, 1, cellClass="mono"),
         tables.family("other_family", "Family", 108),
         tables.number("near", "Near for", "count", 76),
-        tables.number("readers", "Readers", "count", 74),
-        tables.number("median_rank", "Median rank", "number", 92),
+        tables.number("readers", "Proxies", "count", 74),
+        tables.number("median_rank", "Mutual rank" if one else "Median rank", "number", 96),
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.words("passes", "Passes", 68),
     ]
+    same = [name for name in ("near", "readers", "passes") if frame[name].nunique() == 1]
+    columns = [column for column in columns if column["field"] not in same]
+    proxies = " and ".join(cache.proxy_name(reader) for reader in voters(cache, view))
     judged = (
-        f"{int((frame['passes'] == 'yes').sum())} pairs pass with {readers} readers."
+        f"With the {readers} proxies here, {int((frame['passes'] == 'yes').sum())} pairs pass."
         if readers >= FEWEST
-        else f"Only {pieces.counted(readers, 'reader')} covers this roster, so no pair can be confirmed."
+        else f"Here there {'is' if one else 'are'} only {proxies}, so that no pair can pass. The page's other readers "
+        "do not count: they read another input or use another method."
     )
+    order = "" if one else "the number of proxies that agree, then the median "
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
-    sentence = (
-        f"A pair passes when {FEWEST} of 4 readers put each among the other's {WITHIN} nearest and the median agrees. "
-        f"{judged} n = {len(frame)} pairs, the closest first."
-    )
+    sentence: shell.Children = [
+        f"The paper's rule counts proxy models that READER reads with, all given the same input: a pair passes when "
+        f"{FEWEST} of 4 put each among the other's {WITHIN} nearest and the median agrees. {judged} "
+        f"{'The first ' if len(frame) == MOST_PAIRS else ''}n = {len(frame)} pairs, in order of {order}",
+        shell.term("mutual rank", MUTUAL_HELP),
+        ".",
+    ]
     return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
 
 
@@ -280,7 +304,7 @@ def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
             f"{pair.rank:.0f}",
             pieces.count_text(pair.rank_back),
             pieces.count_text(pair.mutual_rank),
-            rate_text(pair.cosine),
+            plots.cosine_text(pair.cosine),
             f"{100 * pair.percentile:.1f} %",
             here=pair.reader == cache.map_reader(view),
         )
@@ -331,7 +355,8 @@ def _trust(cache: QueryCache, view: View) -> FigureView:
     swept = frame[~frame["method"].isin(list(PROJECTIONS.values()))]
     names = [*PROJECTIONS.values(), *dict.fromkeys(swept["method"])]
     settings = swept["settings"].nunique()
-    more = f" Below, t-SNE with {settings} other settings: a row a perplexity, a point a seed." if len(swept) else ""
+    below = f" Below, t-SNE with {settings} other settings: one row a perplexity, one point a random seed."
+    more = below if len(swept) else ""
     sentence: shell.Children = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
         " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
@@ -352,7 +377,8 @@ def _domains(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     way = f"{pieces.domain_words(query)} in {pieces.domain_words(gallery)}"
     sentence = (
         f"A source's signature of one domain sought among all signatures of the other ({way}): filled as it is, "
-        f"hollow after each domain's mean is taken away. n = {pieces.roster_size(cache, view)} sources."
+        "hollow with its domain's mean taken away. Last row: how often it is nearer to itself than another source "
+        f"drawn at random. n = {pieces.roster_size(cache, view)} sources."
     )
     one_way = frame[frame["query_domain"] == query]
     return FigureView(figures.domain_search(one_way, DOMAIN_METRICS, theme=view.theme), sentence)
@@ -397,7 +423,7 @@ FIGURES = {
     ),
     "neighbours": PageFigure("Which sources are neighbours?", _neighbours, _meta(_rows, "neighbors"), 480, grid=True),
     "nearest": PageFigure(
-        "What is nearest to one source?", _nearest, _meta(pieces.nearest_rows, "neighbors"), 380
+        "What is nearest to one source?", _nearest, _meta(pieces.nearest_rows, "neighbors"), _nearest_height
     ),
     "pairs": PageFigure(
         "Which sources of different makers stand close?", _pairs, _meta(_pair_rows, "neighbors", "roster", "domain"),

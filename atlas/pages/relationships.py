@@ -48,7 +48,7 @@ DECISIONS = {"pair": "decision", "model": "decision_model", "family": "decision_
 SCORE_WORDS = {
     "match": "Share of 600 answers that begin alike",
     "distance": "Distance of the two models' embeddings",
-    "ac": "First-AC cosine: how alike the drift is",
+    "ac": "How alike the drift is (cosine, first AC)",
 }
 COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "Distance"}
 MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai": "DeepSeek", "microsoft": "Phi"}
@@ -484,13 +484,20 @@ def pair_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
 
 
 def summaries(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Readouts of the figure under the chosen protocol and metric, one row a reader and readout."""
+    """Readouts of the figure under the chosen protocol and metric, one row a reader and readout.
+
+    Of readouts outside :data:`READOUTS` every reader has its best, so that the best of all is drawn.
+    """
     frame = cache.ask(store.relationship_summaries, view.protocol)
-    frame = frame[(frame["metric"] == view.measure) & frame["readout"].isin(list(READOUTS))]
+    frame = frame[frame["metric"] == view.measure]
     readers = cache.ask(store.relationship_readers).set_index("reader")
     method, reads = frame["reader"].map(readers["method"]), frame["reader"].map(readers["view"])
     aside = (frame["origin"] == "published") & (method == READER_PAPER) & (reads == "r")
-    return frame[~aside].assign(row=[row_of(reader) for reader in frame.loc[~aside, "reader"]])
+    frame = frame[~aside | (frame["value"] == frame.groupby("origin")["value"].transform("max"))]
+    others = frame[~frame["readout"].isin(list(READOUTS))]
+    best_others = others.sort_values("value", ascending=False, kind="stable").drop_duplicates("reader")
+    frame = frame.drop(index=others.index.difference(best_others.index))
+    return frame.assign(row=[row_of(reader) for reader in frame["reader"]])
 
 
 def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
@@ -548,15 +555,9 @@ def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
 def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
     """Names of the lines, best first; lines with something measured here come before published ones."""
     names = reader_names(cache)
-    usual = frame.assign(usual=frame["readout"].isin(figures.USUAL))
-    order = (
-        usual.sort_values(["usual", "value"], ascending=False, kind="stable")
-        .groupby("row", sort=False)
-        .agg(value=("value", "first"), here=("origin", lambda origins: bool((origins == "measured").any())))
-        .sort_values(["here", "value"], ascending=False, kind="stable")
-    )
+    ordered = frame.sort_values(["origin", "value"], ascending=[True, False], kind="stable").drop_duplicates("row")
     by_row = {row_of(reader): name for reader, name in list(names.items())[::-1]}
-    return {str(row): by_row[str(row)] for row in order.index}
+    return {str(row): by_row[str(row)] for row in ordered["row"]}
 
 
 @pieces.needs(summaries, lambda _, view: unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships"))
@@ -570,12 +571,14 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     )
     thin = f" {caps}" if frame["low"].isna().any() else ""
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
+    several = frame.groupby("reader")["readout"].nunique().max() > 1
+    picked = ", picked on these same splits and so optimistic" if several else ""
     sentence: shell.Children = [
         "A linear ",
         shell.term("readout", READOUT_HELP),
         f" of each reader's scores, mean over {int(frame['n'].max())} splits; thick bars are 95 % bootstrap intervals "
-        f"over the splits.{thin} Filled: measured here; hollow: published. n = {len(names)} readers, {len(here)} of "
-        "them measured here.",
+        f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"
+        f"{picked}. n = {len(names)} readers, {len(here)} of them measured here.",
     ]
     return FigureView(figure, sentence)
 

@@ -12,7 +12,7 @@ from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, plots, sources, tables
-from atlas.figures.plots import Line, rate_text
+from atlas.figures.plots import Line
 from atlas.pages import pieces
 from atlas.pages.pieces import PageFigure
 from atlas.state import View
@@ -80,7 +80,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
         "Repository id": shell.source_name(profile.name),
         "Label": shell.source_name(view.source),
         "Access": pieces.ACCESS_WORDS.get(profile.access, profile.access),
-        "Responses": f"{profile.responses:,}",
+        "Responses": f"{profile.responses:,} in all domains",
         "Rosters": rosters if view.roster in profile.rosters else f"{rosters} (not in {view.roster})",
     }
     return [
@@ -101,13 +101,21 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     if view.k not in own:
         return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
     values = accuracies[f"accuracy_{view.k}"].dropna()
-    place = int((values > own[view.k]).sum()) + 1
     return [
         f"With {drawing.traces(view.k)} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
-        f" of its groups; the median source reaches {100 * values.median():.1f} %. "
-        f"{_ordinal(place)} easiest of {len(values)} sources.",
+        f" of its groups; the median source reaches {100 * values.median():.1f} %. ",
+        _rank_words(own[view.k], values),
     ]
+
+
+def _rank_words(own: float, values: pd.Series) -> str:
+    """How easy a source is to name among all; sources with the same accuracy share a rank."""
+    place, others = int((values > own).sum()) + 1, int((values == own).sum()) - 1
+    if others and own == 1:
+        return f"{others + 1} of all {len(values)} sources are always named first."
+    level = f", level with {pieces.counted(others, 'other')}" if others else ""
+    return f"{_ordinal(place)} easiest of {len(values)} sources{level}."
 
 
 def _soon(cache: QueryCache, view: View) -> FigureView:
@@ -190,7 +198,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
                 html.Span(f"{near.rank}", className="rank"), shell.source_link(view, near.neighbor, near.name)
             ),
             pieces.marked(shell.symbol(marks[near.family], view.theme), near.family),
-            rate_text(near.cosine),
+            plots.cosine_text(near.cosine),
             f"{100 * near.percentile:.1f} %",
             plots.p_text(near.p_value),
             pieces.count_text(near.rank_back),
@@ -212,7 +220,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f" are among all pairs of {view.roster}. ",
         shell.term("Proxies", proxies_help),
         f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
-        f"family; chance would give this many with p {plots.p_text(luck)}. n = "
+        f"family; chance would give so many with a probability of {plots.p_text(luck)}. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
         "is, Neighbourhoods shows.",
     ]
@@ -237,16 +245,17 @@ def _again(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
             f"{pieces.domain_words(found.query_domain)} in {pieces.domain_words(found.gallery_domain)}",
             "as it is" if found.variant == "raw" else "domain's mean taken away",
             f"{found.rank:.0f}" if "rank" in frame else "–",
-            rate_text(found.cosine) if "cosine" in frame else "–",
+            plots.cosine_text(found.cosine) if "cosine" in frame else "–",
             shell.source_name(found.nearest_other) if isinstance(found.nearest_other, str) else "–",
-            rate_text(found.other_cosine) if "other_cosine" in frame else "–",
+            plots.cosine_text(found.other_cosine) if "other_cosine" in frame else "–",
         )
         for found in tables.rows(frame)
     ]
     heads = ["sought", "signature", "rank of itself", "cosine with itself", "nearest other source", "its cosine"]
     sentence = (
-        f"Its signature of one domain, sought among the signatures of all sources in the other: rank 1 when itself is "
-        f"the nearest. n = {pieces.roster_size(cache, view)} sources."
+        f"Its signature of one domain, sought among the signatures of all sources in the other. Rank 1: it is found, "
+        "as the nearest to itself. Without its domain's mean, a signature holds only what sets a source apart from "
+        f"the others there. n = {pieces.roster_size(cache, view)} sources."
     )
     return pieces.scrolling(pieces.table(heads, rows)), sentence
 
@@ -264,7 +273,7 @@ def _versus(cache: QueryCache, view: View) -> list[Component]:
     if len(found):
         one = found.iloc[0]
         parts += [
-            "Cosine ", html.Strong(rate_text(one["cosine"])),
+            "Cosine ", html.Strong(plots.cosine_text(one["cosine"])),
             f" in the original space; rank {int(one['rank'])} from here, {int(one['rank_back'])} from there. ",
         ]  # fmt: skip
     cells = pieces.confusion(cache, view)

@@ -108,7 +108,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
     rows = [
         pieces.row(
-            names[pair.reader], pieces.count_text(pair.mutual_rank), _cosine_text(pair.cosine),
+            names[pair.reader], pieces.count_text(pair.mutual_rank), plots.cosine_text(pair.cosine),
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
         for pair in tables.rows(frame)
@@ -165,7 +165,7 @@ def _by_domain(cache: QueryCache, view: View) -> list[Component]:
         frame = cache.ask(queries.pair_ranks, view.roster, domain, view.source, view.other)
         own = frame[frame["reader"] == cache.map_reader(dataclasses.replace(view, domain=domain))]
         if len(own):
-            found.append(f"{_cosine_text(own['cosine'].iloc[0])} on {pieces.domain_words(domain)}")
+            found.append(f"{plots.cosine_text(own['cosine'].iloc[0])} on {pieces.domain_words(domain)}")
     return [pieces.words(f"On this map, cosine {' and '.join(found)}.")] if len(found) > 1 else []
 
 
@@ -196,7 +196,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 html.Span(str(one.rank), className="number rank"),
                 shell.symbol(marks[one.family], view.theme),
                 shell.source_name(one.shown),
-                pieces.number(_cosine_text(one.cosine)),
+                pieces.number(plots.cosine_text(one.cosine)),
                 pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
                 *([pieces.number(shares.get(one.neighbor, "–"), soft=True)] if several else []),
             ],
@@ -291,7 +291,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
             symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
             for source in (pair.source, pair.neighbor)
         ]
-        content = [html.Span(both, className="pair-names"), pieces.number(_cosine_text(pair.cosine))]
+        content = [html.Span(both, className="pair-names"), pieces.number(plots.cosine_text(pair.cosine))]
         identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
         rows.append(html.Button(content, id=identity, className="pair-row"))
     title = html.H2("Nearest pairs across families, by cosine", className="minor")
@@ -301,8 +301,3 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
 def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:
     """A source in one line: its family's mark and its name."""
     return pieces.marked(shell.symbol(mark, theme), shell.source_name(name))
-
-
-def _cosine_text(value: float) -> str:
-    """A cosine; near 1, where a roster's pairs differ in the fourth digit, with more of them."""
-    return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)

@@ -68,10 +68,19 @@ def test_rows_run_from_the_top_down_with_their_number_at_the_end(summaries: pd.D
     heights = {trace.legendgroup: trace.y[0] for trace in figure.data if trace.legendgroup != "match"}
     assert heights["dc-ac"] < heights["ac"] == 1 < heights["dc"]
     told = [note.text for note in figure.layout.annotations]
-    assert told[0].startswith(".700") and "[.660, .740]" in told[0] and told[1].startswith(".760")
+    assert told[0].startswith(".700") and "[.660, .740]" in told[0] and told[1].startswith(".780")
     assert told[2] == "a coin" and figure.layout.shapes[0].x0 == 0.5
     without = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="F1", chance=None))
     assert not without.layout.shapes and len(without.layout.annotations) == 2
+
+
+def test_a_readout_of_tables_is_drawn_under_its_own_name(summaries: pd.DataFrame) -> None:
+    drift = summaries.iloc[2:3].assign(readout="grp128@last", value=0.8, low=np.nan, high=np.nan)
+    marks = pd.concat([summaries, drift], ignore_index=True)
+    figure = go.Figure(relationships.readout_dots(marks, NAMES, theme="light", axis="Accuracy", chance=0.5))
+    other = next(trace for trace in figure.data if trace.name == "best of its other readouts")
+    assert list(other.x) == [0.8] and "drift, 128 projections, last layer: .800" in other.hovertext[0]
+    assert figure.layout.annotations[1].text.startswith(".800")
 
 
 def test_contrasts_stand_around_zero_with_their_p() -> None:

@@ -69,9 +69,11 @@ def test_errors_of_a_family_stand_beside_what_blind_ones_would_give() -> None:
     assert list(figure.data[0].marker.color) == [MARKS["Qwen"].dark, MARKS["GPT"].dark]
     assert list(figure.layout.yaxis.ticktext) == ["Qwen", "<b>GPT</b>"]
     assert [shape.x0 for shape in figure.layout.shapes] == [0.4, 0.1]
-    # Numbers stand right of their bar and of what blind errors would give.
+    # Numbers stand at the end of their bar, also where blind errors would give more, whose tick is named and below.
     rare = sources.error_families(frame.assign(expected=[0.4, 0.35]), MARKS, theme="dark", own="GPT")
-    assert [(note.text, note.x) for note in rare.layout.annotations] == [("70 %", 0.7), ("30 %", 0.35)]
+    notes = [(note.text, note.x) for note in rare.layout.annotations]
+    assert notes == [("70 %", 0.7), ("chance", 0.4), ("30 %", 0.3)]
+    assert all(shape.y0 > row + 0.25 for row, shape in enumerate(rare.layout.shapes))
 
 
 def test_layer_curves_of_several_proxies_share_one_depth() -> None:

@@ -78,6 +78,15 @@ def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
         assert relationships.best(asked, view, str(origin))["value"] == rows["accuracy"].max()
 
 
+@pytest.mark.parametrize("protocol", ["pair", "model", "family"])
+def test_the_best_is_drawn_too(asked: QueryCache, protocol: str) -> None:
+    view = asked.resolve_view(View(protocol=protocol))
+    drawn = relationships.summaries(asked, view)
+    for origin, rows in drawn.groupby("origin"):
+        top = relationships.best(asked, view, str(origin))
+        assert top["value"] == rows["value"].max() and top["readout"] in set(rows["readout"])
+
+
 def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> None:
     with text_alone.server.test_request_context():
         asked: QueryCache = text_alone.server.extensions["atlas"]

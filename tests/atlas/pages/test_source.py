@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+import pandas as pd
 import pytest
 from dash import Dash
 from scipy.stats import binomtest
@@ -48,6 +49,14 @@ def test_two_sources_begin_with_their_answer(asked: QueryCache) -> None:
     assert said.index("Cosine ") < said.index("gpt-org/gpt-1") < said.index("claude-org/claude-1")
 
 
+def test_sources_with_the_same_accuracy_share_a_rank() -> None:
+    values = pd.Series([1.0, 1.0, 0.8, 0.8, 0.8, 0.2])
+    assert source._rank_words(1.0, values) == "2 of all 6 sources are always named first."
+    assert source._rank_words(0.8, values) == "The 3rd easiest of 6 sources, level with 2 others."
+    assert source._rank_words(0.2, values) == "The 6th easiest of 6 sources."
+    assert source._rank_words(1.0, values[1:]) == "The easiest of 5 sources."
+
+
 def test_the_curve_of_a_source_has_an_interval(asked: QueryCache) -> None:
     view = asked.resolve_view(View(source="gpt_1", roster="27-way"))
     figure = source._soon(asked, view).figure
@@ -72,4 +81,6 @@ def test_a_hostile_neighbour_is_text(asked: QueryCache) -> None:
     view = asked.resolve_view(View(source=MARKUP, roster="27-way"))
     content, sentence = source._near(asked, view)
     held = json.dumps([content, sentence], default=lambda part: part.to_plotly_json())
-    assert "dangerously" not in held and re.search(r"chance would give this many with p (< |> )?\.\d+", held)
+    assert "dangerously" not in held and re.search(
+        r"chance would give so many with a probability of (< |> )?\.\d+", held
+    )

@@ -1,0 +1,71 @@
+"""The page of neighbourhoods without a browser: which pairs pass, and who is counted for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from dash import Dash
+
+from atlas.application import create_application
+from atlas.data import QueryCache
+from atlas.pages import neighbourhoods
+from atlas.state import View
+from tests.invented_atlas import publish_invented
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    folder = tmp_path_factory.mktemp("neighbourhoods")
+    publish_invented(folder / "data")
+    return create_application(folder / "data", folder / "cache")
+
+
+@pytest.fixture
+def cache(app: Dash) -> Iterator[QueryCache]:
+    with app.server.test_request_context():
+        yield app.server.extensions["atlas"]
+
+
+def told(content: Any) -> str:
+    return json.dumps(content, default=lambda part: part.to_plotly_json(), ensure_ascii=False)
+
+
+def columns_of(grid: Any) -> set[str]:
+    return {column["field"] for column in grid.columnDefs}
+
+
+def test_three_proxies_can_let_a_pair_pass(cache: QueryCache) -> None:
+    view = cache.opened(cache.resolve_view(View(roster="27-way")))
+    assert len(neighbourhoods.voters(cache, view)) == neighbourhoods.FEWEST
+    grid, sentence = neighbourhoods._pairs(cache, view)
+    passes = (neighbourhoods._pair_rows(cache, view)["passes"] == "yes").sum()
+    assert f"With the 3 proxies here, {passes} pairs pass." in told(sentence)
+    # All pairs have the same three proxies: a column of them would say the same everywhere.
+    assert {"near", "passes", "median_rank"} <= columns_of(grid) and "readers" not in columns_of(grid)
+
+
+def test_with_one_proxy_no_pair_can_pass_and_the_page_says_why(
+    cache: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbourhoods, "voters", lambda *_: ["reader-paper/tiny/r"])
+    view = cache.opened(cache.resolve_view(View(roster="27-way")))
+    grid, sentence = neighbourhoods._pairs(cache, view)
+    proxy = cache.proxy_name("reader-paper/tiny/r")
+    assert f"Here there is only {proxy}, so that no pair can pass" in told(sentence)
+    assert not {"near", "readers", "passes"} & columns_of(grid)
+    assert {column["headerName"] for column in grid.columnDefs} >= {"Mutual rank", "Cosine"}
+
+
+def test_the_figure_of_one_source_is_low_until_one_is_chosen(cache: QueryCache) -> None:
+    height = neighbourhoods.FIGURES["nearest"].height
+    assert callable(height)
+    empty, chosen = (height(cache, View(roster="27-way", source=source)) for source in ("", "gpt_1"))
+    assert empty < chosen / 2
+
+
+def test_a_search_across_domains_names_what_it_counts() -> None:
+    words = neighbourhoods.DOMAIN_METRICS
+    assert words["top1"] == "itself the nearest" and words["wins_other"] == "nearer than a random other"
