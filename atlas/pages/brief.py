@@ -266,7 +266,8 @@ def _case(cache: QueryCache, view: View) -> list[Component]:
     report = visitor.newest_report()
     if report is None:
         remedy = "Run an attribution on the page Attribute; its answer then stands here, for this browser alone"
-        return [head, shell.empty("No question has been answered in this session yet", remedy)]
+        samples = [("Open the samples of Attribute", f"/attribute?{view.query()}")]
+        return [head, shell.empty("No question has been answered in this session yet", remedy, samples)]
     caption = (
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
         f"{report['results']['traces']:,} traces. Report sha256 {report['sha256']}; python -m jobs verify checks it."
