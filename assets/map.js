@@ -20,6 +20,8 @@
 
   const escapeName = (name) => String(name).replace(/\\/g, "\\\\").replace(/,/g, "\\,");
   const split = (text) => ((text || "").match(/(?:\\.|[^,\\])+/g) || []).map((name) => name.replace(/\\(.)/g, "$1"));
+  const MONTHS = /^(\d+)-(\d+)\.\.(\d+)-(\d+)(,undated)?$/;
+  const UNDATED = ",undated";  // ends a range that keeps names without a date
   const monthText = (month) => `${Math.floor(month / 12)}-${String((month % 12) + 1).padStart(2, "0")}`;
 
   // ---- choices in the address, and steps back ----------------------------------------------------------------------
@@ -84,8 +86,8 @@
 
   // The slider as the range says, also after a step back or an answer that did not come.
   function slide(released) {
-    const ends = ["min", "max"].map((end) => get("months", end)), range = (released || "").match(/\d+/g);
-    if (ends[0]) change("months", "value", range ? [0, 2].map((at) => 12 * range[at] + 1 * range[at + 1] - 1) : ends);
+    const ends = ["min", "max"].map((end) => get("months", end)), range = MONTHS.exec(released || "");
+    if (ends[0]) change("months", "value", range ? [1, 3].map((at) => 12 * range[at] + 1 * range[at + 1] - 1) : ends);
   }
 
   // ---- readers that the map can show -------------------------------------------------------------------------------
@@ -107,7 +109,8 @@
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
-  let watched = null, waiting = false;
+  const anchors = new Map();  // by the name of a group, the number of the member at which it stands
+  let watched = null, waiting = false, compared = null;
 
   function wide(text, bold) {
     const key = (bold ? "b" : "n") + text;
@@ -148,6 +151,8 @@
       box(x - width / 2, y - gap - TALL + 2), box(x - width / 2, y + gap - 2),
     ];
   }
+
+  const around = (x, y, half) => [x - half, y - half, x + half, y + half];
 
   // A box moved out of the panels and into the drawing, the shortest way.
   function freed(box, panels, edge) {
@@ -198,8 +203,8 @@
     others.sort((a, b) => chosen.has(b.source) - chosen.has(a.source));
     return [
       ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
-      ...((trace && trace.meta) || []).map((one) => ({ at: one.at, text: one.text, kind: "group" })),
-      ...near.map((point) => ({ ...point, text: `${point.rank} ${point.name}`, kind: "near", gap: RING - 4 })),
+      ...near.map((point) => ({ ...point, text: String(point.rank), kind: "near", gap: RING - 3 })),
+      ...((trace && trace.meta) || []).map((one) => ({ places: one.places, text: one.text, kind: "group", gap: GAP + 2 })),
       ...others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP })),
     ];
   }
@@ -215,21 +220,37 @@
     const panels = [...document.querySelectorAll(".map-title, .legend, .map-side > .panel, .projector")]
       .filter((panel) => panel.offsetParent).map((panel) => rect(panel.getBoundingClientRect()));
     const points = pointsOf(plot), taken = [];
-    const marks = points.map((point) => see(point.at)).map(([x, y]) => [x - MARK, y - MARK, x + MARK, y + MARK]);
+    const mark = plot._fullLayout.scene ? MARK + 2 : MARK, labels = wanted(plot, points);
+    const ringed = new Map(labels.filter((label) => label.source).map((label) => [label.source, label.gap - 2]));
+    const marks = points.map((point) => around(...see(point.at), Math.max(mark, point.front && ringed.get(point.source) || 0)));
     const out = (box) => box[0] < edge[0] || box[1] < edge[1] || box[2] > edge[2] || box[3] > edge[3];
+    const blocked = (box) => out(box) || taken.some((one) => meets(box, one)) || panels.some((one) => meets(box, one));
+    const covers = (box) => marks.filter((one) => meets(box, one)).length;
     const drawn = [];
-    for (const label of wanted(plot, points)) {
+    for (const label of labels) {
       if (drawn.length >= MOST) break;
-      const [x, y] = see(label.at), bold = label.kind === "end" || label.kind === "group";
-      if (label.kind !== "end" && out([x, y, x, y])) continue;
-      const text = label.text.length > 32 ? label.text.slice(0, 31) + "…" : label.text, width = wide(text, bold);
-      const boxes = label.kind === "group" ? sides(x, y, width, -TALL / 2).slice(2, 3).concat(sides(x, y, width, 8).slice(2)) : sides(x, y, width, label.gap);
-      const covers = (box) => marks.filter((mark) => meets(box, mark)).length;
-      const blocked = (box) => out(box) || taken.some((one) => meets(box, one)) || panels.some((one) => meets(box, one));
-      let free = boxes.filter((box) => !blocked(box));
-      if (label.kind === "other") free = free.filter((box) => !covers(box));
-      let box = free.sort((a, b) => covers(a) - covers(b))[0];
-      if (!box && label.kind === "end") box = freed(boxes[0], panels, edge);
+      const text = label.text.length > 32 ? label.text.slice(0, 31) + "…" : label.text;
+      const width = wide(text, label.kind !== "other");
+      let box = null;
+      if (label.kind === "group") {
+        // The member that had the name keeps it while there is room, so that names do not jump in a turn.
+        const before = anchors.get(label.text), order = label.places.map((_, i) => i);
+        if (before) order.unshift(before);
+        for (const at of order) {
+          const [x, y] = see(label.places[at]);
+          if (out([x, y, x, y])) continue;
+          box = sides(x, y, width, label.gap).find((one) => !blocked(one) && !covers(one));
+          if (box) { anchors.set(label.text, at); break; }
+        }
+      } else {
+        const [x, y] = see(label.at), boxes = sides(x, y, width, label.gap);
+        if (label.kind !== "end" && out([x, y, x, y])) continue;
+        if (label.kind === "end") boxes.push(...sides(x, y, width, 2 * label.gap));
+        let free = boxes.filter((one) => !blocked(one));
+        if (label.kind === "other") free = free.filter((one) => !covers(one));
+        box = free.sort((a, b) => covers(a) - covers(b))[0];
+        if (!box && label.kind === "end") box = freed(boxes[0], panels, edge);
+      }
       if (!box) continue;
       taken.push(box);
       const word = document.createElement("span");
@@ -249,7 +270,18 @@
 
   document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) schedule(); }, true);
 
-  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, { month: monthText });
+  // Sources that hold the typed words, those whose name begins with them first, the shortest of these before the others.
+  function closest(found) {
+    const typed = found.search.trim().toLowerCase(), fitting = window.dashMantineFunctions.byWords(found);
+    if (!typed) return fitting;
+    const begins = (item) => [item.label, short(item.label)].some((name) => name.toLowerCase().startsWith(typed));
+    const weight = (entry) => Math.min(...(entry.items || [entry]).map((item) => (begins(item) ? item.label.length : Infinity)));
+    const sorted = (entries) => entries.map((entry) => [weight(entry), entry])
+      .sort(([a], [b]) => (a === b ? 0 : a - b)).map(([, entry]) => entry);
+    return sorted(fitting.map((entry) => (entry.items ? { ...entry, items: sorted(entry.items) } : entry)));
+  }
+
+  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, { month: monthText, closest });
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     map: {
@@ -280,6 +312,7 @@
             if (tries) window.setTimeout(start, 100, tries - 1);
             return;
           }
+          anchors.clear();
           if (plot !== watched) {
             watched = plot;
             for (const name of ["plotly_afterplot", "plotly_relayouting", "plotly_relayout"]) plot.on(name, schedule);
@@ -289,8 +322,13 @@
         start(100);
         return none();
       },
-      released: function (value, min, max) {
-        return value && (value[0] > min || value[1] < max) ? value.map(monthText).join("..") : "";
+      released: function (value, min, max, now) {
+        const undated = (now || "").endsWith(UNDATED) ? UNDATED : "";
+        return value && (value[0] > min || value[1] < max) ? value.map(monthText).join("..") + undated : "";
+      },
+      undated: function (clicks, now) {
+        if (!clicks.some(Boolean) || !now) return none();
+        return now.endsWith(UNDATED) ? now.slice(0, -UNDATED.length) : now + UNDATED;
       },
       lassoMode: function (clicks, selected) {
         const plot = drawing(), pressed = window.dash_clientside.callback_context.triggered_id === "lasso";
@@ -310,6 +348,18 @@
         if (!context.triggered[0] || !context.triggered[0].value) return none();
         if (by === "unchoose") return [];
         return now.includes(by.source) ? now.filter((source) => source !== by.source) : [...now, by.source];
+      },
+      // Another second source: the card is read from what it says of the two.
+      pairShown: function (content, source, other) {
+        const changed = compared !== null && other && other !== source && other !== compared;
+        compared = other || "";
+        if (changed) window.setTimeout(() => {
+          const pair = document.getElementById("card-pair"), card = pair && pair.closest(".card");
+          if (!card) return;
+          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - 8;
+          if (card.scrollHeight <= card.clientHeight) pair.scrollIntoView({ block: "nearest" });
+        }, 0);
+        return none();
       },
       beside: function () {
         const context = window.dash_clientside.callback_context;

@@ -15,6 +15,7 @@
   function present(wanted) {
     if (wanted) root.dataset.present = "1";
     else delete root.dataset.present;
+    strip(wanted);
     link();
     // Links of the navigation carry the mode to the next page; figures take their new width.
     if (window.dash_clientside && window.dash_clientside.atlas) window.dash_clientside.atlas.header();
@@ -38,13 +39,32 @@
     else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
   }
 
-  // What a presenter shows with one key: pages, and the part of them that comes to the top.
+  // What a presenter shows with one key: pages, the part of them that comes to the top, and its name.
   const STAGES = {
-    1: ["/", "", "#map"],
-    2: ["/attribution", "", ".page-head"],
-    3: ["/attribution", "", "#figure-confusion"],
-    4: ["/brief", "&figures=case", ".sheet-case"],
+    1: ["/", "", "#map", "Map"],
+    2: ["/attribution", "", ".page-head", "Accuracy"],
+    3: ["/attribution", "", "#figure-confusion", "Confusions"],
+    4: ["/brief", "&figures=case", ".sheet-case", "Your case"],
   };
+
+  // The keys in a strip, until one of them is pressed; "?" shows it again.
+  function strip(shown) {
+    let keys = document.getElementById("present-keys");
+    if (!keys) {
+      keys = document.createElement("aside");
+      keys.id = keys.className = "present-keys";
+      keys.setAttribute("aria-label", "Keys of the presentation");
+      const names = [...Object.entries(STAGES).map(([key, stage]) => [key, stage[3]]), ["← →", "Figures"], ["?", "Keys"], ["Esc", "Leave"]];
+      keys.append(...names.map(([key, name]) => {
+        const pair = document.createElement("span"), cap = document.createElement("kbd");
+        cap.textContent = key;
+        pair.append(cap, " " + name);
+        return pair;
+      }));
+      document.body.append(keys);
+    }
+    keys.hidden = !shown;
+  }
 
   function show([path, choices, place]) {
     if (window.location.pathname !== path || choices) {
@@ -54,8 +74,12 @@
     const until = Date.now() + 20000;
     (function top() {
       const found = window.location.pathname === path && document.querySelector(place);
-      if (found) found.scrollIntoView({ block: "start" });
-      else if (Date.now() < until) window.setTimeout(top, 100);
+      if (found) {
+        found.scrollIntoView({ block: "start" });
+        // Without a chosen pair the matrix says little from afar.
+        const truth = new URL(window.location.href).searchParams.get("truth");
+        if (place === "#figure-confusion" && !truth) document.getElementById("largest").click();
+      } else if (Date.now() < until) window.setTimeout(top, 100);
     })();
   }
 
@@ -70,6 +94,8 @@
     if (event.target instanceof Element && event.target.closest(".ag-root, input:not([type=radio]), textarea")) return;
     if (event.key === "p" && !on()) present(true);
     if (!on()) return;
+    if (event.key === "?") strip(document.getElementById("present-keys").hidden);
+    else if (event.key !== "p") strip(false);
     if (STAGES[event.key]) show(STAGES[event.key]);
     if (event.key === "Escape") present(false);
     else if (event.key === "ArrowRight" || event.key === "PageDown") { event.preventDefault(); step(1); }
@@ -79,5 +105,8 @@
   // A page that is opened from here is presented too, whatever its link says.
   window.addEventListener("_dashprivate_pushstate", link);
   window.addEventListener("popstate", link);
-  if (new URL(window.location.href).searchParams.get("present") === "1") root.dataset.present = "1";
+  if (new URL(window.location.href).searchParams.get("present") === "1") {
+    root.dataset.present = "1";
+    document.addEventListener("DOMContentLoaded", () => strip(true));
+  }
 })();

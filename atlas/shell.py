@@ -25,6 +25,8 @@ SHARED = (Input("reader", "value"), Input("roster", "value"), Input("domain", "v
 ORIGINS = {"measured": "Measured here", "published": "Published"}
 BY_WORDS = {"function": "byWords"}
 """Filter of options: every typed word occurs in the name or in its group's, in any order."""
+CLOSEST = {"function": "closest"}
+"""The same for names of sources, the closest one first."""
 Children = Component | str | Sequence[Component | str] | None
 NUMBER_COLUMNS: Mapping[str, str] = {
     "cosine": "params.value == null ? '–' : d3.format(params.value >= 0.9995 && params.value < 1 ? '.5f' : '.3f')"
@@ -217,8 +219,8 @@ def source_search(identity: str, cache: QueryCache, roster: str, value: str, pla
     """A field that finds a source by its name, with suggestions, by keyboard."""
     return select(
         identity, label, source_options(cache, roster), value=value or None, size="sm", searchable=True, clearable=True,
-        placeholder=placeholder, nothingFoundMessage="No source has this name", filter=BY_WORDS, limit=60,
-        maxDropdownHeight=320,
+        placeholder=placeholder, nothingFoundMessage="No source has this name", filter=CLOSEST, limit=60,
+        maxDropdownHeight=320, selectFirstOptionOnChange=True, allowDeselect=False,
     )  # fmt: skip
 
 

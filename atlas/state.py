@@ -60,7 +60,7 @@ class View:
     space: str = "one"  # whether the map holds both domains, and if so whether each domain's mean is taken away
     regions: str = "off"  # outlines: where families are dense, on a flat map, or which points lie close together
     colour: str = "family"
-    released: str = ""  # first and last month, '2024-07..2026-02', of the dates that names state; empty for all
+    released: str = ""  # first and last month that names state, '2024-07..2026-02'; ',undated' keeps the others
     chosen: tuple[str, ...] = ()  # labels of the sources that are selected together
     camera: tuple[float, ...] = ()  # eye, centre and up vector of the scene (nine numbers), empty for the default
     k: int = 20  # budget of traces

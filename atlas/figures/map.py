@@ -23,7 +23,9 @@ DEFAULT_CAMERA = (1.2, 1.2, 0.7, 0.0, 0.0, -0.04, 0.0, 0.0, 1.0)
 _STATED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z0-9])")
 _DATED = re.compile(r"(?<!\d)(?:20)?(2\d)(?:-(0[1-9]|1[0-2])-\d\d|(0[1-9]|1[0-2])(?:[0-3]\d)?)(?!\d)")
 """2025-04-14, 20250414, 250414 and 2504: year and month."""
-MONTHS = re.compile(r"(\d{4})-(\d\d)\.\.(\d{4})-(\d\d)")
+MONTHS = re.compile(r"(\d{4})-(\d\d)\.\.(\d{4})-(\d\d)(?:,undated)?")
+"""First and last month of a range as a link has it, and whether sources whose name states none are kept."""
+UNDATED = ",undated"
 SIZE_CLASSES = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}
 """More than, and up to so many billions of parameters."""
 HALF = 1.08  # half the side of the scene; the points fill -1..1 in their widest direction
@@ -112,7 +114,8 @@ def shown(
     """
     passed = of_size(points["name"], size)
     if months := months_of(released):
-        passed &= points["name"].map(stated_month).between(*months)
+        stated = points["name"].map(stated_month).astype(float)
+        passed &= stated.between(*months) | (stated.isna() & released.endswith(UNDATED))
     if chosen:
         passed &= points["source"].isin(list(chosen))
     if families:
@@ -149,7 +152,7 @@ def map_figure(
     grouped = placed.assign(front=front).merge(_NO_CLUSTERS if clusters is None else clusters, on="source")
     seen = set(grouped.loc[grouped["front"], "cluster"])
     colours = {cluster: own for cluster, own in cluster_colours(grouped, marks, theme).items() if cluster in seen}
-    # Where names of families, or of clusters where these are drawn, stand: the page writes them by the zoom.
+    # Names of families, or of clusters where these are drawn: the page writes each next to a member with free room.
     data[-1]["meta"] = family_places(placed[front], solid) if clusters is None else cluster_places(grouped, seen, solid)
     none = {"name": "clusters", "type": "scatter", "x": [], "y": []}
     data.append(hull_edges(grouped, colours, theme) if solid else none)
@@ -451,7 +454,7 @@ def shades(values: pd.Series, theme: Theme) -> list[str]:
 
 
 def family_places(points: pd.DataFrame, solid: bool) -> list[Plot]:
-    """Name and place of every family of at least three points: the middle of where it is densest, largest first."""
+    """Name of every family of at least three points, largest first, and its members, from where it is densest."""
     names, everyone = (
         points["family"].to_numpy(dtype=object),
         points[list("xyz" if solid else "xy")].to_numpy(dtype=float),
@@ -461,9 +464,8 @@ def family_places(points: pd.DataFrame, solid: bool) -> list[Plot]:
         if count >= 3:
             places = everyone[names == family]
             apart = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2))
-            near = np.sort(apart, axis=1)[:, : KIN + 1].sum(axis=1).argmin()
-            middle = places[apart[near].argsort()[: KIN + 1]].mean(axis=0)
-            found.append({"text": str(family), "n": count, "at": middle.round(3).tolist()})
+            order = np.sort(apart, axis=1)[:, : KIN + 1].sum(axis=1).argsort(kind="stable")
+            found.append({"text": str(family), "n": count, "places": places[order].round(3).tolist()})
     return sorted(found, key=lambda one: -int(one["n"]))
 
 
@@ -474,11 +476,13 @@ def cluster_words(families: pd.Series) -> str:
 
 
 def cluster_places(points: pd.DataFrame, seen: Collection[int], solid: bool) -> list[Plot]:
-    """Name and place of clusters (columns cluster, family): number and :func:`cluster_words`, at the middle."""
+    """Number and :func:`cluster_words` of clusters (columns cluster, family), and their members, from the middle."""
     found = []
     for _, part in points[points["cluster"].isin(list(seen))].groupby("cluster"):
         text = f"{int(part['cluster'].iloc[0]) + 1}: {cluster_words(part['family'])}"
-        found.append({"text": text, "n": len(part), "at": np.mean(_tuples(part, solid), axis=0).round(3).tolist()})
+        places = np.array(_tuples(part, solid))
+        order = np.linalg.norm(places - places.mean(axis=0), axis=1).argsort(kind="stable")
+        found.append({"text": text, "n": len(part), "places": places[order].round(3).tolist()})
     return found
 
 

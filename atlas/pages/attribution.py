@@ -66,6 +66,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         shell.source_search("truth", cache, view.roster, view.truth, "A source", "True source"),
         html.Label("Answered", htmlFor="named", className="choice-label"),
         shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
+        html.Button("Show the largest confusion", id="largest", className="quiet"),
         html.Div(_pair(cache, view), id="pair", **shell.aria(live="polite")),
     ]
     children = [
@@ -108,6 +109,19 @@ def register(app: Dash) -> None:
         order = figures.confusion_order(questions().ask(queries.sources, roster))
         truth, named = figures.cell_at(order, zoom or "", str(points[0].get("x")), str(points[0].get("y")))
         return (truth, named) if truth else (no_update, no_update)
+
+    @app.callback(
+        Output("truth", "value", allow_duplicate=True),
+        Output("named", "value", allow_duplicate=True),
+        Input("largest", "n_clicks"),
+        *(State(part.component_id, part.component_property) for part in (*shell.SHARED, k)),
+        prevent_initial_call=True,
+    )
+    def largest(clicks: int | None, reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
+        found = (
+            largest_confusion(questions(), shell.shared_view(reader, roster, domain, theme, k=k)) if clicks else None
+        )
+        return found or (no_update, no_update)
 
     @app.callback(
         Output("zoom", "data"),
@@ -274,6 +288,16 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
         f"n = {total:,} groups over three seeds, {wrong:,} of them wrong. Click a cell for its two sources."
     )
     return FigureView(figure, sentence)
+
+
+def largest_confusion(cache: QueryCache, view: View) -> tuple[str, str] | None:
+    """True and answered source of the largest share of wrong answers; None without any."""
+    cells = pieces.confusion(cache, view)
+    wrong = cells[cells["truth"] != cells["predicted"]]
+    if wrong.empty:
+        return None
+    top = wrong.sort_values("share", ascending=False, kind="stable").iloc[0]
+    return str(top["truth"]), str(top["predicted"])
 
 
 def _zooms(order: pd.DataFrame) -> list[dict[str, str]]:

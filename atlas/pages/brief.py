@@ -311,7 +311,8 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any] | None, numbe
     head = _numbered(number, CASE_QUESTION)
     if report is None:
         remedy = "Run an attribution on the page Attribute; its answer then stands here, for this browser alone"
-        return [head, shell.empty("No question has been answered in this session yet", remedy)]
+        samples = [("Open the samples of Attribute", f"/attribute?{view.query()}")]
+        return [head, shell.empty("No question has been answered in this session yet", remedy, samples)]
     caption = (
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
         f"{report['results']['traces']:,} traces. Report sha256 {report['sha256']}; python -m jobs verify checks it."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def open_at_rest(browser: Any, path: str) -> None:
     browser.settled()
 
 
+INSIDE = (
+    "const [part, whole] = [...arguments].map(one => document.querySelector(one)?.getBoundingClientRect());"
+    "return part && whole && part.top >= whole.top && part.bottom <= whole.bottom && whole.bottom <= innerHeight"
+)
+WINDOW = {"width": 1366, "height": 757, "deviceScaleFactor": 1, "mobile": False}
+
+
 def overlap(one: list[Any], other: list[Any]) -> bool:
     return one[2] < other[4] and other[2] < one[4] and one[3] < other[5] and other[3] < one[5]
 
@@ -98,6 +106,10 @@ def test_three_models_that_write_alike_are_found_explained_and_exported(person: 
     browser.until("return document.querySelectorAll('#card .beside tbody tr').length === 3")
     browser.until("return document.querySelectorAll('#axis .strip-dot').length === 27")
     assert "On this map, cosine" in browser.text("#card")
+    assert re.search(
+        r"\d of 3 readers ha(s|ve) gpt-org/gpt-\d among the 10 nearest of gpt-org/gpt-1\.", browser.text("#card")
+    )
+    browser.until(INSIDE, "#card-pair", ".map-side > .card")
     person.click("#figure-map-nearest .tool")
     (found,) = browser.wait(lambda: sorted(downloads.glob("atlas_map-nearest*.csv")), "a downloaded CSV")
     with found.open(encoding="utf-8", newline="") as stream:
@@ -146,6 +158,41 @@ def test_a_cluster_is_selected_by_keyboard_alone(browser: Any, downloads: Path) 
     browser.driver.find_element(By.ID, "unchoose").send_keys(Keys.ENTER)
     browser.until("return document.querySelector('#chosen-content').childElementCount === 0")
     assert "chosen" not in browser.query()
+
+
+def test_a_selection_leaves_the_source_readable_and_its_own_end_in_reach(browser: Any) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
+    try:
+        browser.open("/?theme=dark&roster=27-way&dim=2&source=gpt_1")
+        everyone = browser.run("return [...document.querySelectorAll('#map .js-plotly-plot')][0].data")
+        chosen = [place[0] for trace in everyone for place in trace.get("customdata", [])]
+        browser.open(f"/?theme=dark&roster=27-way&dim=2&source=gpt_1&chosen={','.join(chosen)}")
+        browser.until("return document.querySelectorAll('.chosen-row').length === arguments[0]", len(chosen))
+        high = "return document.querySelector(arguments[0]).clientHeight"
+        assert len(chosen) > 19 and browser.run(high, ".map-side > .card") >= 160
+        assert browser.run(high, "#figure-selection") >= 160
+        browser.run("document.querySelector('.chosen-row:last-child').scrollIntoView({block: 'nearest'})")
+        browser.until(INSIDE, ".chosen-row:last-child", "#figure-selection")
+        assert browser.run(
+            "const box = document.querySelector('.chosen-row:last-child').getBoundingClientRect();"
+            "return document.elementFromPoint(box.left + 40, box.top + box.height / 2).closest('.chosen-row') !== null"
+        )
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_closest_name_is_chosen_by_enter_alone(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=27-way&dim=2")
+    field = browser.driver.find_element(By.ID, "search")
+    field.send_keys("gpt-2")
+    browser.until("return [...document.querySelectorAll('[role=option]')].some(o => o.dataset.comboboxSelected)")
+    field.send_keys(Keys.ENTER)
+    browser.wait(lambda: browser.query().get("source") == "gpt_2", "the source in the link")
+    names = ["other-gpt-4", "gpt-4-mini-2025-04-14", "gpt-4-2025-04-14", "org/gpt-4"]
+    groups = [[{"group": "GPT", "items": [{"value": name, "label": name} for name in names]}]]
+    order = "return window.dashMantineFunctions.closest({search: 'gpt-4', options: arguments[0]})[0].items"
+    found = browser.run(order + ".map(item => item.label)", *groups)
+    assert found == ["org/gpt-4", "gpt-4-2025-04-14", "gpt-4-mini-2025-04-14", "other-gpt-4"]
 
 
 @pytest.mark.parametrize("shown", ["dim=2", "dim=3", "dim=2&regions=clusters&projection=umap"])

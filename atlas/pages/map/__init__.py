@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.api import answers
 from atlas.data import QueryCache, questions
-from atlas.figures.map import MAJORITY, joint_figure, map_figure, month_text, months_of, shown, stated_month
+from atlas.figures.map import MAJORITY, UNDATED, joint_figure, map_figure, month_text, months_of, shown, stated_month
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import selection
@@ -29,6 +29,7 @@ from backend.store.page_queries import clusters, density_regions, joint_projecti
 __all__ = ["PAGE", "layout", "symbol_and_name", "voters"]
 
 QUESTION = "Which sources write alike?"
+ASKED = "Which model really wrote these answers? "
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
 REGIONS_HELP = (
     "Families: what holds half of a family's density, on the flat map. Clusters: where points are dense, whoever they "
@@ -41,7 +42,7 @@ FINGERPRINT_HELP = (
 TRUST_HELP = "How far neighbours on the map are neighbours in the original space: 1 when all are (10 nearest counted)"
 DATE_HELP = (
     "The month that a name states, such as gpt-4.1-2025-04-14; no list of release dates is shipped. Sources whose name "
-    "states none are grey while the range is narrowed"
+    "states none are grey while the range is narrowed, unless you keep them"
 )
 OWN = ("projection", "dim", "access", "size", "links", "space", "regions", "colour")
 """Choices of the page that are a field of the view each and a control of the same name."""
@@ -61,7 +62,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             dcc.Store(id="released", data=view.released),
             dcc.Store(id="chosen", data=list(view.chosen)),
             dcc.Store(id="mapped", data=_mapped(cache)),
-            *(dcc.Store(id=name) for name in ("map-link", "names-drawn", "mapped-told")),
+            *(dcc.Store(id=name) for name in ("map-link", "names-drawn", "mapped-told", "pair-shown")),
             dcc.Store(id="camera", data=list(view.camera)),
             dcc.Store(id="drawn", data=_drawn(view, points)),
             _stage(cache, view, points),
@@ -86,8 +87,10 @@ def _stage(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
 def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
     badge = shell.origin_badge(cache.origin(cache.map_reader(view)), "map")
     sentence = _sentence(cache, view, points)
+    attribute: dict[str, Any] = {"data-page": "/attribute", "data-choices": "{}"}
     content = [
         html.Div([html.H1(QUESTION), badge], className="figure-title"),
+        html.P([ASKED, html.A("Test your own", href="/attribute", **attribute)], className="product"),
         html.P(sentence, id={"type": "sentence", "figure": "map"}, className="sentence"),
         shell.tools("map"),
     ]
@@ -107,6 +110,7 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
         shell.segmented("access", ACCESS, view.access, "Access"),
         shell.segmented("size", SIZES, view.size, "Size"),
         _dates(cache, view),
+        html.Div(_undated(cache, view, points), id="undated", className="undated"),
         _explained("Outlines", REGIONS_HELP, shell.segmented("regions", REGIONS, view.regions, "Outlines")),
         everyone,
     ]
@@ -182,8 +186,27 @@ def _dates(cache: QueryCache, view: View) -> Component:
         id="months", min=ends[0], max=ends[1], step=1, minRange=0, value=list(months_of(view.released) or ends),
         size="xs", label={"function": "month"}, thumbFromLabel="First month", thumbToLabel="Last month",
     )  # fmt: skip
-    first, last = (html.Span(month_text(end)) for end in ends)
-    return html.Div([html.Div([first, shell.term("Date", DATE_HELP), last], className="scale-ends"), slider])
+    below = html.Div([html.Span(month_text(end)) for end in ends], className="scale-ends")
+    return html.Div([shell.term("Date", DATE_HELP), html.Div([slider, below])], className="dates")
+
+
+def _undated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
+    """How many sources a range of months leaves, and the choice to keep those without a date."""
+    if not months_of(view.released) or points.empty:
+        return []
+    names = cache.ask(queries.sources, view.roster)["name"]
+    undated, kept = int(names.map(stated_month).isna().sum()), view.released.endswith(UNDATED)
+    words = "Leave out the undated" if kept else "Keep the undated"
+    return [
+        pieces.words(f"{_counted(points, view)} shown; {undated} state no date."),
+        html.Button(words, id={"undated": "map"}, className="quiet"),
+    ]
+
+
+def _counted(points: pd.DataFrame, view: View) -> str:
+    """'165 sources', or '29 of 165 sources' where filters leave fewer."""
+    count, front = points["source"].nunique(), points.loc[_front(points, view), "source"].nunique()
+    return f"{count} sources" if front == count else f"{front} of {count} sources"
 
 
 def _mapped(cache: QueryCache) -> dict[str, list[str]]:
@@ -218,9 +241,12 @@ def register(app: Dash) -> None:
     mine("remember", Output("map-link", "data"), *shell.SHARED[:3], *own, *stored, *ends, initial=True)
     mine("offer", Output("mapped-told", "data"), Input("mapped", "data"), *shell.SHARED[:3], initial=True)
     mine("names", Output("names-drawn", "data"), Input("map", "figure"), initial=True)
-    mine(
-        "released", Output("released", "data"), Input("months", "value"), State("months", "min"), State("months", "max")
-    )
+    range_of, released = [State("months", "min"), State("months", "max")], Output("released", "data")
+    mine("released", released, Input("months", "value"), *range_of, State("released", "data"))
+    clicked = Input({"undated": ALL}, "n_clicks")
+    mine("undated", Output("released", "data", allow_duplicate=True), clicked, State("released", "data"))
+    two = State("search", "value"), State("map-other", "value")
+    mine("pairShown", Output("pair-shown", "data"), Input("card", "children"), *two, initial=True)
     mine("lassoMode", Output("lasso", "aria-pressed"), Input("lasso", "n_clicks"), Input("map", "selectedData"))
     more = Input({"type": "choose", "source": ALL}, "n_clicks"), Input("unchoose", "n_clicks")
     mine("choose", Output("chosen", "data"), Input("map", "selectedData"), *more, State("chosen", "data"))
@@ -240,6 +266,7 @@ def register(app: Dash) -> None:
         Output("legend", "children"),
         Output("scale", "children"),
         Output("trust", "children"),
+        Output("undated", "children"),
         Output({"type": "sentence", "figure": "map"}, "children"),
         Output({"type": "absent", "figure": "map"}, "children"),
         *shell.SHARED,
@@ -265,6 +292,7 @@ def register(app: Dash) -> None:
             _legend(cache, view, points),
             _scale(cache, view),
             _trust(cache, view),
+            _undated(cache, view, points),
             _sentence(cache, view, points),
             _absent(cache, view) if points.empty else None,
         )
@@ -394,7 +422,7 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
     reader = cache.map_reader(view)
     if not reader or points.empty:
         return ["There is no map for this choice."]
-    count = html.B(f"{points['source'].nunique()} sources", className="count")
+    count = html.B(_counted(points, view), className="count")
     if view.space != "one":
         apart = ", less the mean of its domain" if view.space == "centred" else ""
         flat = " Outlines are drawn on a map of one domain." if view.regions != "off" else ""
@@ -499,7 +527,16 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
         className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"}
     )
     grey = f"Not known of {found.missing}: grey." if found.missing else ""
-    return [bar, html.Div(ends, className="scale-ends"), *([pieces.words(grey)] if grey else [])]
+    notes = [pieces.words(text) for text in (_ends(cache, view), grey) if text]
+    return [bar, html.Div(ends, className="scale-ends"), *notes]
+
+
+def _ends(cache: QueryCache, view: View) -> str:
+    """The two sources at 0 and 1 of an axis; nothing for other colours."""
+    if view.colour != "axis":
+        return ""
+    names = cache.ask(queries.sources, view.roster).set_index("source")["name"]
+    return f"0 is {names[view.source]}, 1 is {names[view.other]}."
 
 
 def _builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:

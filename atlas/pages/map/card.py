@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import QueryCache
-from atlas.figures import plots, tables
+from atlas.figures import tables
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import columns
@@ -29,7 +30,7 @@ AXIS_HELP = (
     "Every source's signature projected at a right angle onto the line from the selection to the second source, in the "
     "original space. What lies far from the line has a place on it too"
 )
-VARIANTS = {"raw": "as it is", "centred": "with each domain's mean taken away"}
+VARIANTS = {"raw": "", "centred": " once each domain's mean is subtracted"}
 
 
 def card(cache: QueryCache, view: View) -> list[Component]:
@@ -46,7 +47,7 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         html.Span(" · "),
         pieces.ACCESS_WORDS.get(profile.access, profile.access),
         html.Span(" · "),
-        f"{profile.responses:,} responses",
+        _responses(cache, view, profile.responses),
         html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
     ]
     taken = view.source in view.chosen
@@ -63,6 +64,19 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
     more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
     return [*parts, *(part for some in more for part in some)]
+
+
+def _responses(cache: QueryCache, view: View, total: int) -> str:
+    """How many responses of a source the atlas holds, those of other domains apart where the builds say so."""
+    counts = {}
+    for domain in cache.domains():
+        key = pieces.map_key("reader", "roster", "domain")(cache, dataclasses.replace(view, domain=domain))
+        for details in cache.ask(queries.builds_of, "signatures", key)["details"].head(1):
+            counts[pieces.domain_words(domain)] = json.loads(details).get("prompts", 0)
+    if sum(counts.values()) != total or len(counts) < 2:
+        return f"{total:,} responses"
+    others = [f"{count:,} {domain}" for domain, count in counts.items() if domain != pieces.domain_words(view.domain)]
+    return f"{' + '.join([f'{counts[pieces.domain_words(view.domain)]:,}', *others])} responses"
 
 
 def voters(cache: QueryCache, view: View) -> list[str]:
@@ -89,11 +103,11 @@ def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]
     if not ranks:
         return []
     other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
-    text = " and ".join(f"rank {ranks[name]:.0f} {VARIANTS[name]}" for name in VARIANTS if name in ranks)
+    text = ", and ".join(f"rank {ranks[name]:.0f}{VARIANTS[name]}" for name in VARIANTS if name in ranks)
     meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
     return [
         html.H3(["Sought in ", shell.term(other, meaning)]),
-        pieces.words(f"{text[:1].upper()}{text[1:]}, of {pieces.roster_size(cache, view)}."),
+        pieces.words(f"Among {pieces.roster_size(cache, view)} sources it comes at {text}."),
     ]
 
 
@@ -117,12 +131,27 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
-        html.H3("Beside"),
+        html.H3("Compared with", id="card-pair"),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
+        pieces.words(_alike(cache, view, frame["rank"], str(members.at[view.source, "name"]), str(other["name"]))),
         pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
+
+
+def _alike(cache: QueryCache, view: View, ranks: pd.Series, first: str, second: str) -> str:
+    """Why the second source is near the first: ranks of all readers, and confusions."""
+    near, readers = int((ranks <= WITHIN).sum()), len(ranks)
+    text = (
+        f"{near} of {readers} readers {'has' if near == 1 else 'have'} {second} among the {WITHIN} nearest of {first}."
+    )
+    cells = pieces.confusion(cache, view, 1)
+    if cells.empty:
+        return text
+    share = cells.set_index(["truth", "predicted"])["share"]
+    there, back = (share.get(pair, 0.0) for pair in ((view.source, view.other), (view.other, view.source)))
+    return f"{text} One trace of {first} is answered as {second} in {there:.1%} of cases, the reverse in {back:.1%}."
 
 
 def axis_strip(cache: QueryCache, view: View) -> list[Component]:
@@ -186,8 +215,8 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
     shares = {vote.neighbor: f"{vote.near}/{vote.readers}" for vote in tables.rows(votes)}
     several = len(agree) > 1
     size = pieces.roster_size(cache, view)
-    chances = [plots.p_text(chance) for chance in pieces.chance_of(near["percentile"], size)]
-    between = f"= {chances[0]}" if chances[0] == chances[-1] else f"from {chances[0]} to {chances[-1]}"
+    chances = [f"{100 * chance:.3g}" for chance in pieces.chance_of(near["percentile"], size)]
+    between = " to ".join(dict.fromkeys([chances[0], chances[-1]]))
     rows = [
         _near_row(
             one.neighbor,
@@ -224,7 +253,11 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         ),
         html.Div(head, className="near-row near-head"),
         html.Div(rows, className="near"),
-        pieces.words(shell.term("p", pieces.CHANCE_HELP), f" {between}, among {size * (size - 1) // 2:,} pairs."),
+        pieces.words(
+            f"Of all {size * (size - 1) // 2:,} pairs, ",
+            shell.term(f"{between} %", pieces.CHANCE_HELP),
+            " are as alike or more.",
+        ),
     ]
 
 

@@ -304,6 +304,7 @@ def test_months_are_those_that_names_state(name: str, month: str) -> None:
 def test_a_range_of_months_and_a_selection_leave_the_others_grey(points: pd.DataFrame) -> None:
     dated = points.assign(name=["a-2407", "b-2501", "c-2025-06-01", "undated"])
     assert list(shown(dated, [], "all", released="2025-01..2025-12")) == [False, True, True, False]
+    assert list(shown(dated, [], "all", released="2025-01..2025-12,undated")) == [False, True, True, True]
     assert list(shown(dated, [], "all", released="soon")) == [True] * 4
     assert list(shown(dated, [], "all", chosen=["q1", "p1"])) == [True, False, False, True]
     assert months_of("2025-01..2025-12") == (24300, 24311) and months_of("2025") is None
@@ -328,6 +329,10 @@ def test_colours_of_numbers_replace_those_of_families(
 def test_names_of_families_stand_where_they_are_dense() -> None:
     near = pd.DataFrame({"x": [0.0, 0.1, 0.0, 0.1, 5.0], "y": [0.0, 0.0, 0.1, 0.1, 5.0], "family": "Qwen"})
     pair = pd.DataFrame({"x": [1.0, 2.0], "y": 0.0, "family": "GPT"})
-    assert family_places(pd.concat([pair, near]), False) == [{"text": "Qwen", "n": 5, "at": [0.05, 0.05]}]
+    (found,) = family_places(pd.concat([pair, near]), False)
+    members = near[["x", "y"]].to_numpy().tolist()
+    assert (found["text"], found["n"]) == ("Qwen", 5) and sorted(found["places"]) == sorted(members)
+    assert found["places"][-1] == [5.0, 5.0]
     grouped = near.assign(cluster=[0, 0, 0, 0, 1], family=["Qwen", "Qwen", "GPT", "Qwen", "GPT"])
-    assert cluster_places(grouped, {0}, False) == [{"text": "1: Qwen 3 of 4", "n": 4, "at": [0.05, 0.05]}]
+    (found,) = cluster_places(grouped, {0}, False)
+    assert (found["text"], found["n"]) == ("1: Qwen 3 of 4", 4) and sorted(found["places"]) == sorted(members[:4])

@@ -96,3 +96,12 @@ def test_a_family_is_as_tall_as_its_names_need(asked: QueryCache, view: View) ->
 def test_corrections_name_the_sizes_of_their_sets() -> None:
     assert corrected(pd.Series([66, 66])) == "for the 66 comparisons of its set; intervals are not"
     assert corrected(pd.Series([138, 66])).startswith("for the 66 or 138 comparisons")
+
+
+def test_the_largest_confusion_is_that_of_the_measured_rows(asked: QueryCache, view: View) -> None:
+    cells = pieces.confusion(asked, view)
+    pair = attribution.largest_confusion(asked, view)
+    assert pair is not None and pair[0] != pair[1]
+    wrong = cells[cells["truth"] != cells["predicted"]]
+    assert cells.set_index(["truth", "predicted"]).at[pair, "share"] == wrong["share"].max()
+    assert attribution.largest_confusion(asked, dataclasses.replace(view, reader="nobody", roster="none")) is None

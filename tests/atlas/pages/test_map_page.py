@@ -101,3 +101,24 @@ def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View
     assert set(table["source"]) == {"gpt_1", "qwen_1"}
     near = map.FIGURES["map-nearest"].table(cache, view)
     assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers" in near
+
+
+def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View) -> None:
+    points = map._points(cache, view)
+    assert map._counted(points, view) == "27 sources"
+    assert map._counted(points, dataclasses.replace(view, families=("GPT",))) == "4 of 27 sources"
+    assert map._undated(cache, view, points) == []
+
+    def told(released: str) -> str:
+        parts = map._undated(cache, dataclasses.replace(view, released=released), points)
+        return json.dumps(parts, default=lambda part: part.to_plotly_json())
+
+    assert "0 of 27 sources shown; 27 state no date." in told("2025-01..2025-06")
+    assert "27 sources shown; 27 state no date." in told("2025-01..2025-06,undated")
+
+
+def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> None:
+    page = json.dumps(map.card(cache, view), default=lambda part: part.to_plotly_json())
+    ranks = cache.ask(queries.pair_ranks, "27-way", "agent500", "gpt_1", "claude_1")["rank"]
+    assert f"{(ranks <= 10).sum()} of {len(ranks)} readers ha" in page
+    assert f"Of all {27 * 26 // 2} pairs, " in page
