@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import QueryCache
-from atlas.figures import tables
+from atlas.figures import plots, tables
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import columns
@@ -151,7 +151,8 @@ def _alike(cache: QueryCache, view: View, ranks: pd.Series, first: str, second: 
         return text
     share = cells.set_index(["truth", "predicted"])["share"]
     there, back = (share.get(pair, 0.0) for pair in ((view.source, view.other), (view.other, view.source)))
-    return f"{text} One trace of {first} is answered as {second} in {there:.1%} of cases, the reverse in {back:.1%}."
+    of_cases = f"{100 * there:.1f} % of cases, the reverse in {100 * back:.1f} %"
+    return f"{text} One trace of {first} is answered as {second} in {of_cases}."
 
 
 def axis_strip(cache: QueryCache, view: View) -> list[Component]:
