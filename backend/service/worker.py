@@ -361,12 +361,12 @@ class Worker:
                 def publish() -> None:
                     publish_report()
                     publish_arrays()
+                    self._note_result(job, result)  # before anybody can ask for it, so that the log keeps the order
 
                 state = "done" if scored.complete else "cancelled"
                 if not self._records.end(job, publish, state=state, reported=True, last_step=last):
                     return False
         measurements.JOBS.labels(state).inc()
-        self._note_result(job, result)
         return True
 
     def _note_result(self, job: Job, result: AuditResult) -> None:

@@ -303,7 +303,7 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples of the traces")
     many = written(enrolment, n=30)
     found = facts(many)
-    assert found["log10 ratio"][0] == "+2.50"
+    assert found["log10 ratio"][0] == "≥ +2.50"
     assert found["log10 ratio"][1] == (
         "claimed source against all others; moderately strong support for the named source; the same in 90 % of "
         "resamples: as far as the validation can bear"
@@ -338,10 +338,10 @@ def test_facts_of_other_traffic_are_not_stated(
     assert found["log10 ratio"] == found["Probability"] == ("–", NOT_STATED)
     assert found["Enough after"] == ("–", f"not stated: {other['results']['reason']}")
     assert found["Unknown source"] == (
-        "p = .010", "not stated: the test cannot tell another kind of traffic from another source",
+        "–", "not stated: the test cannot tell another kind of traffic from another source",
     )  # fmt: skip
     said = _words(verdict.verdict(other))
-    assert "INCONCLUSIVE" in said and "we cannot say" in said and step in said
+    assert "INCONCLUSIVE" in said and "We cannot say" in said and step in said
     assert f"We cannot say whether the 12 traces come from {SOURCES[1]}" in said and "support for" not in said
     assert verdict.family_answer(other) == ""
 

@@ -35,7 +35,7 @@ def report() -> dict[str, Any]:
         folds=np.empty(0, np.int16),
         attachments=validation_arrays(frame.assign(part="calibration", condition=CLEAN)),
     )  # fmt: skip
-    return {"validation": matched_validation(enrolment, np.arange(100, 700, 50), 12)}
+    return {"validation": matched_validation(enrolment, np.arange(100, 700, 50), 12), "results": {"stated": True}}
 
 
 def shown(report: dict[str, Any], theme: Theme) -> object:
@@ -85,7 +85,7 @@ def test_an_ecosystem_without_points_has_no_plots(report: dict[str, Any]) -> Non
     older = [row for row in held["rows"] if row["level"] is None and not row["metric"].startswith("cllr_m")]
     for validation in (None, {**held, "rows": older}):
         assert shown({"validation": validation}, "dark") is None
-    assert "Cllr min" not in words(validated({"validation": {**held, "rows": older}}))
+    assert "Cllr min" not in words(validated({**report, "validation": {**held, "rows": older}}))
 
 
 def test_ratios_that_tell_all_claims_apart_have_no_second_plot(report: dict[str, Any]) -> None:
