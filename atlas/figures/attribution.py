@@ -14,6 +14,7 @@ from atlas.figures.plots import End, Line, figure_text, rate_text
 from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, translucent
 
 MATRIX_HEIGHT = 760
+NAME_HEIGHT = 15  # pixels of a family's name beside its rows
 MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76  # without its margins, which the names next to it need to know
 CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
 
@@ -253,16 +254,14 @@ def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
 
 
 def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
-    """Family names left of their rows, moved apart where rows are thin, each with a hair line to its block."""
-    pixels = MATRIX_PIXELS / max(size, 1)
-    middles = [(start + stop - 1) / 2 for start, stop, _ in blocks]
-    heights = plots.apart([(middle + 0.5) * pixels for middle in middles], 15, MATRIX_PIXELS - 4)
-    line = {"arrowhead": 0, "arrowwidth": 1, "arrowcolor": token["edge"], "standoff": 0, "ax": -14, "showarrow": True}
-    words = {"xanchor": "right", "font": {"size": 12, "color": token["soft"]}}
-    return [
-        {"x": -0.5, "y": middle, "ay": height - (middle + 0.5) * pixels, "text": plain(family, 14), **line, **words}
-        for (_, _, family), middle, height in zip(blocks, middles, heights, strict=True)
-    ]
+    """Family names left of their rows, where a block is as high as its name; how many others follow them."""
+    most = [block for block in blocks if (block[1] - block[0]) * MATRIX_PIXELS / max(size, 1) >= NAME_HEIGHT]
+    rest = [block for block in blocks if block not in most]
+    named = [((start + stop - 1) / 2, plain(family, 14)) for start, stop, family in most]
+    if rest:
+        named.append(((rest[0][0] + rest[-1][1] - 1) / 2, f"{len(rest)} smaller"))
+    words = {"xanchor": "right", "font": {"size": 12, "color": token["soft"]}, "xshift": -6, "showarrow": False}
+    return [{"x": -0.5, "y": middle, "text": text, **words} for middle, text in named]
 
 
 def _head_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
