@@ -286,7 +286,7 @@ def test_attribute_and_verify_by_n_grams(
     assert alterations(report) == []
     assert (report["results"]["leader"], report["method"]["reader"]) == ("shout", "ngram-word")
     html = page.read_text("utf-8")
-    assert "ngram-word, text of the responses, traces placed at" in html
+    assert "ngram-word</span>), text of the responses, traces placed at" in html
     assert "after the rounding" not in html
     assert main(["verify", str(page.with_suffix(".json")), "--traces", str(traces)]) == 0
 
