@@ -441,14 +441,14 @@ def _receive(app: Dash, part: Part, kind: str) -> None:
             return None, None, None, *second
         if not contents:
             return (no_update,) * (3 + len(second))
-        given = dict(zip(names, contents, strict=True)) if both else {names or kind: contents}
+        given = sorted(zip(names, contents, strict=True)) if both else [(names or kind, contents)]
         try:
             if len(given) > 2:
                 raise AtlasError(f"{len(given)} files were dropped, and there are two windows", "Drop two of them")
             session = visitor.opened_session()
             stored = [
-                intake.reference(visitor.service().upload(session, name, intake.decoded(given[name])))
-                for name in sorted(given)
+                intake.reference(visitor.service().upload(session, name, intake.decoded(content)))
+                for name, content in given
             ]
             return stored[0], None, None, *(stored[1:] or second)
         except AtlasError as error:
