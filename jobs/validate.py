@@ -154,8 +154,9 @@ def _balanced(arguments: argparse.Namespace, release: Release, connection: duckd
         save_enrolment(_with_names(found, release), known[name])
         for row in rows[rows["metric"].eq("accuracy_after")].sort_values("k").itertuples():
             print(f"  K = {row.k:>3.0f}: accuracy {row.value:.3f} with a pool of {traffic} ({row.n:,.0f} answers)")
-        for row in rows[rows["metric"].eq("share_coverage")].sort_values("k").itertuples():
-            print(f"  K = {row.k:>3.0f}: {row.value:.3f} of the intervals hold the share ({row.n:,.0f} mixtures)")
+        for row in rows[rows["metric"].eq("share_coverage") & rows["level"].isna()].sort_values("k").itertuples():
+            words = f"{row.value:.3f} of the intervals hold the {row.statistic} source's share"
+            print(f"  K = {row.k:>3.0f}: {words} ({row.n:,.0f} mixtures)")
         print(f"Written: {known[name].name}, {known[name].stat().st_size / 1e6:.1f} MB")
 
 

@@ -102,7 +102,7 @@ def test_an_enrolment_that_is_served_gets_rows_and_a_build(
             "--mixtures",
             "clean",
             "with_held_out_mixtures",
-            "intervals hold the share (",
+            "intervals hold the leading source's share (",
         ),
     }[part]
     monkeypatch.setattr(jobs.validate, measure, with_rows)
