@@ -127,11 +127,14 @@ def downloaded(browser: Browser, downloads: Path, pattern: str) -> Path:
 
 def test_a_reader_in_the_header_that_scores_nothing_here_is_said(browser: Browser) -> None:
     browser.driver.get(f"{browser.url}/attribute?theme=dark&reader=reader-paper/tiny/r")
-    told = "const n = document.querySelector('#attr-ecosystem-note'); return n && n.textContent"
-    browser.until(f"{told}.includes('not enrolled here')")
-    assert "python -m jobs enroll --readout reader-paper --proxy tiny --view r" in browser.run(told)
+    why = "[...document.querySelectorAll('#attr-ecosystem-note .term')].find((one) => /Why not/.test(one.textContent))"
+    browser.until(f"return {why} !== undefined")
+    browser.run(f"{why}.focus()")
+    told = browser.until("return document.querySelector('.mantine-Tooltip-tooltip')?.textContent")
+    assert "not enrolled here" in told
+    assert "python -m jobs enroll --readout reader-paper --proxy tiny --view r" in told
     opened(browser)
-    assert "not enrolled" not in browser.run(told)
+    assert browser.run(f"return {why} === undefined")
 
 
 def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Browser, tmp_path: Path) -> None:
