@@ -22,9 +22,9 @@ CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=Fal
 def budget_curves(
     frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool
 ) -> go.Figure:
-    """A metric against the budget of traces, with bands around lines in front.
+    """A metric against the budget of traces, with bands around lines in front; bars where only some have an interval.
 
-    frame : columns line (key), k, value, low, high (NaN without a band), band (what these are, in words), n, origin.
+    frame : columns line (key), k, value, low, high (NaN without), band (what these are, in words), n, origin.
     The line in front comes last; chance is drawn dotted; unit says that values lie in 0..1.
     """
     token = TOKENS[theme]
@@ -39,7 +39,7 @@ def budget_curves(
     for _, line, rows, published in plots.by_line(frame, lines, "line"):
         name = plain(line.label)
         banded = rows.dropna(subset=["low", "high"])
-        if line.front and len(banded):
+        if line.front and len(banded) == len(rows):
             data.append(plots.band(f"{name}, band", banded["k"], banded["low"], banded["high"], line.colour, 0.18))
         words = [
             f"{plots.heading(line.label, published)}{plots.count(row.k, 'trace')}: {figure_text(row.value)}"
@@ -54,6 +54,9 @@ def budget_curves(
             "line": plots.pen(line.colour, width, "dash" if published else line.dash),
             "marker": plots.outlined(size, fill, line.colour, 2 if line.front else 1.25),
         }
+        if line.front and 0 < len(banded) < len(rows):  # a band would run straight past the values between
+            ends_apart = {"array": rows["high"] - rows["value"], "arrayminus": rows["value"] - rows["low"]}
+            look["error_y"] = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0, **ends_apart}
         data.append(plots.scatter(name, rows["k"], rows["value"], text=words, hovertemplate=plots.TEXT, **look))
         if line.named:
             # The colour of lines in the background is too faint for words.

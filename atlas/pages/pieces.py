@@ -433,4 +433,4 @@ def spread_text(row: pd.Series) -> str:
 def bands_note(frame: pd.DataFrame) -> str:
     """What the bands of some curves are, as a part of a sentence; '' without any."""
     kinds = [kind for kind in (INTERVAL, FOLDS) if (frame["band"] == kind).any()]
-    return f"; bands: {', else '.join(kinds)}" if kinds else ""
+    return f"; bands or bars: {', else '.join(kinds)}" if kinds else ""

@@ -29,6 +29,7 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
     figure = figures.budget_curves(curve, lines, theme="light", axis="Accuracy", k=20, chance=0.01, unit=True)
     assert [trace.name for trace in figure.data] == ["ours, band", "ours", "&lt;i&gt;theirs&lt;/i&gt;"]
     band, ours, theirs = figure.data
+    assert ours.error_y.array is None
     assert max(band.y) == pytest.approx(0.98) and min(band.y) == pytest.approx(0.02)
     assert ours.line.dash == "solid" and theirs.line.dash == "dash"
     assert ours.marker.color == "#0F7EA3" and theirs.marker.color == TOKENS["light"]["panel"]
@@ -41,6 +42,18 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
     assert len(marked) == 1 and marked[0].line.color == TOKENS["light"]["accent"]
     assert ours.text[0] == "<b>ours</b><br>1 trace: .040<br>95 % interval: .020 to .060<br>600 groups"
     assert theirs.text[0].endswith("1 trace: .020<br>600 groups")
+
+
+def test_intervals_of_some_budgets_are_bars_that_hold_their_value() -> None:
+    value = np.array([0.5, 0.7, 0.9])
+    rows = pd.DataFrame({"line": "a", "k": [1, 10, 100], "value": value, "low": value - 0.1, "high": value + 0.05})
+    rows.loc[1, ["low", "high"]] = np.nan
+    lines = [Line("a", "ours", "#123456")]
+    frame = rows.assign(band="95 % interval", n=9, origin="measured")
+    figure = figures.budget_curves(frame, lines, theme="dark", axis="Accuracy", k=10, chance=None, unit=True)
+    (drawn,) = figure.data
+    assert drawn.error_y.array[[0, 2]] == pytest.approx(0.05) and np.isnan(drawn.error_y.array[1])
+    assert drawn.error_y.arrayminus[[0, 2]] == pytest.approx(0.1)
 
 
 def test_lines_without_a_name_tell_it_on_hover_alone(curve: pd.DataFrame) -> None:

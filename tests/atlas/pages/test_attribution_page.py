@@ -52,7 +52,7 @@ def test_a_stored_interval_comes_before_the_spread_over_the_folds(asked: QueryCa
     np.testing.assert_allclose(own["high"] - own["low"], 0.03)
     folds = asked.ask(queries.metric_curve, "ngram-word", "12-way", "agent500", "clean", "accuracy", "fold")
     np.testing.assert_allclose(words["high"] - words["value"], folds["std"])
-    assert pieces.bands_note(frame) == f"; bands: {pieces.INTERVAL}, else {pieces.FOLDS}"
+    assert pieces.bands_note(frame) == f"; bands or bars: {pieces.INTERVAL}, else {pieces.FOLDS}"
     by_fold = pieces.curves(asked, view, READER, "accuracy", "fold")
     assert set(by_fold["band"]) == {pieces.FOLDS}
     assert pieces.bands_note(pieces.without_bands(frame)) == ""
