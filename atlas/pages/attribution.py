@@ -226,7 +226,7 @@ def _best_of_others(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd
     best = str((sign * here).idxmax())
     value = f"{100 * here[best]:.1f} %" if view.metric in ("accuracy", "macro_f1") else figure_text(here[best])
     return (
-        f" At K = {view.k} {better} of {len(here)} other lines are better than this reader's; best of them is "
+        f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's; best of them is "
         f"{cache.reader_name(best)} with {value}. Grey lines tell their names on hover."
     )
 
