@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,12 +22,6 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
     return create_application(folder / "data", folder / "cache")
 
 
-@pytest.fixture
-def cache(app: Dash) -> Iterator[QueryCache]:
-    with app.server.test_request_context():
-        yield app.server.extensions["atlas"]
-
-
 def told(content: Any) -> str:
     return json.dumps(content, default=lambda part: part.to_plotly_json(), ensure_ascii=False)
 
@@ -37,32 +30,32 @@ def columns_of(grid: Any) -> set[str]:
     return {column["field"] for column in grid.columnDefs}
 
 
-def test_three_proxies_can_let_a_pair_pass(cache: QueryCache) -> None:
-    view = cache.opened(cache.resolve_view(View(roster="27-way")))
-    assert len(neighbourhoods.voters(cache, view)) == neighbourhoods.FEWEST
-    grid, sentence = neighbourhoods._pairs(cache, view)
-    passes = (neighbourhoods._pair_rows(cache, view)["passes"] == "yes").sum()
+def test_three_proxies_can_let_a_pair_pass(asked: QueryCache) -> None:
+    view = asked.opened(asked.resolve_view(View(roster="27-way")))
+    assert len(neighbourhoods.voters(asked, view)) == neighbourhoods.FEWEST
+    grid, sentence = neighbourhoods._pairs(asked, view)
+    passes = (neighbourhoods._pair_rows(asked, view)["passes"] == "yes").sum()
     assert f"With the 3 proxies here, {passes} pairs pass." in told(sentence)
     # All pairs have the same three proxies: a column of them would say the same everywhere.
     assert {"near", "passes", "median_rank"} <= columns_of(grid) and "readers" not in columns_of(grid)
 
 
 def test_with_one_proxy_no_pair_can_pass_and_the_page_says_why(
-    cache: QueryCache, monkeypatch: pytest.MonkeyPatch
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbourhoods, "voters", lambda *_: ["reader-paper/tiny/r"])
-    view = cache.opened(cache.resolve_view(View(roster="27-way")))
-    grid, sentence = neighbourhoods._pairs(cache, view)
-    proxy = cache.proxy_name("reader-paper/tiny/r")
+    view = asked.opened(asked.resolve_view(View(roster="27-way")))
+    grid, sentence = neighbourhoods._pairs(asked, view)
+    proxy = asked.proxy_name("reader-paper/tiny/r")
     assert f"Here there is only {proxy}, so that no pair can pass" in told(sentence)
     assert not {"near", "readers", "passes"} & columns_of(grid)
     assert {column["headerName"] for column in grid.columnDefs} >= {"Mutual rank", "Cosine"}
 
 
-def test_the_figure_of_one_source_is_low_until_one_is_chosen(cache: QueryCache) -> None:
+def test_the_figure_of_one_source_is_low_until_one_is_chosen(asked: QueryCache) -> None:
     height = neighbourhoods.FIGURES["nearest"].height
     assert callable(height)
-    empty, chosen = (height(cache, View(roster="27-way", source=source)) for source in ("", "gpt_1"))
+    empty, chosen = (height(asked, View(roster="27-way", source=source)) for source in ("", "gpt_1"))
     assert empty < chosen / 2
 
 
