@@ -13,7 +13,7 @@ PROXIES := $(subst $(space),\ ,$(VENV))/.proxies
 TORCH ?= 2.13.0
 TORCH_BACKEND ?= $(if $(shell command -v nvidia-smi 2>/dev/null),auto,cpu)
 
-.PHONY: run test golden lint bench install browser lock screenshots sbom clean
+.PHONY: run test golden lint bench install browser lock plotly screenshots sbom clean
 
 run: install
 	$(BIN)/python app.py
@@ -38,6 +38,10 @@ lint: $(DEV)
 
 bench: $(DEV)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+# plotly.js with the kinds of traces that figures use, a third of the whole (needs node and npm; the file is committed).
+plotly:
+	cd assets/plotly && npm install --before=2026-11-20 --no-audit --no-fund --no-package-lock && node build.mjs && sha256sum plotly.min.js
 
 screenshots: $(DEV)
 	$(BIN)/python -m jobs screenshots

@@ -18,11 +18,13 @@ from pathlib import Path
 import brotli
 from dash import Dash
 from dash.fingerprint import check_fingerprint
-from flask import Flask, Response, request
+from flask import Flask, Response, request, send_file
 
 SUITES = "/_dash-component-suites/"
 PLOTLY = f"{SUITES}plotly/package_data/plotly.min.js"
 """Where the renderer of Dash asks for plotly.js, which the first bytes of a page tell the browser to fetch at once."""
+OWN_PLOTLY = "plotly/plotly.min.js"
+"""What is sent there: plotly.js with the kinds of traces that figures use, an asset that ``make plotly`` builds."""
 BEST = 11
 SMALLEST = 1_024  # bytes of a file that is worth packing
 YEAR, MONTH = 31_536_000, 2_592_000
@@ -86,12 +88,13 @@ def install(app: Dash, packed: Packed | None) -> None:
 
     @server.before_request
     def send() -> Response | None:
-        file = served(app, request.path) if packed is not None and request.method == "GET" else None
-        if packed is None or file is None or "br" not in request.headers.get("Accept-Encoding", ""):
+        file = served(app, request.path) if request.method == "GET" else None
+        if file is None:
             return None
-        body = packed.get(file)
-        if body is None:
-            return None
+        accepts = packed is not None and "br" in request.headers.get("Accept-Encoding", "")
+        body = packed.get(file) if packed is not None and accepts else None
+        if body is None:  # Dash sends it, but for plotly.js, of which it would send all
+            return send_file(file, "text/javascript", conditional=True) if request.path == PLOTLY else None
         answer = Response(body, headers={"Content-Type": TYPES[file.suffix], "Content-Encoding": "br"})
         answer.headers["Vary"] = "Accept-Encoding"
         answer.set_etag(f"{file.stat().st_mtime_ns:x}-br")
@@ -140,6 +143,8 @@ def _inside(path: str) -> tuple[str, str]:
 
 
 def _named(app: Dash, path: str) -> Path | None:
+    if path == PLOTLY:
+        return Path(app.config.assets_folder) / OWN_PLOTLY
     if path.startswith(SUITES):
         package, inside = _inside(path)
         home = getattr(sys.modules.get(package), "__file__", None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
 import brotli
 import pytest
 from dash import Dash
+from plotly.offline import get_plotlyjs_version
 
 from atlas.application import create_application
-from atlas.bundles import PLOTLY, YEAR, Packed, install, served
+from atlas.bundles import OWN_PLOTLY, PLOTLY, YEAR, Packed, install, served
 from tests.invented_atlas import publish_invented
 
+PLOTLY_SHA256 = "379bf7c1ff10b5c6c3c7dffd5de6886d459d60c1259f050de381c463be5ddd00"
 ACCEPTS = {"Accept-Encoding": "br, gzip"}
 
 
@@ -119,6 +122,17 @@ def test_what_has_no_print_in_its_address_is_asked_for_again(app: Dash) -> None:
     assert "max-age" not in client.get("/health").headers.get("Cache-Control", "")
     again = client.get(PLOTLY, headers={"If-None-Match": client.get(PLOTLY).headers["ETag"]})
     assert again.status_code == 304
+
+
+def test_plotly_is_the_small_build_of_the_version_that_figures_are_made_for(app: Dash) -> None:
+    content = (Path(app.config.assets_folder) / OWN_PLOTLY).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == PLOTLY_SHA256
+    assert f"plotly.js v{get_plotlyjs_version()}," in content[:200].decode()
+    client = app.server.test_client()
+    answer = client.get(PLOTLY)
+    assert answer.get_data() == content and answer.mimetype == "text/javascript"
+    assert len(client.get(PLOTLY, headers=ACCEPTS).get_data()) < 0.3 * len(content)
+    assert OWN_PLOTLY not in client.get("/").get_data(as_text=True)  # Dash asks for it where a figure is drawn
 
 
 def test_pages_with_figures_ask_for_plotly_at_once(app: Dash) -> None:
