@@ -35,6 +35,8 @@ NUMBER_COLUMNS: Mapping[str, str] = {
     "number": "params.value == null ? '–' : d3.format(Math.abs(params.value) < 1000 ? '.3~g' : ',.0f')(params.value)",
     "p": "params.value == null ? '–' : params.value < 0.001 ? '< .001' : params.value >= 0.9995 ? '> .999'"
     " : d3.format('.3f')(params.value).replace(/^0/, '')",
+    "percent": "params.value == null ? '–' : d3.format('.0%')(params.value).replace('%', ' %')",
+    "decision": "params.value == null ? '–' : d3.format('+.2f')(params.value)",
     "count": "params.value == null ? '–' : d3.format(',')(params.value)",
 }
 HEADERS = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
 
 import pandas as pd
-from dash import Dash, Input, Output, ctx, html, no_update
+from dash import Dash, Input, Output, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -21,12 +22,15 @@ from atlas.pages.map import voters
 from atlas.pages.pieces import PageFigure
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
+from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.page_queries import projection_sweep
 
 CORRECTED_HELP = "How often shuffled families do as well, made larger to allow for the number of tests (Holm)"
 SHUFFLED_HELP = "How often shuffled families do as well"
 MUTUAL_HELP = "The worse of the two ranks that two sources have among each other's neighbours"
+BACK_HELP = "Rank of the source among the neighbours of its nearest: 1 when each is the other's nearest"
+SIBLINGS_HELP = "All other sources of its family in the roster, near or not"
 WITHIN = 10
 MOST_PAIRS = 200
 SHARE = 0.75
@@ -166,7 +170,7 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     token, chosen, readers = TOKENS[view.theme], cache.map_reader(view), list(dict.fromkeys(frame["reader"]))
     names = {reader: cache.reader_name(reader) for reader in readers}
     lines = [Line(reader, names[reader], token["edge"], front=False) for reader in readers if reader != chosen]
-    others = len(lines)
+    others = [cache.short_names(readers)[line.key] for line in lines]
     if chosen in readers:
         lines.append(Line(chosen, names[chosen], token["accent"]))
     own = frame[frame["reader"] == chosen] if chosen in readers else frame
@@ -179,8 +183,9 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         if len(tested)
         else []
     )
-    grey = f"{'other ' if others < len(lines) else ''}reader{'s' if others > 1 else ''}"
-    rest = f" Grey: {others} {grey}." if others else ""
+    at_last = frame[frame["k"] == frame["k"].max()].nlargest(1, "purity").iloc[0]
+    highest = f"; highest at k = {at_last['k']}: {cache.short_names(readers)[at_last['reader']]}"
+    rest = f" Grey: {', '.join(others)}{highest}." if others else ""
     sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
@@ -201,10 +206,10 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
         tables.words("nearest_name", "Nearest source", 148, 1, cellClass="mono"),
         tables.family("nearest_family", "Its family", 108),
         tables.number("cosine", "Cosine", "cosine", 72),
-        tables.number("rank_back", "Rank back", "count", 84),
+        tables.number("rank_back", "Rank back", "count", 84, headerTooltip=BACK_HELP),
         tables.number("same_5", "Family in 5", "count", 90),
         tables.number("same_10", "Family in 10", "count", 96),
-        tables.number("kin", "Family in all", "count", 98),
+        tables.number("kin", "Siblings", "count", 84, headerTooltip=SIBLINGS_HELP),
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
     sentence = (
@@ -260,7 +265,7 @@ def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     columns = [
         tables.words("name", "Source", 140, 1, cellClass="mono"),
         tables.family("family", "Family", 108),
-        tables.words("other_name", "Beside it", 140, 1, cellClass="mono"),
+        tables.words("other_name", "Other source", 140, 1, cellClass="mono"),
         tables.family("other_family", "Family", 108),
         tables.number("near", "Near for", "count", 76),
         tables.number("readers", "Proxies", "count", 74),
@@ -271,22 +276,40 @@ def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     same = [name for name in ("near", "readers", "passes") if frame[name].nunique() == 1]
     columns = [column for column in columns if column["field"] not in same]
     proxies = " and ".join(cache.proxy_name(reader) for reader in voters(cache, view))
-    judged = (
-        f"With the {readers} proxies here, {int((frame['passes'] == 'yes').sum())} pairs pass."
+    judged: list[Component | str] = (
+        [f"With the {readers} proxies here, {int((frame['passes'] == 'yes').sum())} pairs pass. "]
         if readers >= FEWEST
-        else f"Here there {'is' if one else 'are'} only {proxies}, so that no pair can pass. The page's other readers "
-        "do not count: they read another input or use another method."
+        else [
+            f"Here there {'is' if one else 'are'} only {proxies}, so that no pair can pass",
+            *_passing_ways(cache, view),
+            ". The page's other readers do not count: they read another input or use another method. ",
+        ]
     )
     order = "" if one else "the number of proxies that agree, then the median "
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
     sentence: shell.Children = [
         f"The paper's rule counts proxy models that READER reads with, all given the same input: a pair passes when "
-        f"{FEWEST} of 4 put each among the other's {WITHIN} nearest and the median agrees. {judged} "
-        f"{'The first ' if len(frame) == MOST_PAIRS else ''}n = {len(frame)} pairs, in order of {order}",
+        f"{FEWEST} of 4 put each among the other's {WITHIN} nearest and the median agrees. ",
+        *judged,
+        f"{'The first ' if len(frame) == MOST_PAIRS else ''}n = {len(frame)} candidates, in order of {order}",
         shell.term("mutual rank", MUTUAL_HELP),
-        ".",
+        ". Two families can be of one maker, as Gemini and Gemma are.",
     ]
     return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
+
+
+def _passing_ways(cache: QueryCache, view: View) -> list[Component | str]:
+    """Links to choices where enough proxies vote for a pair to pass, or that there is none."""
+    readers = cache.ask(queries.readers)
+    readers = readers[readers["method"] == READER_PAPER].explode("rosters").explode("domains")
+    groups = readers.dropna(subset=["domains"]).groupby(["view", "rosters", "domains"])["reader"]
+    ways: list[Component | str] = []
+    for (_, roster, domain), members in groups:
+        if len(members) >= FEWEST:
+            there = dataclasses.replace(view, reader=str(members.iloc[0]), roster=str(roster), domain=str(domain))
+            words = f"{drawing.choice_words(there)} by {cache.reader_words(there.reader)}"
+            ways += ["; one can on ", dcc.Link(words, href=f"{PAGE.path}?{pieces.choices_query(there)}")]
+    return ways or [f", nor with any other reader, roster or domain of this atlas: none has {FEWEST} such proxies"]
 
 
 def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
@@ -426,7 +449,7 @@ FIGURES = {
         "What is nearest to one source?", _nearest, _meta(pieces.nearest_rows, "neighbors"), _nearest_height
     ),
     "pairs": PageFigure(
-        "Which sources of different makers stand close?", _pairs, _meta(_pair_rows, "neighbors", "roster", "domain"),
+        "Which sources of different families stand close?", _pairs, _meta(_pair_rows, "neighbors", "roster", "domain"),
         360, grid=True,
     ),
     "agreement": PageFigure(

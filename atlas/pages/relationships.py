@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.drawing import FigureView
-from atlas.figures import plots, tables
+from atlas.figures import dots, plots, tables
 from atlas.figures import relationships as figures
 from atlas.figures.plots import rate_text
 from atlas.figures.relationships import READOUTS
@@ -55,6 +55,7 @@ MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai
 """Family of the atlas for the organisation that a parent model is published by."""
 METHODS = {method: method_names()[method] for method in RELATED}
 COUNT_MISTAKEN = 40
+UNTESTED_HEIGHT = 150
 ORIENTED = (
     ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "
 )
@@ -62,7 +63,12 @@ ABOVE_HELP = (
     "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an unrelated "
     "one in their midst"
 )
-PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 is right"
+PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 % is right"
+DECISION_HELP = (
+    "A pair's score beyond the readout's line, averaged over the splits that test it: above 0 it is read as related, "
+    "below 0 as unrelated. Means are right a little more or less often than the single splits, whose rate stands at "
+    "the top of the page"
+)
 
 
 @drawing.page
@@ -100,8 +106,9 @@ def register(app: Dash) -> None:
     protocol, measure = Input("protocol", "value"), Input("measure", "value")
     relates, left, right = Input("relates", "value"), Input("left", "value"), Input("right", "value")
     drawing.remember(app, PAGE.name, protocol=protocol, measure=measure, relates=relates, left=left, right=right)
-    places = drawing.place("related-answer", _answer), drawing.place("protocol-told", _protocol_sentence)
-    pieces.follow(app, FIGURES, *places, "readouts contrasts tested", protocol=protocol, measure=measure)
+    told, answer = drawing.place("protocol-told", _protocol_sentence), drawing.place("related-answer", _answer)
+    pieces.follow(app, FIGURES, told, "readouts contrasts tested", protocol=protocol, measure=measure)
+    drawing.follow(app, answer, protocol=protocol, measure=measure, relates=relates)
     pieces.follow(app, FIGURES, "rates", protocol=protocol)
     pieces.follow(app, FIGURES, "mistaken", protocol=protocol, relates=relates)
     chosen = {"protocol": protocol, "relates": relates, "left": left, "right": right}
@@ -251,16 +258,18 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         figure = figures.score_stacks(frame.assign(score=frame[name]), title=SCORE_WORDS[name], **focus)
     sentence: list[Component | str] = [
         badge(cache, reader),
-        " One mark a pair, in the two scores that the readout sees. "
+        " One mark a pair: further right, the models' mean states are more alike; higher, their drift is. "
         if two
         else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
     decisions = frame["decision"].notna()
     if decisions.any():
         right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
-        sentence.append(
-            f"{int(right.sum())} of {len(right)} mean decisions are right; the dashed line is where they turn. "
-        )
+        sentence += [
+            f"{int(right.sum())} of {len(right)} ",
+            shell.term("mean decisions", DECISION_HELP),
+            f" are right ({100 * right.mean():.1f} %); the dashed line is where they turn. ",
+        ]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",
@@ -457,16 +466,18 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
             for name, title in (("dc", "DC"), ("ac", "AC"), ("match", "Match"), ("distance", "Distance"))
             if name in frame
         ],
-        *([tables.number("decision", "Decision", "number", 88)] if "decision" in frame else []),
-        tables.number("passed_by", "Passed by", "rate", 92),
+        *([tables.number("decision", "Decision", "decision", 88)] if "decision" in frame else []),
+        tables.number("passed_by", "Passed by", "percent", 92),
     ]
     reader = shown_reader(cache, view)
+    decided: list[Component | str] = [shell.term("Decision", DECISION_HELP), ": above 0 for related. "]
     sentence: shell.Children = [
         badge(cache, reader),
-        f" {reader_names(cache)[reader]}; the most wrong first: ",
-        shell.term("passed by", PASSED_HELP),
-        f" counts unrelated pairs that look closer than a related one, and the reverse. n = {len(frame)} pairs. Select "
-        "a row to ask every reader.",
+        f" {reader_names(cache)[reader]}; the most wrong first. ",
+        shell.term("Passed by", PASSED_HELP),
+        ": the share of unrelated pairs that look closer than a related one, and the reverse. ",
+        *(decided if "decision" in frame else []),
+        f"n = {len(frame)} pairs. Select a row to ask every reader.",
     ]
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
 
@@ -516,28 +527,38 @@ def called(row: pd.Series, names: Mapping[str, str]) -> str:
 
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
-    measured, published = (best(cache, view, origin) for origin in shell.ORIGINS)
-    if measured is None and published is None:
+    table = cache.ask(store.relationship_summaries, view.protocol)
+    table = table[table["metric"] == view.measure]
+    if table.empty:
         return ["No reader has been measured yet on which of two models is derived from the other."]
-    names = reader_names(cache)
-    share = view.measure == "accuracy"
+    names, share = reader_names(cache), view.measure == "accuracy"
 
     def rate(row: pd.Series) -> list[Component | str]:
-        if share:
-            return [html.Strong(f"{100 * row['value']:.1f}\u00a0%")]
-        return [f"{MEASURES[view.measure]} ", html.Strong(rate_text(row["value"]))]
+        form = "{:.1f}".format if share else rate_text
+        value, *ends = (form(100 * row[name] if share else row[name]) for name in ("value", "low", "high"))
+        interval = "" if pd.isna(row["low"]) else f" [{' to '.join(ends)}]"
+        return [html.Strong(f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}"), interval]
 
     answer: list[Component | str] = []
-    if measured is not None:
-        verb, end = (
-            ("is right on", " of the pairs, the best measured here. ") if share else ("reaches", ", the best here. ")
+    own = table[(table["reader"] == shown_reader(cache, view)) & table["readout"].isin(figures.USUAL)]
+    if len(own):
+        verb, end = ("is right on ", " of the pairs") if share else ("reaches ", "")
+        coin = ("; a coin on 50 %. " if share else "; a coin gets .500. ") if view.measure in COINS else ". "
+        answer += [f"{names[own['reader'].iloc[0]]} {verb}", *rate(own.iloc[0]), f"{end}{coin}"]
+    picked = 0
+    for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
+        top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
+        if top is None:
+            continue
+        if len(own) and own.index[0] == top.name:
+            answer.append(f"It is the best of {count} {words}. ")
+            continue
+        picked += count > 1
+        answer.append(
+            html.Span([f"Best of {count} {words}: {names[top['reader']]}, ", *rate(top), ". "], className="soft")
         )
-        answer += [f"{called(measured, names)} {verb} ", *rate(measured), end]
-    if published is not None:
-        best_published = [f"Best published: {called(published, names)}, ", *rate(published), ". "]
-        answer.append(html.Span(best_published, className="soft"))
-    if view.measure in COINS:
-        answer.append(html.Span("A coin gets 50 %." if share else "A coin gets .500.", className="soft"))
+    if picked:
+        answer.append(html.Span("The best were picked on the same pairs, so they are optimistic.", className="soft"))
     return answer
 
 
@@ -546,9 +567,9 @@ def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"{len(models)} small models of {models['parent_family'].nunique()} ",
         shell.term("parent families", FAMILIES_HELP),
-        ": is the second model of a pair ",
+        ", not the sources of the roster above: is one model of a pair ",
         shell.term("derived", DERIVED_HELP),
-        f" from the first? {PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}.",
+        f" from the other? {PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}.",
     ]
 
 
@@ -574,9 +595,9 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     several = frame.groupby("reader")["readout"].nunique().max() > 1
     picked = ", picked on these same splits and so optimistic" if several else ""
     sentence: shell.Children = [
-        "A linear ",
+        "Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
-        f" of each reader's scores, mean over {int(frame['n'].max())} splits; thick bars are 95 % bootstrap intervals "
+        f" of its scores; marks are means over {int(frame['n'].max())} splits. Thick bars: 95 % bootstrap intervals "
         f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"
         f"{picked}. n = {len(names)} readers, {len(here)} of them measured here.",
     ]
@@ -600,8 +621,8 @@ def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return own.assign(row=own["subject"]).reset_index(drop=True)
 
 
-def _untested(what: str) -> pieces.Draw:
-    """What stands for tests where there are none; the pair split has none by design."""
+def _untested(what: str, short: bool = False) -> pieces.Draw:
+    """What stands for tests where there are none; the pair split has none by design. short : without links."""
 
     def absent(_cache: QueryCache, view: View) -> FigureView:
         if view.protocol != "pair":
@@ -610,16 +631,17 @@ def _untested(what: str) -> pieces.Draw:
         ways = [
             (f"Hold out {words.lower()}", f"{PAGE.path}?{pieces.choices_query(view, protocol=protocol, **own)}")
             for protocol, words in PROTOCOLS.items()
-            if protocol != "pair"
+            if protocol != "pair" and not short
         ]
-        empty = shell.empty(f"The pair split has no {what}", "Choose a split that holds out more", ways)
+        remedy = "Hold out models or families above" if short else "Choose a split that holds out more"
+        empty = shell.empty(f"The pair split has no {what}", remedy, ways)
         sentence = "Differences are tested where models or families are held out."
         return FigureView(drawing.blank(view.theme), sentence, empty)
 
     return absent
 
 
-@pieces.needs(_contrast_rows, _untested("tested differences of the components"))
+@pieces.needs(_contrast_rows, _untested("tested differences of the components", short=True))
 def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     names = reader_names(cache)
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
@@ -635,6 +657,11 @@ def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         "the split.",
     ]
     return FigureView(figure, sentence)
+
+
+def _contrasts_height(cache: QueryCache, view: View) -> int:
+    rows = _contrast_rows(cache, view)["row"].nunique()
+    return dots.dots_height(rows) if rows else UNTESTED_HEIGHT
 
 
 def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -745,7 +772,8 @@ FIGURES = {
         400, grid=True,
     ),
     "contrasts": PageFigure(
-        "Do both halves of the fingerprint help?", _contrasts, pieces.meta(_CONTRASTS, "comparisons", _tests_key)
+        "Do both halves of the fingerprint help?", _contrasts, pieces.meta(_CONTRASTS, "comparisons", _tests_key),
+        _contrasts_height,
     ),
     "tested": PageFigure(
         "Which differences are more than luck?", _tested, pieces.meta(_tested_rows, "comparisons", _tests_key),

@@ -101,10 +101,12 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     if view.k not in own:
         return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
     values = accuracies[f"accuracy_{view.k}"].dropna()
+    low, high = plots.wilson(own[view.k], int(_profile(cache, view).accuracy.set_index("k")["n"][view.k]))
     return [
         f"With {drawing.traces(view.k)} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
-        f" of its groups; the median source reaches {100 * values.median():.1f} %. ",
+        f" of its groups (95 % interval {100 * low:.1f} to {100 * high:.1f} %); "
+        f"the median source reaches {100 * values.median():.1f} %. ",
         _rank_words(own[view.k], values),
     ]
 
@@ -113,7 +115,7 @@ def _rank_words(own: float, values: pd.Series) -> str:
     """How easy a source is to name among all; sources with the same accuracy share a rank."""
     place, others = int((values > own).sum()) + 1, int((values == own).sum()) - 1
     if others and own == 1:
-        return f"{others + 1} of all {len(values)} sources are always named first."
+        return f"{others + 1} of all {len(values)} sources are named first in all of their groups."
     level = f", level with {pieces.counted(others, 'other')}" if others else ""
     return f"{_ordinal(place)} easiest of {len(values)} sources{level}."
 

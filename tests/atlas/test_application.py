@@ -218,9 +218,8 @@ def test_a_reader_without_geometry_is_told_from_an_atlas_without(asked: QueryCac
     view = asked.resolve_view(View(reader="ngram-word", roster="12-way", domain="agent500"))
     assert asked.map_reader(view) == ""
     assert "This reader has no geometry" in neighbourhoods._answer(asked, view)[0]
-    assert "Grey: 3 readers." in json.dumps(
-        neighbourhoods._purity(asked, view).sentence, default=lambda c: c.to_plotly_json()
-    )
+    told = json.dumps(neighbourhoods._purity(asked, view).sentence, default=lambda c: c.to_plotly_json())
+    assert "Grey: Mid-2M, Tiny-1M, Wide-2M; highest at k = " in told
 
 
 def test_no_two_pages_have_a_figure_of_one_name() -> None:

@@ -51,7 +51,7 @@ def test_two_sources_begin_with_their_answer(asked: QueryCache) -> None:
 
 def test_sources_with_the_same_accuracy_share_a_rank() -> None:
     values = pd.Series([1.0, 1.0, 0.8, 0.8, 0.8, 0.2])
-    assert source._rank_words(1.0, values) == "2 of all 6 sources are always named first."
+    assert source._rank_words(1.0, values) == "2 of all 6 sources are named first in all of their groups."
     assert source._rank_words(0.8, values) == "The 3rd easiest of 6 sources, level with 2 others."
     assert source._rank_words(0.2, values) == "The 6th easiest of 6 sources."
     assert source._rank_words(1.0, values[1:]) == "The easiest of 5 sources."
