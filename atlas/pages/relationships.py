@@ -544,7 +544,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     if len(own):
         verb, end = ("is right on ", " of the pairs") if share else ("reaches ", "")
         coin = ("; a coin on 50 %. " if share else "; a coin gets .500. ") if view.measure in COINS else ". "
-        answer += [f"{names[own['reader'].iloc[0]]} {verb}", *rate(own.iloc[0]), f"{end}{coin}"]
+        published = " (published)" if own["origin"].iloc[0] == "published" else ""
+        answer += [f"{names[own['reader'].iloc[0]]}{published} {verb}", *rate(own.iloc[0]), f"{end}{coin}"]
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
