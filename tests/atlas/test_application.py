@@ -306,8 +306,8 @@ def test_published_curves_are_drawn_behind_and_marked(asked: QueryCache, app: Da
         drawn = attribution._budget(asked, view)
         alone = attribution._budget(asked, dataclasses.replace(view, others="off"))
     lines = {trace.name: trace for trace in drawn.figure.data}
-    assert list(lines) == ["Word n-grams", "Vast-70B", "Tiny-1M, band", "Tiny-1M"]
-    assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
+    assert list(lines) == ["Word n-grams", "READER · Vast-70B", "READER · Tiny-1M, band", "READER · Tiny-1M"]
+    assert lines["READER · Vast-70B"].line.dash == "dash" and lines["READER · Tiny-1M"].line.dash == "solid"
     assert ", published" in lines["Vast-70B"].text[0]
     assert "published" in str(drawn.sentence) and "published" not in str(alone.sentence)
     assert [trace.name for trace in alone.figure.data] == ["Tiny-1M, band", "Tiny-1M"]
@@ -401,8 +401,14 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
         elsewhere = readers.conditions(asked, view)
         default = readers.chosen(asked, asked.resolve_view(View(roster="12-way")))
     lines = {trace.name: trace for trace in drawn.figure.data}
-    assert list(lines) == ["Vast-70B", "Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
-    assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
+    assert list(lines) == [
+        "READER · Vast-70B",
+        "Word n-grams, band",
+        "Word n-grams",
+        "READER · Tiny-1M, band",
+        "READER · Tiny-1M",
+    ]
+    assert lines["READER · Vast-70B"].line.dash == "dash" and lines["READER · Tiny-1M"].line.dash == "solid"
     tested = ends.loc[("ngram-word", "accuracy", 100)]
     first = ends.loc[("reader-paper/tiny/ur", "accuracy", 100)]
     assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])
