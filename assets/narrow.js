@@ -54,7 +54,9 @@
   // Labels of line ends: short ones on their lines, others as a key below the drawing.
   function keyBelow(layout) {
     const notes = layout.annotations || [], ends = notes.filter(atEnd);
-    const short = (note) => bare(note.text).length <= SHORT;
+    const heights = ends.map((note) => note.y), [low, high] = (layout.yaxis && layout.yaxis.range) || [Math.min(...heights), Math.max(...heights)];
+    const alone = (note) => ends.every((other) => other === note || Math.abs(other.y - note.y) > Math.abs(high - low) / 8);
+    const short = (note) => bare(note.text).length <= SHORT && alone(note);
     const inside = ends.filter(short).map((note) => ({ ...note, xanchor: "right", xshift: 0, yanchor: "bottom" }));
     const key = ends.filter((note) => !short(note)).sort((a, b) => b.y - a.y);
     layout.annotations = [...notes.filter((note) => !atEnd(note)), ...inside];
@@ -182,7 +184,7 @@
     }
     margin.b = below + (key.length + entries.size) * LINE + (entries.size ? 8 : 0);
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
-      ...note, text: (note.sign === undefined ? "━ " : "") + note.text, x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
+      ...note, text: (note.sign === undefined ? "━ " : "") + note.text.replace("<br>", " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
     })));
     const own = data.map((trace) => ({

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,24 +136,33 @@ def readers_words(
     lists.
     """
     here = {"/": cache.map_reader, "/neighbourhoods": cache.map_reader}.get(path, cache.attribution_reader)(view)
-    names = {}
+    names, judge = {}, ""
     if path == "/relationships":
         here, names = relates, relationships.reader_names(cache)
     parts: list[Component | str] = []
 
     def add(words: str, reader: str, name: str) -> None:
-        parts.append(html.Span([words, html.Strong("the header's reader" if reader == view.reader else name)]))
+        shown: Any = html.Strong(name)
+        if reader == view.reader:  # a narrow header does not show it: the stylesheet names it there
+            named: dict[str, Any] = {"data-name": name}
+            shown = html.Strong("the header's reader", **named)
+        if reader == judge != view.reader and cache.attribution_reader(of := dataclasses.replace(view, reader=judge)):
+            shown = dcc.Link(shown, f"/attribution?{of.query()}", title="How often it is right")
+        parts.append(html.Span([words, shown]))
 
     if path == "/attribute":
         return ["Who judges these traces is named with the question and with the answer."]
-    if path not in ("/watch", "/methods"):
+    if path == "/compare":
+        parts.append(html.Span(["Numbers here: ", html.Strong("the readers compared")]))
+    elif path not in ("/watch", "/methods"):
         known = cache.reader_name(here) if cache.knows(here) else "none of this reader"
         add("Numbers here: ", here, names.get(here, known))
-    who, judge = "nothing is enrolled", ""
+    who = "nothing is enrolled"
     if ecosystem:
         method = ecosystem.reader.partition("/")[0]
         judge = ecosystem.reader if ecosystem.roster == view.roster else ""
-        who = f"{METHOD_NAMES.get(method, method)} ({ecosystem.roster or ecosystem.name})"
+        name = METHOD_NAMES.get(method, method).removesuffix(", live")
+        who = f"{name}, {len(ecosystem.sources)} sources" + ("" if ecosystem.roster else f" ({ecosystem.name})")
     add("Traces in Attribute: ", judge, who)
     return parts
 

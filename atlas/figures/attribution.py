@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -61,13 +62,15 @@ def budget_curves(
         if line.named:
             # The colour of lines in the background is too faint for words.
             ink = token["soft"] if line.colour == token["edge"] else line.colour
-            ends.append((float(rows["value"].iloc[-1]), plain(line.label, 24), ink))
+            parts = textwrap.wrap(line.label, 24, max_lines=2, placeholder=" …")
+            ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02
     if not unit:
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    notes = plots.end_notes(ends, 0.05 * (high - low), high)
+    apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.05
+    notes = plots.end_notes(ends, apart * (high - low), high)
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     return plots.figure(theme, (64, 176, 12, 52), data, x, y, shapes=shapes, annotations=notes)
 

@@ -111,7 +111,7 @@ def page_note(x: float, y: float, text: str, size: int, colour: str, **more: Any
 
 def end_note(y: float, text: str, colour: str, size: int = 13, shift: int = 10, **more: Any) -> Plot:
     """Words right of the drawing, at the height of what they name."""
-    return note(1, y, text, size, colour, xref="paper", xanchor="left", xshift=shift, **more)
+    return note(1, y, text, size, colour, xref="paper", xanchor="left", xshift=shift, **{"align": "left", **more})
 
 
 def end_notes(ends: Sequence[End], distance: float = 0, limit: float = float("inf"), shift: int = 10) -> list[Plot]:

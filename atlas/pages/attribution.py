@@ -18,7 +18,7 @@ from atlas.figures import attribution as figures
 from atlas.figures import tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import names_of
+from atlas.pages.compare.readers import measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
@@ -160,7 +160,19 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
         f" of the time; chance: {100 / max(size, 1):.1f} %.{_kinship(cache, view)}",
+        *_best_measured(cache, view, str(row["reader"])),
     ]
+
+
+def _best_measured(cache: QueryCache, view: View, reader: str) -> list[Component | str]:
+    """The best reader that was measured here, as a sentence with a link; none where it is the page's own."""
+    frame = measured(cache, dataclasses.replace(view, condition="clean"))
+    here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
+    if here.empty or (best := str(here.idxmax())) == reader:
+        return []
+    address = f"{PAGE.path}?{dataclasses.replace(view, reader=best).query()}"
+    link = dcc.Link(names_of(cache, [reader, best])[best], address)
+    return [" Best measured here: ", link, f", {percent(here[best])}."]
 
 
 def _kinship(cache: QueryCache, view: View) -> str:
@@ -168,7 +180,7 @@ def _kinship(cache: QueryCache, view: View) -> str:
     frame = pieces.error_counts(cache, view)
     here = frame[(frame["k"] == view.k) & (frame["errors"] > 0)]
     share = here["errors_within_family"] / here["errors"]
-    return f" Of the errors, {100 * share.iloc[0]:.0f} % stay in the family." if len(here) else ""
+    return f" Of the errors, {100 * share.iloc[0]:.0f}\N{NO-BREAK SPACE}% stay in the family." if len(here) else ""
 
 
 def _budget(cache: QueryCache, view: View) -> FigureView:
@@ -180,14 +192,15 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         curve = pieces.curves(cache, view, reader, stored, view.reduction)
         if curve.empty:
             continue
-        label = POSTERIORS[posterior] if view.metric in ("nll", "ece") else cache.short_name(reader)
-        second = posterior == "mean"
-        lines.append(Line(stored, label, token["soft"] if second else token["accent"], "dot" if second else "solid"))
+        look = (token["soft"], "dot") if posterior == "mean" else (token["accent"], "solid")
+        lines.append(Line(stored, POSTERIORS.get(posterior, ""), *look))
         parts.append(curve.assign(line=stored))
     if not parts:
         return drawing.unmeasured(cache, view, "attribution")
     behind = _others(cache, view)
-    lines = [*_rivals(cache, view, behind, parts[-1], NAMED - len(lines)), *lines]
+    rivals = _rivals(cache, view, behind, parts[-1], NAMED - len(lines))
+    name = names_of(cache, [reader, *(line.key for line in rivals if line.named)])[reader]
+    lines = [*rivals, *(line if line.label else dataclasses.replace(line, label=name) for line in lines)]
     frame = pd.concat([pieces.without_bands(behind).assign(line=behind["reader"]), *parts], ignore_index=True)
     size = len(cache.ask(queries.sources, view.roster))
     unit = view.metric != "nll"
@@ -210,24 +223,22 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
-        + _best_of_others(cache, view, behind, parts[-1]),
+        + _better_lines(view, behind, parts[-1]),
     ]
     return FigureView(figure, sentence)
 
 
-def _best_of_others(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
-    """Which other line is best at K and how many are better than the chosen reader's, as a sentence; '' without any."""
+def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
+    """How many other lines are better at K than the chosen reader's, as a sentence; '' without any."""
     here = behind[behind["k"] == view.k].set_index("reader")["value"]
     mine = own.loc[own["k"] == view.k, "value"]
     if here.empty or mine.empty:
         return ""
     sign = -1 if view.metric in ("nll", "ece") else 1
     better = int((sign * here > sign * mine.iloc[0]).sum())
-    best = str((sign * here).idxmax())
-    value = f"{100 * here[best]:.1f} %" if view.metric in ("accuracy", "macro_f1") else figure_text(here[best])
     return (
-        f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's; best of them is "
-        f"{cache.reader_name(best)} with {value}. Grey lines tell their names on hover."
+        f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's. Hover over a grey line "
+        "for its name."
     )
 
 
@@ -394,7 +405,7 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
 def _groups_each(cache: QueryCache, view: View) -> str:
     """Of how many groups the wrong answers of a source at one trace are, in words; '' where sources differ."""
     counts = pieces.confusion(cache, view, 1).groupby("truth")["count"].sum().unique()
-    return f" in its {int(counts[0]):,} groups over three seeds" if len(counts) == 1 else ""
+    return f" in its {int(counts[0]):,} groups (every trace once in each of three seeds)" if len(counts) == 1 else ""
 
 
 # ---- a pair of sources ----------------------------------------------------------------------------------------------

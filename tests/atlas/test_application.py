@@ -37,6 +37,11 @@ PATH = {"source": {"label": "gpt_1"}, "family": {"name": "GPT"}}
 """What the path of a page holds."""
 
 
+def bare(name: str) -> str:
+    """A name in a figure without the marks that isolate its direction."""
+    return name.replace("\u2068", "").replace("\u2069", "")
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("invented")
@@ -304,10 +309,10 @@ def test_published_curves_are_drawn_behind_and_marked(asked: QueryCache, app: Da
     with app.server.test_request_context():
         drawn = attribution._budget(asked, view)
         alone = attribution._budget(asked, dataclasses.replace(view, others="off"))
-    lines = {trace.name: trace for trace in drawn.figure.data}
-    assert list(lines) == ["Word n-grams", "Vast-70B", "Tiny-1M, band", "Tiny-1M"]
-    assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
-    assert ", published" in lines["Vast-70B"].text[0]
+    lines = {bare(trace.name): trace for trace in drawn.figure.data}
+    assert list(lines) == ["Word n-grams", "READER · Vast-70B", "READER · Tiny-1M, band", "READER · Tiny-1M"]
+    assert lines["READER · Vast-70B"].line.dash == "dash" and lines["READER · Tiny-1M"].line.dash == "solid"
+    assert ", published" in lines["READER · Vast-70B"].text[0]
     assert "published" in str(drawn.sentence) and "published" not in str(alone.sentence)
     assert [trace.name for trace in alone.figure.data] == ["Tiny-1M, band", "Tiny-1M"]
     table = attribution.PAGE.figures["budget"].table(asked, view)
@@ -399,9 +404,15 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
         table = json.dumps(readers.ends(asked, view)[0].to_plotly_json(), default=_as_json)
         elsewhere = readers.conditions(asked, view)
         default = readers.chosen(asked, asked.resolve_view(View(roster="12-way")))
-    lines = {trace.name: trace for trace in drawn.figure.data}
-    assert list(lines) == ["Vast-70B", "Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
-    assert lines["Vast-70B"].line.dash == "dash" and lines["Tiny-1M"].line.dash == "solid"
+    lines = {bare(trace.name): trace for trace in drawn.figure.data}
+    assert list(lines) == [
+        "READER · Vast-70B",
+        "Word n-grams, band",
+        "Word n-grams",
+        "READER · Tiny-1M, band",
+        "READER · Tiny-1M",
+    ]
+    assert lines["READER · Vast-70B"].line.dash == "dash" and lines["READER · Tiny-1M"].line.dash == "solid"
     tested = ends.loc[("ngram-word", "accuracy", 100)]
     first = ends.loc[("reader-paper/tiny/ur", "accuracy", 100)]
     assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])

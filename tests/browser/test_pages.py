@@ -167,9 +167,9 @@ def test_a_family_page_leads_to_its_members(browser: Any) -> None:
 def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     readers = urllib.parse.urlencode({"readers": "reader-paper/tiny/ur,ngram-word"})
     browser.open(f"/compare?theme=light&roster=12-way&{readers}")
-    assert names(browser, "#curves-graph") == ["Word n-grams, band", "Word n-grams", "Tiny-1M, band", "Tiny-1M"]
+    assert names(browser, "#curves-graph") == ["Word n-grams, band", "Word n-grams", "READER, band", "READER"]
     key = browser.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.innerText)")
-    assert key == ["Tiny-1M", "Word n-grams"]
+    assert key == ["READER", "Word n-grams"]
     browser.click(".questions a[data-choices*='ends']")
     browser.until("return document.querySelector('#ends-place') !== null")
     assert "p .004" in browser.run(ENDS) and "less the first" in browser.run(ENDS)

@@ -75,12 +75,16 @@ def first(cache: QueryCache, view: View) -> str:
 
 
 def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
-    """Names of lines: the proxy of READER, and of other methods, where one of a kind is there, the method alone."""
+    """Names of lines: the proxy among READERs; next to other methods the method too, alone where it is there once."""
     names = cache.short_names(readers)
     methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
     for reader, method in zip(readers, methods, strict=True):
-        if method != READER_PAPER and method in METHOD_NAMES and methods.count(method) == 1:
+        if len(set(methods)) == 1:
+            continue
+        if method in METHOD_NAMES and methods.count(method) == 1:
             names[reader] = METHOD_NAMES[method]
+        elif method == READER_PAPER:
+            names[reader] = f"{METHOD_NAMES[method]} · {names[reader]}"
     return names
 
 
@@ -195,11 +199,15 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     sentence: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
-        f" names {percent(here[best])} of the groups{under}",
+        f" names the right source of {percent(here[best])} of the groups{under}",
     ]
     if readers[0] in here.index and best != readers[0]:
-        sentence.append(f", the reference {names[readers[0]]} {percent(here[readers[0]])}")
-    return [*sentence, "."]
+        sentence.append(f", {names[readers[0]]} of {percent(here[readers[0]])}")
+    rows = end_rows(cache, view)
+    tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
+    for more, low, high in tables.rows(100 * tested[["difference", "low", "high"]]):
+        sentence.append(f": {more:.1f} points more (95 % interval {low:.1f} to {high:.1f})")
+    return [*sentence, f"; chance: {percent(1 / pieces.roster_size(cache, view))}."]
 
 
 def percent(share: float) -> str:
@@ -369,7 +377,7 @@ def condition_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """The chosen readers under the first condition that is not their own, best first, and the best under others."""
+    """The chosen readers under the first condition that is not their own, best first, then best and first elsewhere."""
     readers = chosen(cache, view)
     frame = _at_places(cache, view, readers, "accuracy")
     at = {
@@ -385,10 +393,11 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     more = "".join(f", {other}" for other in others)
     absent = [names[reader] for reader in readers if reader not in values.index]
     unknown = f" Not measured there: {', '.join(absent)}." if absent else ""
-    elsewhere = "".join(f" {words}: {names[str(best.index[0])]} {percent(best.iloc[0])}." for words, best in rest)
-    # The same readers under Readers have groups inside the folds as well, whose numbers differ a little.
-    groups = f" Shortened responses: groups {_grouped(frame)}." if _grouped(frame) else ""
-    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{unknown}{elsewhere}{groups}"]
+    elsewhere = ""
+    for words, values in rest:
+        shown = dict.fromkeys([str(values.index[0]), *[reader for reader in readers[:1] if reader in values]])
+        elsewhere += f" {words}: {', '.join(f'{names[reader]} {percent(values[reader])}' for reader in shown)}."
+    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{unknown}{elsewhere}"]
 
 
 def _grouped(frame: pd.DataFrame) -> str:

@@ -42,7 +42,7 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         return []
     everyone = cache.ask(queries.sources, view.roster)
     mix = family_mix(list(everyone["family"]), everyone["source"].isin(list(rows["source"])).to_numpy())
-    marks, top = cache.marks(), mix.iloc[0]
+    marks, top = cache.marks(), mix.sort_values("p_holm", kind="stable").iloc[0]
     lines = [
         pieces.row(
             pieces.marked(shell.symbol(marks[one.family], view.theme), html.Span(one.family, dir="auto")),
@@ -63,7 +63,8 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
     p = html.Th(shell.term("p", MIX_HELP), scope="col")
     count = html.B(pieces.counted(len(rows), "source"), className="count")
     said = (
-        f": {top['found']} {top['family']}, where chance gives {top['expected']:.1f} (p {plots.p_text(top['p_holm'])})."
+        f": {top['found']} of {top['members']} {top['family']}, where chance gives {top['expected']:.1f} "
+        f"(p {plots.p_text(top['p_holm'])}).{'' if top['p_holm'] < 0.05 else ' No family stands out.'}"
     )
     return [
         pieces.words(count, said),

@@ -76,7 +76,7 @@ def test_at_most_so_many_lines_are_named(asked: QueryCache, view: View) -> None:
     named = [line for line in attribution._rivals(asked, view, behind, own, 1) if line.named]
     assert len(named) == 1
     every = attribution._rivals(asked, view, behind, own, 4)
-    assert [line.label for line in every] == ["Word n-grams", "Vast-70B"] and all(line.named for line in every)
+    assert [line.label for line in every] == ["Word n-grams", "READER · Vast-70B"] and all(line.named for line in every)
     assert len({line.colour for line in every}) == 2
     assert attribution._rivals(asked, view, behind.iloc[:0], own, 4) == []
 

@@ -69,7 +69,8 @@ def test_a_selection_is_compared_with_chance(cache: QueryCache, view: View) -> N
     page = json.dumps(
         selection.panel(cache, dataclasses.replace(view, chosen=chosen)), default=lambda part: part.to_plotly_json()
     )
-    assert ": 4 GPT, where chance gives 0.6 (p < .001)." in page and "4 sources" in page and "gpt-org/gpt-3" in page
+    assert ": 4 of 4 GPT, where chance gives 0.6 (p < .001)." in page
+    assert "4 sources" in page and "gpt-org/gpt-3" in page
     table = map.FIGURES["selection"].table(cache, dataclasses.replace(view, chosen=chosen))
     assert list(table["source"]) == list(chosen) and table["accuracy_20"].notna().all() and (table["date"] == "").all()
     assert selection.panel(cache, dataclasses.replace(view, chosen=("nobody",))) == []
