@@ -344,7 +344,7 @@ def _sentence(
         rest = "Only the stated prior keeps it ahead." if nearest == name else f"{they} nearest to {nearest}."
         return f"No, the {many} speak against {who}: {ratio}. {rest}"
     question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
-    return f"We cannot say {question}: {verdict.reason}. {they} nearest to {nearest}."
+    return f"We cannot say {question}: {verdict.reason}."
 
 
 def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
