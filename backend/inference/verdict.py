@@ -389,7 +389,7 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
         (traffic.kind == "no prompts", (PROMPTS,)),
         (traffic.kind == "unchecked", (AGAIN.format(why=COMPARABLE),)),
         (traffic.kind == "unlike pool", (SAME_KIND, reference)),
-        (traffic.kind != "like", (ENROL, reference)),
+        (traffic.kind != "like", (reference, ENROL)),
         (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
         (verdict.reason == FAR, (SUSPECT.format(also="answers to prompts of this kind"), reference)),
         (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),

@@ -173,7 +173,11 @@ def judged_by(reader: str, proxy: str, layer: int, paired: bool, rates: str) -> 
     """Who compares, and with which error rates."""
     name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
     exact = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. " if paired else ""
-    return ["Judged by the fingerprints of ", html.Strong(name), f" at layer {layer}. {exact}{rates}"]
+    return [
+        "Judged by the fingerprints of ",
+        html.Strong(name),
+        f" at layer {layer}, on {'the same' if paired else 'different'} prompts. {exact}{rates}",
+    ]
 
 
 def _judge_of(test: Mapping[str, Any], rates: str) -> Component:

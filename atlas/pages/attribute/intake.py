@@ -371,6 +371,7 @@ def told(story: Story, place: shell.Children = None) -> list[Component]:
 def register(app: Dash) -> None:
     """Callbacks of the step."""
     sections.client(app, "watch", "attr-watch.data", "attr-watch.id", prevent=False)
+    sections.client(app, "given", "attr-watch.data*", "attr-preview-head.children attr-problem.children")
 
     @sections.callback(
         app,

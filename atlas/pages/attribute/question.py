@@ -297,7 +297,7 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     most = brings.budgets[-1] if brings.budgets else 0
     many = f"Calibrated up to {most:,} trace{'s' * (most > 1)}" if most else "Calibrated"
     if brings.validated:
-        return what + f"{many} and validated on prompts that were held out. {brings.named} It needs {FEWEST} at least."
+        return what + f"{many} and validated on prompts that were held out. {brings.named} It needs {FEWEST} traces."
     return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
