@@ -76,7 +76,7 @@ def step() -> Component:
     choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
     read = [
         sections.notice("attr-preview-head", "polite"),
-        html.Div([now, sections.hint("Asks which model it is, or what you choose below.")], className="row"),
+        html.Div([now, sections.hint("Asks the question in step 2 as it stands.")], className="row"),
         html.Div([choices, html.Div(encoding, id="attr-encoded")], className="mapping"),
         html.Div(id="attr-preview"),
     ]
