@@ -116,7 +116,6 @@ class EnrolmentCapabilities:
     validated: bool  # whether the realised error rates of just these statistics are known
     named: str  # how often it names the right source with :data:`USUAL` traces, in a sentence; '' without a validation
     power: Mapping[bool, Mapping[str, Any] | None]  # of a comparison of as many: on other prompts, and on the same
-    layer: int  # whose fingerprints are compared
 
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
@@ -137,7 +136,6 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
         validated=not rows.empty,
         named=named,
         power={paired: expected_power(enrolment, USUAL, paired) for paired in (False, True)},
-        layer=enrolment.place,
     )
 
 

@@ -169,20 +169,20 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     return html.Div([box, _exports("ref-export")])
 
 
-def judged_by(reader: str, proxy: str, layer: int, paired: bool, rates: str) -> list[Component | str]:
+def judged_by(reader: str, proxy: str, paired: bool, rates: str) -> list[Component | str]:
     """Who compares, and with which error rates."""
     name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
     exact = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. " if paired else ""
     return [
         "Judged by the fingerprints of ",
         html.Strong(name),
-        f" at layer {layer}, on {'the same' if paired else 'different'} prompts. {exact}{rates}",
+        f" on {'the same' if paired else 'different'} prompts. {exact}{rates}",
     ]
 
 
 def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
     reading = test["reading"]
-    words = judged_by(reading["reader"], reading["proxy"], reading["layer"], test["paired"], rates)
+    words = judged_by(reading["reader"], reading["proxy"], test["paired"], rates)
     return html.P(words, className="hint verdict-judge")
 
 
@@ -637,7 +637,7 @@ def _run(app: Dash, part: Part) -> None:
         if one is None:
             return None
         brings = visitor.service().brings(one.name)
-        return judged_by(one.reader, one.proxy, brings.layer, paired, expected(brings.power[paired]))
+        return judged_by(one.reader, one.proxy, paired, expected(brings.power[paired]))
 
     def missing(given: Sequence[Stored]) -> bool:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])
