@@ -72,6 +72,13 @@
         }
         return now;
       },
+      // What was read of a file comes into view, or what is wrong with it.
+      given: function (head, problem) {
+        const place = document.getElementById(problem ? "attr-problem" : "attr-go-now");
+        const options = { block: problem ? "start" : "nearest" };
+        if ((head || problem) && place) window.setTimeout(() => place.scrollIntoView(options), 50);
+        return none();
+      },
       // An answer of a comparison comes into view once, and not again when another theme draws it anew.
       reveal: function (answer, place, done, seen) {
         const now = answer && done ? JSON.stringify(done) : null;

@@ -41,6 +41,12 @@ OTHERS = 3
 """Readers next to the chosen one."""
 CASE = "case"  # the visitor's own answer, which no generation holds
 CASE_QUESTION = "Your case: what was asked, and the answer"
+BY_CASE, WITHOUT_ONE = "Which language model wrote these traces?", "How well can the atlas tell models apart?"
+OWN: list[Component | str] = [
+    "These numbers are of the reader below. For an answer about your own traces, print the report of ",
+    dcc.Link("Attribute", href="/attribute"),
+    ": it names who judged them, and that reader's error rates.",
+]
 USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
 
 
@@ -177,14 +183,13 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[
         if reader
         else ["–"],
         "Sources": [f"{scope(cache, view)} (roster {view.roster})"],
-        "Generation": [html.Span(cache.generation().name, className="mono")],
         "Date": [_today()],
         "This view": [html.Span(own, id="brief-address", title=own, className="mono long")],
     }
     children = [
         html.P("Provenance Atlas", className="kicker"),
-        html.H2("Which language model wrote these traces?", className="brief-title"),
-        *([] if case is None else [_answer(cache, case)]),
+        html.H2(BY_CASE if case else WITHOUT_ONE, className="brief-title"),
+        html.P(OWN, className="sentence") if case is None else _answer(cache, case),
         shell.facts(facts, className="facts"),
         html.H3("What was measured beforehand" if case else "What was found"),
         html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings"),

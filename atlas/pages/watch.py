@@ -26,7 +26,7 @@ from backend.store import page_queries
 LEAD = (
     "Does an endpoint still answer as the model that it is said to be? A watch reads its new answers and raises an "
     "alarm once they no longer look like that model's. You choose how many false alarms you allow; that share holds "
-    "however often anybody looks."
+    "however often anybody looks. Prompts must be of the enrolled kind: other traffic is set aside and not counted."
 )
 ALARM = (
     "Every new answer is compared with answers that the claimed model gave when it was enrolled. Odd answers raise the "
@@ -57,8 +57,8 @@ STARTS = (
 )
 """Id, meaning and command of the usual ways to start a watch."""
 PLACEHOLDERS = (
-    "LABEL is the enrolled model that the endpoint is said to be, enrolled.jsonl the labelled traces that were "
-    "enrolled. Prompts and logs should be of the enrolled kind: other traffic is set aside and not counted."
+    "LABEL is the enrolled model that the endpoint is said to be. enrolled.jsonl holds the labelled traces that were "
+    "enrolled; python -m jobs collect writes such a file, and python -m jobs enroll reads it."
 )
 CHANGES = {
     "family": "to another family",

@@ -33,6 +33,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import (
     condition_in,
     conditions_of,
+    expected_power,
     matched_validation,
     passing_of,
     validation_of,
@@ -101,6 +102,9 @@ class FittedStatistics:
         return (-math.inf, math.inf) if bounds is None else bounds(budget)
 
 
+USUAL = 20  # traces of which is said beforehand how often they decide
+
+
 @dataclass(frozen=True)
 class EnrolmentCapabilities:
     """The questions that an enrolment can answer."""
@@ -110,18 +114,28 @@ class EnrolmentCapabilities:
     budgets: tuple[int, ...]  # numbers of traces that the calibration was fitted for, ascending
     stop_levels: tuple[float, ...]  # error rates of the sequential stop that can be chosen, ascending
     validated: bool  # whether the realised error rates of just these statistics are known
+    named: str  # how often it names the right source with :data:`USUAL` traces, in a sentence; '' without a validation
+    power: Mapping[bool, Mapping[str, Any] | None]  # of a comparison of as many: on other prompts, and on the same
 
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
     """Capabilities by the attachments, without fitting or reading anything."""
     calibration, stop = _part(enrolment, "calibration"), _part(enrolment, "stop") or {}
     budgets = [] if calibration is None else [int(k) for k in np.ravel(calibration.get("budgets", []))]
+    rows = validation_of(enrolment)
+    right = rows[rows["metric"].eq("accuracy_after") & rows["condition"].eq(CLEAN) & rows["k"].le(USUAL)]
+    named = ""
+    if len(right):
+        k, share, tests = right.sort_values("k")[["k", "value", "n"]].to_numpy(np.float64)[-1]
+        named = f"With {k:.0f} traces it names the right source in {100 * share:.1f} % of {tests:,.0f} tests."
     return EnrolmentCapabilities(
         calibrated=calibration is not None,
         unknown=_part(enrolment, "unknown") is not None,
         budgets=tuple(sorted(budgets)),
         stop_levels=tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
-        validated=not validation_of(enrolment).empty,
+        validated=not rows.empty,
+        named=named,
+        power={paired: expected_power(enrolment, USUAL, paired) for paired in (False, True)},
     )
 
 

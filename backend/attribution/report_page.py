@@ -88,7 +88,7 @@ PIVOTS = (
             "claim_false_against": "true claims refuted",
         },
     ),
-    Pivot("drift", "Two windows of traces", "windows", "scenario", PAIRS, {"alarms": "called different"}),
+    Pivot("drift", "Two windows of different prompts", "windows", "scenario", PAIRS, {"alarms": "called different"}),
 )  # fmt: skip
 QUESTIONS = (
     ("Without a claim", "named", "family", "right", "wrong"),
@@ -219,6 +219,15 @@ def _rounded(log10_ratio: float) -> str:
     return "more than a million" if size > 6 else f"{float(f'{10**size:.2g}'):,.10g}"
 
 
+def fact_words(value: Any) -> str:
+    """A fact of the enrolment in words; parts of a nested one after each other."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} {fact_words(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(fact_words, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def write_html(report: Report) -> str:
     """The page of a report: no script, nothing from outside, every text escaped."""
     loader = FileSystemLoader(Path(__file__).parent)
@@ -232,6 +241,7 @@ def write_html(report: Report) -> str:
         "ratio": ratio_words,
         "odds": odds,
         "reader": reader_words,
+        "fact": fact_words,
     }
     report = with_names(report)
     results, reference = report["results"], report["reference"]

@@ -238,6 +238,13 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
+    if isinstance(report, dict) and {"windows", "reading", "verdict", "sha256"} <= report.keys():
+        kind = "Claim against reference" if "rivals" in report else "Two windows"
+        whole = digest(_without(report, ("sha256",))) == report["sha256"]
+        raise AtlasError(
+            f"This is a result of {kind}, whose own sha256 {'agrees' if whole else 'does not agree: it was changed'}",
+            f"Give its files to {kind} again and compare the numbers",
+        )
     version = report.get("format") if isinstance(report, dict) else None
     if isinstance(version, int) and version < FORMAT:
         raise AtlasError(

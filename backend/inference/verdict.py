@@ -344,7 +344,7 @@ def _sentence(
         rest = "Only the stated prior keeps it ahead." if nearest == name else f"{they} nearest to {nearest}."
         return f"No, the {many} speak against {who}: {ratio}. {rest}"
     question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
-    return f"We cannot say {question}: {verdict.reason}. {they} nearest to {nearest}."
+    return f"We cannot say {question}: {verdict.reason}."
 
 
 def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
@@ -389,7 +389,7 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
         (traffic.kind == "no prompts", (PROMPTS,)),
         (traffic.kind == "unchecked", (AGAIN.format(why=COMPARABLE),)),
         (traffic.kind == "unlike pool", (SAME_KIND, reference)),
-        (traffic.kind != "like", (ENROL, reference)),
+        (traffic.kind != "like", (reference, ENROL)),
         (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
         (verdict.reason == FAR, (SUSPECT.format(also="answers to prompts of this kind"), reference)),
         (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),

@@ -365,7 +365,7 @@ def _nothing(layout: Layout, problems: list[Problem]) -> AtlasError:
     in_a_form = bool(problems) and problems[0].column is not None
     if layout.fields and layout.columns.response is None and not in_a_form:
         columns = ", ".join(short(field) for field in layout.fields[:20])
-        problem = f"No column of {layout.name} looks like a response (its columns are {columns})"
+        problem = f"No column of {layout.name} is named like a response (its columns are {columns})"
         return AtlasError(problem, "Say which one it is: --response-column NAME, or choose it on the page")
     first = f" ({layout.unit} {problems[0].place:,}: {problems[0].reason})" if problems else ""
     problem = f"There is no trace in {layout.name}{first}"

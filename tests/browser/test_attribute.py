@@ -305,7 +305,7 @@ def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Pa
     table.write_text("asked,said\nWhy?,Because.\nHow?,Slowly.\n")
     given(browser, table)
     problem = browser.text("#attr-problem .problem")
-    assert "said" in problem or "no trace" in problem.lower() or "looks like a response" in problem
+    assert "said" in problem or "no trace" in problem.lower() or "is named like a response" in problem
     browser.until("return document.querySelectorAll('#attr-peek .ag-center-cols-container [role=row]').length === 2")
     assert "Because." in browser.text("#attr-peek") and browser.run(
         "return document.querySelector('#attr-go').disabled"

@@ -239,7 +239,7 @@ def test_every_number_is_about_the_calibrated_leader(n: int, seed: int, scale: f
     family = f"the family {enrolment().families[found.leader]}"
     assert (
         family if found.verdict.level == "family" else enrolment().sources[found.leader]
-    ) in found.statements.sentence
+    ) in found.statements.sentence or found.verdict.outcome == "INCONCLUSIVE"
     odds = found.log_posterior - (0.0 if prior is None else prior)
     bounded = np.clip((odds[found.subject] - odds) / math.log(10), *fitted.log10_limits(n))
     np.testing.assert_allclose(found.log10_ratios, bounded)

@@ -186,6 +186,8 @@ def check(case: Mapping[str, Any], verdict: Verdict, said: Statements) -> None:
         assert not said.sentence.startswith(("Yes", "No"))
     if outcome == "AGAINST" and verdict.level == "source":
         assert f"nearest to {name}" not in said.sentence
+    if outcome == "INCONCLUSIVE":
+        assert "nearest" not in said.sentence
     if outcome == "SUPPORTS" and verdict.level == "source":
         assert "not told apart" not in said.sentence
     # There is always something to do.
@@ -209,8 +211,7 @@ ALL_WORDS = {
     (0.4, 3.0): "Yes, the 20 traces support the claim a-one against the other enrolled sources: log10 likelihood "
     "ratio 3.0.",
     (0.4, -3.0): "No, the 20 traces speak against a-one: log10 likelihood ratio -3.0. They are nearest to b-one.",
-    (0.4, 0.0): "We cannot say whether the 20 traces come from a-one: the evidence is not strong enough either way. "
-    "They are nearest to b-one.",
+    (0.4, 0.0): "We cannot say whether the 20 traces come from a-one: the evidence is not strong enough either way.",
 }
 
 

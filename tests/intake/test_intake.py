@@ -533,7 +533,7 @@ def test_columns_are_recognised_and_mapped() -> None:
     assert said(read(data, columns=Columns(response="b.c.0.d", prompt="a"))) == [("p", "x")]
     with pytest.raises(AtlasError, match="no column 'zzz'"):
         read(data, columns=Columns(response="zzz"))
-    with pytest.raises(AtlasError, match=r"No column .* looks like a response"):
+    with pytest.raises(AtlasError, match=r"No column .* is named like a response"):
         read(jsonl({"a": "x", "b": "y"}))
     assert look_up({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
 

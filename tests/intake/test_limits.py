@@ -37,7 +37,7 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "dashes": ("x.txt", lambda: b"---\n" * M + b"a\n", "1 traces"),
     "blocks": ("x.txt", lambda: b"---\nx\n" * M, "more than 100,000 traces"),
     "short lines": ("x.txt", lambda: b"x\n" * 3 * M, "block 1: the block is longer than 5,000,000"),
-    "labels": ("x.txt", lambda: b"user:\n" * 800_000, "looks like a response"),
+    "labels": ("x.txt", lambda: b"user:\n" * 800_000, "is named like a response"),
     "broken JSON": ("x.jsonl.gz", lambda: gzip.compress(b"{\n" * 20 * M, 1), "More than 10,000 lines"),
     "commas": ("x.csv", lambda: b"," * 4 * M, "more than 10,000 cells"),
     "commas of no table": ("x", lambda: b"," * 8 * M + b"\na,b\n", "no trace"),

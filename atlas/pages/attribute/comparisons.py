@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -23,12 +24,12 @@ from atlas.pages.attribute import intake, question, sections, visitor, work
 from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
-from backend.attribution.drift_report import size_words
+from backend.attribution.drift_report import FEWEST, size_words
 from backend.attribution.reference_check import MEANINGS, ratio_words
 from backend.attribution.settings import of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
-from backend.inference.drift import ALIKE, DIFFERENT, KINDS, LEVEL, named, p_text
+from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, expected, named, p_text
 from backend.intake import Columns
 from backend.service.job import Snapshot
 from backend.service.uploads import MissingError
@@ -110,6 +111,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         ("win-verdict", sign, [test["verdict"]]),
         html.P(test["sentence"], className="verdict-sentence"),
         _next_step(test["next_step"], AFTER_WINDOWS[test["verdict"]]),
+        _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
             (
                 "p value",
@@ -150,7 +152,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         _meanings(test["verdict"]),
         _next_step(test["next_step"]),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
-        html.P(test["expected"], className="hint verdict-judge"),
+        _judge_of(test, test["expected"]),
         sections.facts(
             (
                 "p value",
@@ -165,6 +167,23 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         *[html.P(note, className="flag long") for note in test["notes"]],
     )
     return html.Div([box, _exports("ref-export")])
+
+
+def judged_by(reader: str, proxy: str, paired: bool, rates: str) -> list[Component | str]:
+    """Who compares, and with which error rates."""
+    name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
+    exact = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. " if paired else ""
+    return [
+        "Judged by the fingerprints of ",
+        html.Strong(name),
+        f" on {'the same' if paired else 'different'} prompts. {exact}{rates}",
+    ]
+
+
+def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
+    reading = test["reading"]
+    words = judged_by(reading["reader"], reading["proxy"], test["paired"], rates)
+    return html.P(words, className="hint verdict-judge")
 
 
 def _meanings(verdict: str) -> Component:
@@ -322,7 +341,8 @@ WINDOWS = Part(
     ("Windows", "Test"),
     "Compare the windows",
     "Traces of one endpoint from two times. Use the same prompts in both windows, or a change of questions looks like "
-    "a change of model. It needs no enrolled source. One file alone is split into its first and second half.",
+    f"a change of model. Each window needs {FEWEST} traces at least, but no enrolled source. One file alone is "
+    "split into its first and second half.",
 )
 REFERENCE = Part(
     "ref",
@@ -334,8 +354,8 @@ REFERENCE = Part(
     },
     ("Answers to the same prompts", "Test"),
     "Compare with the reference",
-    "The strongest evidence there is: ask the claimed model the very prompts of your traces, through an endpoint that "
-    "you trust and with the same settings. Answers are compared prompt by prompt, and the model needs no enrolment.",
+    "Ask the claimed model the very prompts of your traces, through an endpoint that you trust and with the same "
+    f"settings. Answers are compared prompt by prompt, {FEWEST_PAIRED} prompts at least; the model needs no enrolment.",
     needed=2,
 )
 CHECK = Part(
@@ -348,7 +368,8 @@ CHECK = Part(
     ("Report", "Check"),
     "Check the report",
     "The report's hashes show whether it was changed after it was written. Its traces, read once more by the same "
-    "ecosystem, show whether its numbers are right. Without traces only the hashes are checked.",
+    "ecosystem, show whether its numbers are right. Without traces only the hashes are checked. Of a result of Two "
+    "windows or Claim against reference its own hash is checked; compare its files again for the numbers.",
     compares=False,
 )
 PARTS = (WINDOWS, REFERENCE, CHECK)
@@ -373,6 +394,7 @@ def page(part: Part) -> Component:
         for kind, words in part.files.items()
     ]
     files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
+    files.append(sections.hint(intake.STAYS))
     if part is not WINDOWS:
         carry = html.Button(id=f"{prefix}-carry", className="button", hidden=True)
         files.insert(1, html.Div(carry, className="row"))
@@ -389,10 +411,11 @@ def page(part: Part) -> Component:
         allowDeselect=False, placeholder="Looking for ecosystems …",
     )  # fmt: skip
     run = html.Div([ecosystem, go] if part.compares else go, className="row")
+    judge = [html.P(id=f"{prefix}-judge", className="hint", role="status")] if part.compares else []
     progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
     children = [
         sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
-        sections.step(2, part.steps[1], prefix, run, progress),
+        sections.step(2, part.steps[1], prefix, run, *judge, progress),
         sections.notice(f"{prefix}-result", "polite"),
     ]
     return html.Div(children)
@@ -607,6 +630,14 @@ def _run(app: Dash, part: Part) -> None:
     )
     def offered(options: list[dict[str, str]] | None, chosen: Text) -> Any:
         return options or [], chosen
+
+    @sections.callback(app, f"{prefix}-judge.children", f"{prefix}-ecosystem.value", prevent=False)
+    def judge(ecosystem: Text) -> Any:
+        one, paired = question.ecosystem(ecosystem), part is REFERENCE
+        if one is None:
+            return None
+        brings = visitor.service().brings(one.name)
+        return judged_by(one.reader, one.proxy, paired, expected(brings.power[paired]))
 
     def missing(given: Sequence[Stored]) -> bool:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])

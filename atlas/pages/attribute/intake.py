@@ -46,6 +46,7 @@ SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
 GONE = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
 """What the step shows without a file."""
 PASTED = "pasted.txt"
+STAYS = "What you give stays on this server for your session, 24 hours at most."
 
 
 def step() -> Component:
@@ -71,9 +72,11 @@ def step() -> Component:
         )
         for role, (word, meaning) in ROLES.items()
     ]
+    now = html.Button("Run attribution", id="attr-go-now", className="button button-main", disabled=True)
     choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
     read = [
         sections.notice("attr-preview-head", "polite"),
+        html.Div([now, sections.hint("Asks the question in step 2 as it stands.")], className="row"),
         html.Div([choices, html.Div(encoding, id="attr-encoded")], className="mapping"),
         html.Div(id="attr-preview"),
     ]
@@ -82,6 +85,7 @@ def step() -> Component:
         "Traces",
         "attr",
         html.Div([drop("attr-drop", "Drop a file of traces"), paste], className="drops"),
+        sections.hint(STAYS),
         html.Div(sample, className="row"),
         html.Div(id="attr-sample-story", className="story", role="status"),
         sections.notice("attr-problem"),
@@ -96,7 +100,6 @@ def drop(identity: str, words: str, taken: str = TAKEN, *, several: bool = False
         shell.icon("drop"),
         html.Div([f"{words}, or ", html.Span("choose one", className="drop-link")]),
         html.Small(taken),
-        html.Small("It stays on this server for your session, 24 hours at most."),
     ]
     styles: dict[str, Any] = {f"style_{state}": {} for state in ("active", "reject", "disabled")}
     return dcc.Upload(
@@ -368,6 +371,7 @@ def told(story: Story, place: shell.Children = None) -> list[Component]:
 def register(app: Dash) -> None:
     """Callbacks of the step."""
     sections.client(app, "watch", "attr-watch.data", "attr-watch.id", prevent=False)
+    sections.client(app, "given", "attr-watch.data*", "attr-preview-head.children attr-problem.children")
 
     @sections.callback(
         app,

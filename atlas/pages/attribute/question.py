@@ -21,13 +21,15 @@ from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import FAMILY, NOT_LISTED, Ecosystem, candidate_numbers, default, did_you_mean
 from backend.enrolment.claims import claims_of, suggestion
 from backend.errors import AtlasError
-from backend.intake import Columns
+from backend.inference.verdict import Rule
+from backend.intake import Columns, Preview
 from backend.methods.registry import ENCODED, ENCODER, OF_TRACES, ONE_BLOCK, reads_text, why_not
 from backend.store import queries
 
 if TYPE_CHECKING:
     from backend.attribution.decision import EnrolmentCapabilities
 
+FEWEST = Rule().minimum_traces
 VIEW_WORDS = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 CANDIDATES = {"all": "All enrolled", "family": "A family", "list": "A list"}
@@ -75,7 +77,7 @@ def _candidates() -> list[Component]:
     )  # fmt: skip
     missing = [
         html.Summary("My model is not in the list"),
-        html.P("Collect its answers to the enrolled prompts and enrol them, then it can be weighed:"),
+        html.P("Collect its answers to the enrolled prompts and enrol them, then it can be named:"),
         *(html.P(html.Code(f"python -m jobs {verb}")) for verb in ("collect", "enroll LABELLED --name NAME")),
     ]
     return [
@@ -90,7 +92,8 @@ def _background() -> Component:
     """Where unlabelled traffic is dropped that balances the scores."""
     why = "Are your prompts of another kind than the enrolled ones? Then 200 or more responses to such prompts, of any "
     why += "models and without labels, take away what those prompts alone change in the scores. A decision is stated "
-    why += "where its error rates were measured on such prompts; elsewhere the best match is named."
+    why += "where its error rates were measured on such prompts; elsewhere nothing is decided. Columns that you choose "
+    why += "for your traces are taken for this file too."
     dropped = intake.place("attr-background", "Drop traffic of the same kind")
     none = html.Button("Remove it", id="attr-background-none", className="quiet", hidden=True)
     more = html.Details([html.Summary("Add traffic of the same kind"), html.P(why), dropped, none], className="folded")
@@ -106,16 +109,15 @@ def candidate_options(kind: str, one: Ecosystem, known: Mapping[str, str]) -> li
 
 
 def candidates_note(kind: str, one: Ecosystem, entries: Sequence[str], claim: str | None) -> str:
-    """How many sources are weighed, or what is wrong with the choice."""
+    """With how many sources the traces are compared, or what is wrong with the choice."""
     if kind == "all" or not entries:
-        return (
-            f"{'Nothing is chosen: all' if kind != 'all' else 'All'} {len(one.sources):,} enrolled sources are weighed."
-        )
+        text = f"ompared with all {len(one.sources):,} enrolled sources."
+        return f"Nothing is chosen: c{text}" if kind != "all" else f"C{text}"
     try:
         sources = among(one, entries).sources
     except AtlasError as error:
         return f"{error}"
-    text = f"{len(sources):,} of the {len(one.sources):,} enrolled sources are weighed."
+    text = f"Compared with {len(sources):,} of the {len(one.sources):,} enrolled sources."
     return text if not claim or claim in sources else f"{text} The claim is none of them: add it."
 
 
@@ -280,7 +282,11 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     """What an ecosystem is, and what its answers are worth, in sentences."""
     read = VIEW_WORDS.get(one.view, one.view)
     method, *rest = one.reader.split("/")
-    who = "The text of responses is scored" if reads_text(method) else f"{one.proxy} reads {read}"
+    who = (
+        "The text of responses is scored"
+        if reads_text(method)
+        else f"{sections.proxy_name(questions(), one)} reads {read}"
+    )
     if method in ENCODED:
         who = f"{rest[0]}{', fine-tuned,' * (method == ENCODER)} embeds {VIEW_WORDS.get(rest[1], rest[1])}"
     elif rest and "+" in rest[0]:
@@ -291,7 +297,7 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     most = brings.budgets[-1] if brings.budgets else 0
     many = f"Calibrated up to {most:,} trace{'s' * (most > 1)}" if most else "Calibrated"
     if brings.validated:
-        return what + f"{many} and validated on prompts that were held out."
+        return what + f"{many} and validated on prompts that were held out. {brings.named} It needs {FEWEST} traces."
     return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
@@ -534,9 +540,9 @@ def _receive_background(app: Dash) -> None:
         "attr-background-key.data attr-background-head.children attr-background-problem.children "
         "attr-background.contents attr-background-none.hidden",
         "attr-background.contents attr-background-none.n_clicks",
-        "attr-background.filename",
+        "attr-background.filename attr-columns.data",
     )
-    def receive(contents: Text, clicks: int | None, name: Text) -> Any:
+    def receive(contents: Text, clicks: int | None, name: Text, columns: Stored) -> Any:
         if ctx.triggered_id == "attr-background-none":
             return (None, None, None, None, True) if clicks else (no_update,) * 5
         if not contents:
@@ -544,10 +550,25 @@ def _receive_background(app: Dash) -> None:
         try:
             key, service = visitor.opened_session(), visitor.service()
             upload = service.upload(key, name or "traffic", intake.decoded(contents))
-            return upload.key, intake.head(service.inspect(key, upload.key)), None, None, False
+            return upload.key, intake.head(_inspect_traffic(key, upload.key, columns)), None, None, False
         except AtlasError as error:
             visitor.count_refusal(error)
             return None, None, intake.refused(name or "traffic", error), None, True
+
+
+def _inspect_traffic(session: str, key: str, columns: Stored) -> Preview:
+    """Preview of added traffic, by the columns of the traces where they fit; a report holds one choice of columns."""
+    service = visitor.service()
+    if columns and columns.get("traces"):
+        chosen = intake.given(columns["recognised"], list(columns["shown"].values()))
+        try:
+            return service.inspect(session, key, chosen, columns["encoding"] or None)
+        except AtlasError:  # recognised anew, as the attribution does
+            pass
+    try:
+        return service.inspect(session, key)
+    except AtlasError as error:
+        raise AtlasError(error.problem, "Name its columns as those of your traces are named") from error
 
 
 def stores(link: dict[str, str]) -> list[Component]:

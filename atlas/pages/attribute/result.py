@@ -424,7 +424,7 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
         f" of every source on {domain}. "
         + ("The traces get no point of their own on a projection: the numbers mark their nearest. " if drawn else "")
-        + "Nearness says what the traces are like, the ratio above says who made them. "
+        + f"Nearness says what the traces are like{', the ratio above who made them' * report['results']['stated']}. "
         f"n = {len(frame)} sources.",
     ]
     marks, known, names = _marks_of_all(report, cache), sections.known_sources(cache), names_of(report)

@@ -166,23 +166,27 @@ def facts(*entries: tuple[str, str, str, str]) -> Component:
     return html.Dl(parts, className="verdict-facts")
 
 
+def proxy_name(cache: QueryCache | None, judge: Any) -> str:
+    """The readable name of a proxy where the served generation knows the reader, else its key."""
+    known = cache and cache.problem() is None and cache.knows(judge.reader)
+    return cache.proxy_name(judge.reader) if cache and known else str(judge.proxy)
+
+
 def reader_words(cache: QueryCache | None, judge: Any) -> str:
     """Method, what is read, and proxy of an ecosystem or a report's method: a narrow field cuts the end off."""
     method, *rest = judge.reader.split("/")
-    name, proxy, view = METHOD_NAMES.get(method, method), judge.proxy, judge.view
+    name, proxy, view = METHOD_NAMES.get(method, method), proxy_name(cache, judge), judge.view
     if reads_text(method):
         return f"{name} · text of the response"
     if method in ENCODED:
         proxy, view = rest
-    elif cache and cache.problem() is None and cache.knows(judge.reader):
-        proxy = cache.proxy_name(judge.reader)
     return f"{name} · {VIEW_READS.get(view, view)} · {proxy}"
 
 
 def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, header: str | None) -> list[Any]:
     """Who judges the traces, in a sentence; more on hover where that is not the header's reader."""
-    words = f": {sources:,} sources · {reader_words(cache, judge)}."
-    parts = ["Judged by ", html.Strong(name, dir="auto"), words]
+    where = [f", among the {sources:,} sources of ", html.Span(name, dir="auto"), "."]
+    parts = ["Judged by ", html.Strong(reader_words(cache, judge)), *where]
     if cache and header and header != judge.reader and cache.problem() is None and cache.knows(header):
         meaning = f"The reader in the header, {cache.reader_name(header)}, does not judge these traces."
         parts += [" ", shell.term("Not the header's reader", meaning), "."]

@@ -391,7 +391,10 @@ def _validation_tables(found: Report) -> list[Component]:
             ["wrong source named", "nearest other supported", "true claim refuted"], stops,
             lambda row: (row["part"], row["level"], row.get("of", row["metric"])),
         ),
-        *_shares(found, "Two windows", ["called different"], windows, lambda row: (row["part"], row["scenario"])),
+        *_shares(
+            found, "Two windows of different prompts", ["called different"], windows,
+            lambda row: (row["part"], row["scenario"]),
+        ),
     ]  # fmt: skip
 
 

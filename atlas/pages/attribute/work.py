@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -72,12 +73,24 @@ def words(snapshot: Snapshot) -> str:
     return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{remaining}."
 
 
-def so_far(snapshot: Snapshot) -> str:
-    """What the traces so far say, in a sentence."""
+def so_far(snapshot: Snapshot, names: Mapping[str, str]) -> str:
+    """What the traces so far say, in a sentence with readable names."""
     if not snapshot.nearest:
         return "The first evidence appears after the first batch."
-    about = f" The curve is about {snapshot.points[-1].subject}." if snapshot.points else ""
-    return f"Nearest so far, by the plain sum and not yet calibrated: {', '.join(snapshot.nearest[:3])}.{about}"
+    subject, *nearest = (names.get(one, one) for one in (snapshot.points[-1].subject, *snapshot.nearest[:3]))
+    return (
+        f"Nearest so far, by the plain sum and not yet calibrated: {', '.join(nearest)}. The curve is about {subject}."
+    )
+
+
+def _names_of(job: str) -> Mapping[str, str]:
+    """Readable names of the sources that a job compares; none where its file was deleted."""
+    try:
+        _, settings = visitor.service().file_of(visitor.session(), job)
+    except MissingError:
+        return {}
+    one = question.ecosystem(settings.enrolment)
+    return {} if one is None else one.facts.get("names") or {}
 
 
 def register(app: Dash) -> None:
@@ -103,16 +116,16 @@ def register(app: Dash) -> None:
 
     @sections.callback(
         app,
-        "attr-go.disabled attr-go.title",
+        "attr-go.disabled attr-go.title attr-go-now.disabled",
         "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data",
         prevent=False,
     )
     def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text) -> Any:
         if job:
-            return True, "These traces are being read"
+            return True, "These traces are being read", True
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
-        return bool(missing), f"Choose {' and '.join(missing)} first" if missing else ""
+        return bool(missing), f"Choose {' and '.join(missing)} first" if missing else "", bool(missing)
 
     _running(app)
     _results(app)
@@ -121,7 +134,7 @@ def register(app: Dash) -> None:
 def _running(app: Dash) -> None:
     @app.callback(
         output=sections.places(Output, "attr-job.data attr-go-problem.children attr-cancel-said.children"),
-        inputs={"clicks": Input("attr-go", "n_clicks")},
+        inputs={"clicks": [Input("attr-go", "n_clicks"), Input("attr-go-now", "n_clicks")]},
         state={
             "upload": State("attr-upload", "data"),
             "columns": State("attr-columns", "data"),
@@ -134,10 +147,10 @@ def _running(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def start(
-        clicks: Clicks, upload: Stored, columns: Stored, mapped: list[Text], encoding: Text, chosen: dict[str, Any],
-        pool: Text,
+        clicks: list[Clicks], upload: Stored, columns: Stored, mapped: list[Text], encoding: Text,
+        chosen: dict[str, Any], pool: Text,
     ) -> Any:  # fmt: skip
-        if not clicks or not upload:
+        if not any(clicks) or not upload:
             return (no_update,) * 3
         try:
             recognised = (columns or {}).get("recognised")
@@ -165,10 +178,11 @@ def _running(app: Dash) -> None:
             snapshot = visitor.service().progress(visitor.session(), job)
         except MissingError:
             return *over, None, no_update
-        sentence = so_far(snapshot)
+        names = _names_of(job)
+        sentence = so_far(snapshot, names)
         drawn: Any = no_update
         if sentence != before:
-            points = [asdict(point) for point in snapshot.points]
+            points = [asdict(point) | {"leader": names.get(point.leader, point.leader)} for point in snapshot.points]
             drawn = running_evidence(points, theme=theme or "dark", total=snapshot.total)
         ended = snapshot.ended
         if ended and not snapshot.reported:

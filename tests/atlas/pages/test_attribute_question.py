@@ -101,10 +101,10 @@ def test_candidates_are_counted_and_what_is_wrong_with_them_is_said() -> None:
         "abc"
     )
     for kind, entries, claim, words in (
-        ("all", ["a"], None, "All 3 enrolled sources are weighed."),
-        ("list", [], None, "Nothing is chosen: all 3 enrolled sources are weighed."),
-        ("family", ["family:A"], "a", "2 of the 3 enrolled sources are weighed."),
-        ("family", ["family:A"], "c", "2 of the 3 enrolled sources are weighed. The claim is none of them: add it."),
+        ("all", ["a"], None, "Compared with all 3 enrolled sources."),
+        ("list", [], None, "Nothing is chosen: compared with all 3 enrolled sources."),
+        ("family", ["family:A"], "a", "Compared with 2 of the 3 enrolled sources."),
+        ("family", ["family:A"], "c", "Compared with 2 of the 3 enrolled sources. The claim is none of them: add it."),
     ):
         assert question.candidates_note(kind, one, entries, claim) == words
     assert "the only candidate" in question.candidates_note("list", one, ["c"], None)
@@ -119,7 +119,7 @@ def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
         parts = sections.judged_by(question.questions(), "12-way", 12, LARGE, header)
         return "".join(part if isinstance(part, str) else getattr(part, "label", part.children) for part in parts)
 
-    assert words(LARGE.reader).startswith("Judged by 12-way: 12 sources · ") and "header" not in words(LARGE.reader)
+    assert words(LARGE.reader).endswith(", among the 12 sources of 12-way.") and "header" not in words(LARGE.reader)
     assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge these traces." in words(
         READS
     )
@@ -197,7 +197,7 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
 @pytest.mark.usefixtures("served")
 def test_what_a_tuned_encoder_reads_is_said() -> None:
     encoder = replace(BEST, reader="encoder-lengths/mini/r")
-    told = question.describe(encoder, EnrolmentCapabilities(False, False, (), (), False))
+    told = question.describe(encoder, EnrolmentCapabilities(False, False, (), (), False, "", {}))
     assert told.startswith("mini, fine-tuned, embeds responses alone; 3 sources")
     (label,) = (one["label"] for one in question.ecosystem_options([encoder]))
     assert label.endswith("Fine-tuned encoder, every length · response · mini")
