@@ -47,22 +47,24 @@
     4: ["/brief", "&figures=case", ".sheet-case", "Your case"],
   };
 
-  // The keys in a strip, until one of them is pressed; "?" shows it again.
+  // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation.
+  const PRESENTING = [...Object.entries(STAGES).map(([key, stage]) => [key, stage[3]]), ["← →", "Figures"], ["?", "Keys"], ["Esc", "Leave"]];
+  const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P", "Present"], ["?", "Keys"], ["Esc", "Close"]];
   function strip(shown) {
     let keys = document.getElementById("present-keys");
     if (!keys) {
       keys = document.createElement("aside");
       keys.id = keys.className = "present-keys";
-      keys.setAttribute("aria-label", "Keys of the presentation");
-      const names = [...Object.entries(STAGES).map(([key, stage]) => [key, stage[3]]), ["← →", "Figures"], ["?", "Keys"], ["Esc", "Leave"]];
-      keys.append(...names.map(([key, name]) => {
-        const pair = document.createElement("span"), cap = document.createElement("kbd");
-        cap.textContent = key;
-        pair.append(cap, " " + name);
-        return pair;
-      }));
+      keys.setAttribute("role", "status");
+      keys.setAttribute("aria-label", "Keys");
       document.body.append(keys);
     }
+    keys.replaceChildren(...(on() ? PRESENTING : READING).map(([key, name]) => {
+      const pair = document.createElement("span"), cap = document.createElement("kbd");
+      cap.textContent = key;
+      pair.append(cap, " " + name);
+      return pair;
+    }));
     keys.hidden = !shown;
   }
 
@@ -93,9 +95,10 @@
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.target instanceof Element && event.target.closest(".ag-root, input:not([type=radio]), textarea")) return;
     if (event.key === "p" && !on()) present(true);
+    const keys = document.getElementById("present-keys");
+    if (event.key === "?") strip(!keys || keys.hidden);
+    else if (keys && event.key !== "p" && event.key !== "Shift") strip(false);
     if (!on()) return;
-    if (event.key === "?") strip(document.getElementById("present-keys").hidden);
-    else if (event.key !== "p") strip(false);
     if (STAGES[event.key]) show(STAGES[event.key]);
     if (event.key === "Escape") present(false);
     else if (event.key === "ArrowRight" || event.key === "PageDown") { event.preventDefault(); step(1); }

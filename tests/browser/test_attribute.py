@@ -718,6 +718,10 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     def pressed(key: str) -> None:
         ActionChains(browser.driver).send_keys(key).perform()
 
+    pressed("?")
+    assert "/ Find a source" in browser.text("#present-keys")
+    pressed("?")
+    assert browser.run("return document.querySelector('#present-keys').hidden")
     pressed("p")
     browser.wait(lambda: browser.query().get("present") == "1", "the presentation")
     assert "4 Your case" in browser.text("#present-keys")
