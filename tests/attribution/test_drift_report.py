@@ -171,7 +171,7 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
         assert str(escape(words)) in page
     assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text
-    assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"])
+    assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"], told["paired"])
 
 
 def test_a_difference_is_ranked_among_those_of_chance() -> None:
@@ -382,6 +382,7 @@ def window_of(enrolment: Enrolment, prompts: list[str], total: int, seed: int = 
     method = {"reader": "r", "proxy": "tiny", "view": "ur", "engine": "e", "code_version": "v"}
     told = {
         "method": method | {"enrolment_sha256": enrolment.sha256},
+        "created": "2026-01-01T00:00:00.000+00:00",
         "input": {"name": "t.jsonl", "selection": {"keep_duplicates": True}},
         "traces": [{"place": i, "turn": 0, "sha256": f"{seed}-{i}"} for i in range(len(prompts))],
         "results": {"traffic": {"kind": "like"}},
