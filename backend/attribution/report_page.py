@@ -135,7 +135,10 @@ def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[
     """Tables of a report's validation, and the sentences of rows that stand in none of them."""
     rows = [row for row in validation["rows"] if row["sentence"]]
     rules = {row["metric"]: row for row in rows if row["metric"].startswith("verdict_")}
-    tables, used = [], set()
+    tables, used = (
+        [],
+        {id(row) for row in rows if row["metric"] in ("accuracy_after", "ece_after")},
+    )  # on the first sheet
     if rules:
         groups = next(iter(rules.values()))
         title = f"What the rule answers: {groups['n']:,} groups of {groups['k']:,} traces to prompts held out, "

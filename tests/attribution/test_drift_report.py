@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from flask import Flask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import escape
@@ -164,7 +165,10 @@ def test_the_same_answers_in_another_order_do_not_differ(folder: Path) -> None:
 def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
     rows = pd.DataFrame(told["validation"]).assign(roster="tiny")
-    text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
+    server = Flask("page")
+    server.extensions["atlas"] = None
+    with server.app_context():
+        text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
     page, sent = write_comparison(told), comparisons.windows_text(told)

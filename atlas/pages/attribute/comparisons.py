@@ -65,6 +65,10 @@ ORIGINAL = (
     "Do not rely on this file. Ask its maker for the original and its hash, or ask the question yourself: give the "
     "traces to One set of traces."
 )
+AS_MADE = (
+    "The file's own hash is the one that it states. Look at the differences: other code may word a report anew, and "
+    "then the same code has to check it. Anything else is a reason to ask its maker."
+)
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 AFTER_WINDOWS = {
     DIFFERENT: [("Whose answers are they? One set of traces", "/attribute"), ("See every change: Watch", "/watch")],
@@ -311,7 +315,9 @@ def check_answer(check: Check) -> Component:
         [html.Span(check.case, dir="auto"), f" · {check.created[:19]}"],
         ("check-verdict", sign, [word]),
         html.P(sentence, className="verdict-sentence"),
-        _next_step(KEEP if check.equal and check.traces else DROP if check.equal else ORIGINAL),
+        _next_step(
+            KEEP if check.equal and check.traces else DROP if check.equal else ORIGINAL if check.changed else AS_MADE
+        ),
         *([differences] if found else []),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
