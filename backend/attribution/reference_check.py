@@ -112,7 +112,8 @@ def refuse_few_pairs(claimed: Iterable[str], reference: Iterable[str], name: str
     if both < FEWEST_PAIRED:
         raise AtlasError(
             f"{both} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
-            f"Ask the reference these prompts, which Prompts to ask saves on the page: python -m jobs collect --prompts {name} --source … --to reference.jsonl",
+            "Ask the reference these prompts, which Prompts to ask saves on the page: "
+            f"python -m jobs collect --prompts {name} --source … --to reference.jsonl",
         )
 
 

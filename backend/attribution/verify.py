@@ -320,10 +320,10 @@ def _wrong_traces(report: Report) -> Iterator[str]:
 
 def _notes(report: Report, again: Report) -> Iterator[str]:
     if same_file(report, again):
-        yield "The file is the one of the report, byte for byte."
+        yield "The file of traces is the one of the report, byte for byte."
     else:
         yield (
-            "The file is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
+            "The file of traces is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
             "the report says of its own file (what was left out, and why) is not checked."
         )
     foreign = sum(entry["reason"] == UNSELECTED for entry in again["exclusions"])

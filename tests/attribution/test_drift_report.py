@@ -26,7 +26,7 @@ from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, StoppedError
-from backend.inference.drift import expected, named, sentence
+from backend.inference.drift import NOT_LIKE, expected, named, sentence
 from backend.inference.validation import validation_arrays
 from backend.intake import Columns
 from backend.proxies.reader import Reader
@@ -127,7 +127,7 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
     assert (told["verdict"], told["paired"], told["before"], told["after"]) == ("DIFFERENT", True, 12, 12)
     assert told["p_value"] <= told["level"] == 0.05
-    assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [])
+    assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [NOT_LIKE])
     assert told["power"] == {"window": 10, "level": 0.05, "same": None, "sibling": 0.75, "family": 1.0}
     assert told["expected"].endswith(
         "10 traces it calls different: a sibling of its family 75 %, another family 100 %."
@@ -302,6 +302,7 @@ def test_ctrl_c_compares_what_was_read(
     assert [(len(window["traces"]), window["total"]) for window in told["windows"]] == [(40, 40), (8, 40)]
     assert told["notes"] == [
         "This was stopped when 40 of 40 traces of the first window and 8 of 40 of the second were read.",
+        NOT_LIKE,
         "Of the 40 traces of the first window 8 that answer prompts of both were compared.",
     ]
     for note in told["notes"]:
