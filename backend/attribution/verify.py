@@ -323,8 +323,8 @@ def _notes(report: Report, again: Report) -> Iterator[str]:
         yield "The file of traces is the one of the report, byte for byte."
     else:
         yield (
-            "The file of traces is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
-            "the report says of its own file (what was left out, and why) is not checked."
+            "The file of traces is not the one of the report, byte for byte; its traces are compared by their "
+            "hashes, and what the report says of its own file (what was left out, and why) is not checked."
         )
     foreign = sum(entry["reason"] == UNSELECTED for entry in again["exclusions"])
     n, excluded = len(again["traces"]), len(again["exclusions"])

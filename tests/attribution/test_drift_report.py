@@ -130,7 +130,7 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [NOT_LIKE])
     assert told["power"] == {"window": 10, "level": 0.05, "same": None, "sibling": 0.75, "family": 1.0}
     assert told["expected"].endswith(
-        "10 traces it calls different: a sibling of its family 75 %, another family 100 %."
+        "10 traces to the same enrolled prompts it calls different: a sibling of its family 75 %, another family 100 %."
     )
     assert told["reading"]["enrolment_sha256"] == enrolment.sha256
     assert told["reading"] | {"proxy_hash": HASH, "layer": 2, "view": "ur", "proxy": "tiny"} == told["reading"]
