@@ -127,7 +127,7 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
     named = ""
     if len(right):
         k, share, tests = right.sort_values("k")[["k", "value", "n"]].to_numpy(np.float64)[-1]
-        named = f"With {k:.0f} traces it names the right source in {100 * share:.1f} % of {tests:,.0f} tests."
+        named = f"With {k:.0f} traces its most probable source is right in {100 * share:.1f} % of {tests:,.0f} tests."
     return EnrolmentCapabilities(
         calibrated=calibration is not None,
         unknown=_part(enrolment, "unknown") is not None,

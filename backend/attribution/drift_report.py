@@ -10,7 +10,6 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -192,14 +191,14 @@ def drift_answer(
     worth = worth_of(test, enrolment, before)
     body = {
         "format": FORMAT,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": drift.verdict(test),
         "sentence": drift.sentence(test),
         "next_step": _next_step(test, worth["prompts_needed"]),
-        "expected": drift.expected(worth["power"]),
+        "expected": drift.expected(worth["power"], test["paired"]),
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
             *([] if test["paired"] else [drift.UNPAIRED]),
+            *([] if all(one.report["results"]["traffic"]["kind"] == "like" for one in read) else [drift.NOT_LIKE]),
             *other_columns(read),
             *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
@@ -271,6 +270,8 @@ def facts_of(windows: Sequence[Window], enrolment: Enrolment, settings: Settings
     """What was read, by what, and under which settings, as JSON without texts."""
     method = windows[0].report["method"]
     return {
+        # When the last window was read: asking for the answer again makes no other one.
+        "created": max(window.report["created"] for window in windows),
         "windows": [_window(window) for window in windows],
         "reading": {
             "enrolment": enrolment.name,

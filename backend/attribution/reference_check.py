@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -78,11 +77,10 @@ def reference_answer(
     verdict, needed = verdict_of(test, worth["log10_ratios"]), worth["prompts_needed"]
     body = {
         "format": FORMAT,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": verdict,
         "sentence": _sentence(verdict, test),
         "next_step": _next_step(verdict, len(first), needed),
-        "expected": drift.expected(worth["power"]),
+        "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "notes": [
             *_unused(windows[:2], len(rows[0])),
@@ -114,7 +112,8 @@ def refuse_few_pairs(claimed: Iterable[str], reference: Iterable[str], name: str
     if both < FEWEST_PAIRED:
         raise AtlasError(
             f"{both} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
-            f"Ask the reference these prompts: python -m jobs collect --prompts {name} --source … --to reference.jsonl",
+            "Ask the reference these prompts, which Prompts to ask saves on the page: "
+            f"python -m jobs collect --prompts {name} --source … --to reference.jsonl",
         )
 
 

@@ -114,9 +114,9 @@ def landing_sentence(results: Mapping[str, Any]) -> str | None:
     own = next((row for row in rows[NEAREST:] if row["source"] == subject), None)
     far = f"; {subject} comes as number {own['rank']:,} ({own['cosine']:.3f})" if own else ""
     return (
-        f"Nearest of the {len(rows):,} signatures, by the cosine to the mean fingerprint of these traces at block "
+        f"Nearest of the {len(rows):,} signatures, by the cosine to the mean fingerprint of these traces at layer "
         f"{landed['layer']} of {landed['proxy']} (view {landed['view']}): {near}{far}. Nearness says what the traces "
-        "are like, the ratio says who made them."
+        f"are like, {'the ratio says who made them' if results['stated'] else 'and not who made them'}."
     )
 
 

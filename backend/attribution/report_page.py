@@ -97,8 +97,10 @@ QUESTIONS = (
 )
 """Question to the rule, what its metrics begin with, for a source and for a family, and the right and wrong outcome."""
 FIRST = {
-    "accuracy_after": "With {traces} it names the right source in {value:.1f} % of {n:,} tests on prompts that it had "
-    "never seen.",
+    "accuracy_after": "With {traces} the most probable source is the right one in {value:.1f} % of {n:,} tests on "
+    "prompts that it had never seen.",
+    "verdict_named_right": "In {value:.1f} % of {n:,} tests the rule is sure enough to name the right source; else it "
+    "mostly names the family alone, or decides nothing.",
     "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average.",
     "false_unknown": "In {value:.1f} % of {n:,} tests it says UNKNOWN although the source is enrolled.",
     "wrong": "In {value:.1f} % of {n:,} tests it supports a wrong source or refutes the true one.",
@@ -133,11 +135,15 @@ def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[
     """Tables of a report's validation, and the sentences of rows that stand in none of them."""
     rows = [row for row in validation["rows"] if row["sentence"]]
     rules = {row["metric"]: row for row in rows if row["metric"].startswith("verdict_")}
-    tables, used = [], set()
+    tables, used = (
+        [],
+        {id(row) for row in rows if row["metric"] in ("accuracy_after", "ece_after")},
+    )  # on the first sheet
     if rules:
         groups = next(iter(rules.values()))
-        title = f"What the rule answers: {groups['n']:,} groups of {groups['k']:,} traces to prompts held out"
-        columns = ("", "right", "of these its family alone", "wrong", "undecided")
+        title = f"What the rule answers: {groups['n']:,} groups of {groups['k']:,} traces to prompts held out, "
+        title += "without the tests of prompts and of unknown sources"
+        columns = ("", "right about the source", "right about its family alone", "wrong", "undecided")
         tables.append(Table(title, columns, tuple(_answers(rules, *question) for question in QUESTIONS)))
         used |= {id(row) for row in rules.values()}
     for pivot in PIVOTS:
@@ -158,15 +164,15 @@ def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[
 
 
 def _answers(rules: Mapping[str, Any], title: str, source: str, family: str, right: str, wrong: str) -> tuple[str, ...]:
-    """How often the rule is right, right about the family alone, wrong, and undecided."""
+    """How often the rule is right about the source, about its family alone, wrong, and undecided."""
 
     def share(name: str) -> float:
         row = rules.get(f"verdict_{name}")
         return float(row["value"]) if row else 0.0
 
     alone = share(f"{family}_{right}")
-    good, bad = share(f"{source}_{right}") + alone, share(f"{source}_{wrong}") + share(f"{family}_{wrong}")
-    return title, *(f"{100 * part:.1f} %" for part in (good, alone, bad, max(0.0, 1 - good - bad)))
+    good, bad = share(f"{source}_{right}"), share(f"{source}_{wrong}") + share(f"{family}_{wrong}")
+    return title, *(f"{100 * part:.1f} %" for part in (good, alone, bad, max(0.0, 1 - good - alone - bad)))
 
 
 def _share_of(row: Mapping[str, Any] | None) -> str:
@@ -182,6 +188,7 @@ def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
     """What a validation measured, in sentences for the first sheet."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
     near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in FIRST]
+    near.sort(key=lambda row: list(FIRST).index(row["metric"]))
     return [
         FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], traces=f"{row['k']:,} traces") for row in near
     ]
@@ -222,7 +229,7 @@ def _rounded(log10_ratio: float) -> str:
 def fact_words(value: Any) -> str:
     """A fact of the enrolment in words; parts of a nested one after each other."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{key} {fact_words(part)}" for key, part in value.items())
+        return "; ".join(f"{str(key).replace('_', ' ')} {fact_words(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(fact_words, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -215,17 +215,24 @@ class Check:
     sha256: str = ""  # of the report, as it says, and so case and created
     case: str = ""
     created: str = ""
+    own_sha256: str = ""  # of the report as it is
 
     @classmethod
     def of(cls, report: Report, found: Sequence[str], *result: Any) -> Check:
         """The result for a report, with what it says of itself."""
         itself: dict[str, Any] = {name: str(report.get(name, ""))[:400] for name in ("sha256", "case", "created")}
+        itself["own_sha256"] = digest(_without(report, ("sha256",)))
         return cls(tuple(found), *result, **itself)
 
     @property
     def equal(self) -> bool:
         """Whether nothing was found."""
         return not self.found
+
+    @property
+    def changed(self) -> bool:
+        """Whether the report has another sha256 than it says."""
+        return self.sha256 != self.own_sha256
 
 
 def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
@@ -313,11 +320,11 @@ def _wrong_traces(report: Report) -> Iterator[str]:
 
 def _notes(report: Report, again: Report) -> Iterator[str]:
     if same_file(report, again):
-        yield "The file is the one of the report, byte for byte."
+        yield "The file of traces is the one of the report, byte for byte."
     else:
         yield (
-            "The file is not the one of the report, byte for byte; its traces are compared by their hashes, and what "
-            "the report says of its own file (what was left out, and why) is not checked."
+            "The file of traces is not the one of the report, byte for byte; its traces are compared by their "
+            "hashes, and what the report says of its own file (what was left out, and why) is not checked."
         )
     foreign = sum(entry["reason"] == UNSELECTED for entry in again["exclusions"])
     n, excluded = len(again["traces"]), len(again["exclusions"])

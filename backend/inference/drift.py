@@ -39,6 +39,10 @@ UNPAIRED = (
     "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
     "with the same prompts where you can."
 )
+NOT_LIKE = (
+    "These prompts are not known to be of the enrolled kind, on which alone it was measured how often such a test "
+    "calls windows different."
+)
 UNMEASURED = "What a test with windows of this size is worth is no part of this enrolment's validation."
 
 
@@ -241,12 +245,15 @@ def sentence(test: Mapping[str, Any]) -> str:
     return f"The two windows of {windows} {differ} by more than chance: {p}. {means}"
 
 
-def expected(power: Mapping[str, Any] | None) -> str:
+def expected(power: Mapping[str, Any] | None, paired: bool) -> str:
     """What such a test is worth, by :func:`backend.enrolment.validation_lookup.expected_power`, in a sentence."""
     if power is None:
         return UNMEASURED
     shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None]
-    return f"Of real pairs of windows of {power['window']:,} traces it calls different: {', '.join(shares)}."
+    prompts = f"{'the same' if paired else 'different'} enrolled prompts"
+    return (
+        f"Of real pairs of windows of {power['window']:,} traces to {prompts} it calls different: {', '.join(shares)}."
+    )
 
 
 def so_far(read: Sequence[tuple[int, int]]) -> str:

@@ -74,7 +74,7 @@ REFERENCE = (
     + REFERENCE_CHECK
 )
 REST = "Read the rest of the file: it was stopped before the end."
-PROMPTS = "Give the prompts beside the responses: name their column with --prompt-column."
+PROMPTS = "Give the prompts beside the responses: choose their column as Prompt, or name it: --prompt-column NAME."
 AGAIN = "Make the enrolment again, from {why}."
 COMPARABLE = f"{FEWEST} prompts at least: this one cannot compare prompts"
 SUSPECT = "Enrol the model that you suspect, or {also}."

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from flask import Flask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import escape
@@ -25,7 +26,7 @@ from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, StoppedError
-from backend.inference.drift import expected, named, sentence
+from backend.inference.drift import NOT_LIKE, expected, named, sentence
 from backend.inference.validation import validation_arrays
 from backend.intake import Columns
 from backend.proxies.reader import Reader
@@ -126,10 +127,10 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
     assert (told["verdict"], told["paired"], told["before"], told["after"]) == ("DIFFERENT", True, 12, 12)
     assert told["p_value"] <= told["level"] == 0.05
-    assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [])
+    assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [NOT_LIKE])
     assert told["power"] == {"window": 10, "level": 0.05, "same": None, "sibling": 0.75, "family": 1.0}
     assert told["expected"].endswith(
-        "10 traces it calls different: a sibling of its family 75 %, another family 100 %."
+        "10 traces to the same enrolled prompts it calls different: a sibling of its family 75 %, another family 100 %."
     )
     assert told["reading"]["enrolment_sha256"] == enrolment.sha256
     assert told["reading"] | {"proxy_hash": HASH, "layer": 2, "view": "ur", "proxy": "tiny"} == told["reading"]
@@ -164,14 +165,17 @@ def test_the_same_answers_in_another_order_do_not_differ(folder: Path) -> None:
 def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
     rows = pd.DataFrame(told["validation"]).assign(roster="tiny")
-    text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
+    server = Flask("page")
+    server.extensions["atlas"] = None
+    with server.app_context():
+        text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
     page, sent = write_comparison(told), comparisons.windows_text(told)
     for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
         assert str(escape(words)) in page
     assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text
-    assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"])
+    assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"], told["paired"])
 
 
 def test_a_difference_is_ranked_among_those_of_chance() -> None:
@@ -298,6 +302,7 @@ def test_ctrl_c_compares_what_was_read(
     assert [(len(window["traces"]), window["total"]) for window in told["windows"]] == [(40, 40), (8, 40)]
     assert told["notes"] == [
         "This was stopped when 40 of 40 traces of the first window and 8 of 40 of the second were read.",
+        NOT_LIKE,
         "Of the 40 traces of the first window 8 that answer prompts of both were compared.",
     ]
     for note in told["notes"]:
@@ -382,6 +387,7 @@ def window_of(enrolment: Enrolment, prompts: list[str], total: int, seed: int = 
     method = {"reader": "r", "proxy": "tiny", "view": "ur", "engine": "e", "code_version": "v"}
     told = {
         "method": method | {"enrolment_sha256": enrolment.sha256},
+        "created": "2026-01-01T00:00:00.000+00:00",
         "input": {"name": "t.jsonl", "selection": {"keep_duplicates": True}},
         "traces": [{"place": i, "turn": 0, "sha256": f"{seed}-{i}"} for i in range(len(prompts))],
         "results": {"traffic": {"kind": "like"}},

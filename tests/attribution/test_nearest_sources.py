@@ -26,7 +26,7 @@ def report_of(rows: list[dict[str, Any]] | None, subject: str = "two") -> dict[s
     return {
         "results": {
             "lands": None if rows is None else place | {"rows": rows}, "subject": subject, "claimed": None, "traces": 9,
-            "spread": {"orders": 1, "seed": 1},
+            "spread": {"orders": 1, "seed": 1}, "stated": True,
         },
         "reference": {"sources": list(SOURCES), "families": ["A"] * len(SOURCES), "enrolment": "x"},
         "method": {
@@ -66,7 +66,7 @@ def test_a_sentence_names_the_nearest_and_the_subject(rows: list[dict[str, Any]]
     told = landing_sentence(report_of(rows)["results"])
     assert told is not None
     assert f"{HOSTILE} (0.887), two (0.787), three (0.687). Nearness" in told
-    assert "block 7 of tiny (view ur)" in told and "5 signatures" in told
+    assert "layer 7 of tiny (view ur)" in told and "5 signatures" in told
     far = landing_sentence(report_of(rows, "five")["results"])
     assert far is not None and "three (0.687); five comes as number 5 (0.487)." in far
     assert landing_sentence(report_of(None)["results"]) is None

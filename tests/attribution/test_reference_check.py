@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from flask import Flask
 from markupsafe import escape
 
 import backend.attribution.scoring
@@ -92,7 +93,10 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
 
 def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl")
-    shown, sent = str(comparisons.reference_box(answer).to_plotly_json()), comparisons.reference_text(answer)
+    server, sent = Flask("page"), comparisons.reference_text(answer)
+    server.extensions["atlas"] = None
+    with server.app_context():
+        shown = str(comparisons.reference_box(answer).to_plotly_json())
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent

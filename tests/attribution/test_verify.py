@@ -249,7 +249,7 @@ def test_an_honest_report_is_given_again(report: Report) -> None:
     assert found.found == ()
     assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, report["results"]["verdict"])
     assert found.notes[:2] == (
-        "The file is the one of the report, byte for byte.",
+        "The file of traces is the one of the report, byte for byte.",
         "Of the 16 traces of the file 15 were scored, 1 repeat an earlier one, and 0 are not in the report; 2 places "
         "give no trace.",
     )

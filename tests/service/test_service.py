@@ -480,7 +480,7 @@ def test_a_report_is_checked_against_its_traces(service: Service) -> None:
     found = service.checked(ANN, report.key, again)
     assert found.equal, found.found
     assert (found.traces, found.largest, found.notes[0]) == (
-        12, 0.0, "The file is the one of the report, byte for byte.",
+        12, 0.0, "The file of traces is the one of the report, byte for byte.",
     )  # fmt: skip
 
     # The same traces in another order of columns and another form are the same traces.

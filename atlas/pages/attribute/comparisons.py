@@ -55,7 +55,20 @@ RATIO_HELP = (
     "None is stated on prompts of another kind than the enrolled ones."
 )
 AT_LEVEL = f"called different at {p_text(LEVEL)} or below"
-SHA_HELP = "Hash of the whole report, as it says; whoever made it can read theirs out to you"
+SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
+CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "
+KEEP = (
+    "Keep the report with its traces. Compare the hash below with the one that its maker reads out: others can be made."
+)
+DROP = "Drop its traces as well."
+ORIGINAL = (
+    "Do not rely on this file. Ask its maker for the original and its hash, or ask the question yourself: give the "
+    "traces to One set of traces."
+)
+AS_MADE = (
+    "The file's own hash is the one that it states. Look at the differences: other code may word a report anew, and "
+    "then the same code has to check it. Anything else is a reason to ask its maker."
+)
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 AFTER_WINDOWS = {
     DIFFERENT: [("Whose answers are they? One set of traces", "/attribute"), ("See every change: Watch", "/watch")],
@@ -279,15 +292,16 @@ def check_answer(check: Check) -> Component:
         (True, False): (
             "UNCHANGED",
             "The report is unchanged by its own hashes. Whether its numbers are right shows when its traces are read "
-            "again: drop them as well.",
+            "again.",
         ),
         (False, True): (
             "NOT EQUAL",
-            f"The traces, read once more, do not give this report: {count(len(check.found), 'difference')}.",
+            f"{CHANGED * check.changed}The traces, read once more, do not give this report: "
+            f"{count(len(check.found), 'difference')}.",
         ),
         (False, False): (
             "CHANGED",
-            f"The report was changed after it was written: {count(len(check.found), 'part')} of it "
+            f"The report was changed after it was made: {count(len(check.found), 'part')} of it "
             f"{'do' if len(check.found) != 1 else 'does'} not agree with the rest.",
         ),
     }[check.equal, bool(check.traces)]
@@ -301,11 +315,15 @@ def check_answer(check: Check) -> Component:
         [html.Span(check.case, dir="auto"), f" · {check.created[:19]}"],
         ("check-verdict", sign, [word]),
         html.P(sentence, className="verdict-sentence"),
+        _next_step(
+            KEEP if check.equal and check.traces else DROP if check.equal else ORIGINAL if check.changed else AS_MADE
+        ),
         *([differences] if found else []),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
             ("Largest difference", LARGEST_HELP, largest, "nats"),
-            ("Report", SHA_HELP, check.sha256[:12], f"sha256 {check.sha256[:64]}"),
+            ("This file", SHA_HELP, check.own_sha256[:12], f"sha256 {check.own_sha256}"),
+            *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),
         *[html.P(note, className="hint long") for note in check.notes],
         **shell.aria(labelledby="check-verdict"),
@@ -482,6 +500,7 @@ def _receive(app: Dash, part: Part, kind: str) -> None:
 def _show_file(app: Dash, part: Part, kind: str) -> None:
     """Say what a file is, let a person choose its columns, and show its first rows."""
     place, of_report = f"{part.prefix}-{kind}", part is CHECK and kind == "traces"
+    places = [f"{part.prefix}-{one}" for one in part.files]
     roles = [f"{place}-{role}" for role in intake.CHOSEN]
 
     @app.callback(
@@ -499,15 +518,15 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
         },
         inputs={
             "upload": Input(f"{place}-upload", "data"),
-            "take": Input(f"{place}-take", "n_clicks"),
+            "takes": [Input(f"{one}-take", "n_clicks") for one in places],
             "values": [Input(role, "value") for role in roles],
             "report": Input("check-report-upload" if of_report else f"{place}-upload", "data"),
         },
-        state={"last": State(f"{place}-file", "data")},
+        state={"files": [State(f"{one}-file", "data") for one in places]},
         prevent_initial_call=True,
     )
-    def shown(upload: Stored, take: Clicks, values: list[Text], report: Stored, last: Stored) -> Any:
-        pressed = str(ctx.triggered_id)
+    def shown(upload: Stored, takes: list[Clicks], values: list[Text], report: Stored, files: list[Stored]) -> Any:
+        pressed, last = str(ctx.triggered_id), files[places.index(place)]
         nothing: dict[str, Any] = {"head": None, "take": "", "untaken": True, "unmapped": True, "rows": None}
         nothing |= {"offered": [[], []], "values": [None, None], "problem": no_update}
         same: dict[str, Any] = dict.fromkeys((*nothing, "file", "empty"), no_update)
@@ -522,8 +541,16 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
                 return nothing | {"file": upload, "head": _describe_report(upload), "empty": False}
             if pressed.endswith(("-upload", "None")) or not last or "recognised" not in last:
                 found = intake.look(upload, *_given(upload, report if of_report else None))
+                file = found["file"]
+                if file.get("proposal") and any(one and one.get("shown") == file["proposal"] for one in files):
+                    base = Columns(**file["base"])
+                    found = intake.look(upload, base, file["encoding"], file["proposal"], file)
             else:
-                chosen = last["proposal"] if pressed == f"{place}-take" and take else values
+                chosen: list[Text] | None = values
+                if pressed.endswith("-take"):
+                    # Whoever takes columns in one file takes the same ones in the others.
+                    proposal = (files[places.index(pressed.removesuffix("-take"))] or {}).get("proposal")
+                    chosen = last.get("proposal") if any(takes) and last.get("proposal") == proposal else None
                 if not chosen or chosen == last["shown"]:
                     return same
                 found = intake.look(upload, Columns(**last["base"]), last["encoding"], chosen, last)
@@ -637,7 +664,7 @@ def _run(app: Dash, part: Part) -> None:
         if one is None:
             return None
         brings = visitor.service().brings(one.name)
-        return judged_by(one.reader, one.proxy, paired, expected(brings.power[paired]))
+        return judged_by(one.reader, one.proxy, paired, expected(brings.power[paired], paired))
 
     def missing(given: Sequence[Stored]) -> bool:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])

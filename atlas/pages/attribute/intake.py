@@ -159,7 +159,7 @@ def look(
         shown = dict(zip(CHOSEN, values, strict=True)) if values else {r: getattr(layout.columns, r) for r in CHOSEN}
         proposal = propose_columns([record for _, record in rows])
         offer = layout.columns.response is None and values is None and proposal.response is not None
-        problem = visitor.refusal(AtlasError(error.problem, "Choose the column that holds the response"))
+        problem = _without_response(layout.name, error, proposal if offer else None)
         kind = f" · {KINDS.get(layout.kind, layout.kind)} · no trace yet"
         head_words = html.Span([html.Strong(layout.name, className="long", dir="auto"), kind])
         records = [[column, *(record[column] for _, record in rows[:FIRST])] for column in layout.fields]
@@ -206,6 +206,16 @@ def _first_rows(heads: Sequence[str], records: Sequence[Sequence[str]], caption:
 def _proposal(proposal: Columns) -> list[Component | str]:
     words: list[Component | str] = ["Take ", html.B(proposal.response, dir="auto"), " for responses"]
     return words + ([" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else [])
+
+
+def _without_response(name: str, error: AtlasError, proposal: Columns | None) -> Component:
+    """What is wrong with a file whose columns are still to be chosen, and the proposal in the same sentence."""
+    if proposal is None:
+        return visitor.refusal(
+            AtlasError(error.problem, "Choose the column that holds the response, by its values below")
+        )
+    problem = f"No column of {name} is named like a response, but {proposal.response} reads like one"
+    return visitor.refusal(AtlasError(problem, "Take it, or choose another one"))
 
 
 def decoded(contents: str) -> bytes:
@@ -298,14 +308,14 @@ def unread(
     shown = recognised if values is None else dict(zip(ROLES, values, strict=True))
     name = html.Strong(layout.name, className="long", dir="auto")
     kind = f" · {KINDS.get(layout.kind, layout.kind)} · no trace yet"
-    remedy = "Choose the column that holds the response; the first lines are shown below"
+    proposal = propose_columns([record for _, record in rows])
+    offer = layout.columns.response is None and values is None and proposal.response is not None
     found = _readable(layout, recognised if values is None else last["recognised"], shown, encoding) | {
         "head": html.Div(html.Span([name, kind]), className="preview-facts"),
         "body": _columns(layout, rows),
-        "problem": visitor.refusal(AtlasError(error.problem, remedy)),
+        "problem": _without_response(layout.name, error, proposal if offer else None),
     }
-    proposal = propose_columns([record for _, record in rows])
-    if layout.columns.response is None and values is None and proposal.response is not None:
+    if offer:
         found["columns"]["proposal"] = [proposal.response, proposal.prompt]
         found["body"].insert(0, html.Button(_proposal(proposal), id="attr-propose", className="button"))
     return found

@@ -164,10 +164,9 @@ def sensitivity(report: Report) -> str:
     half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
     changes = int(out["leader_changes"])
     changed = f"changes for {changes:,} of {results['traces']:,} traces" if changes else "never changes"
-    text = (
-        f"Without any one trace the log10 ratio against the best other source (plain sum) lies between "
-        f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; the leading source {changed}."
-    )
+    ratio = "Without any one trace the log10 ratio against the best other source (plain sum) lies between "
+    ratio += f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; the"
+    text = f"{ratio if results['stated'] else 'Without any one trace, the'} leading source {changed}."
     if half:
         text += (
             f" With a random half of the traces, {results['subject']} leads in {100 * half[0]['leads']:.0f} % of "
@@ -187,7 +186,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     lines = (
         " Dashed: a hundred to one, which the rule asks for."
         if results["stated"]
-        else f" It decides nothing here: {verdict.not_stated(report)}."
+        else f" It is no likelihood ratio here and decides nothing: {verdict.not_stated(report)}."
     )
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
@@ -424,7 +423,8 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
         f" of every source on {domain}. "
         + ("The traces get no point of their own on a projection: the numbers mark their nearest. " if drawn else "")
-        + f"Nearness says what the traces are like{', the ratio above who made them' * report['results']['stated']}. "
+        + f"Nearness says what the traces are like, "
+        f"{'the ratio above who made them' if report['results']['stated'] else 'and not who made them'}. "
         f"n = {len(frame)} sources.",
     ]
     marks, known, names = _marks_of_all(report, cache), sections.known_sources(cache), names_of(report)

@@ -18,7 +18,7 @@ from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import MODES, Report, number_cell
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
-from backend.attribution.report_page import case_title, headline
+from backend.attribution.report_page import case_title, first_findings, headline
 from backend.attribution.report_words import Step, reservation, steps_of, validated_for, with_names
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
@@ -336,7 +336,7 @@ def validated(report: Report) -> Component:
         cut = "whole responses" if found["condition"] == "clean" else f"responses cut like {found['condition']}"
         many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
         sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
-        right = [row["sentence"] for row in found["rows"] if row["metric"] == "accuracy_after" and row["sentence"]]
+        right = first_findings({"rows": [row for row in found["rows"] if row["metric"] == "accuracy_after"]})
         grouping = [found["grouping"]] if "grouping" in found else []
         apart = [] if here else ["These traces are not of that kind, so that these numbers do not hold for them."]
         body: list[Component] = [
