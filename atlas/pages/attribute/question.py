@@ -111,8 +111,8 @@ def candidate_options(kind: str, one: Ecosystem, known: Mapping[str, str]) -> li
 def candidates_note(kind: str, one: Ecosystem, entries: Sequence[str], claim: str | None) -> str:
     """With how many sources the traces are compared, or what is wrong with the choice."""
     if kind == "all" or not entries:
-        text = f"ompared with all {len(one.sources):,} enrolled sources."
-        return f"Nothing is chosen: c{text}" if kind != "all" else f"C{text}"
+        everyone = f"with all {len(one.sources):,} enrolled sources."
+        return f"Nothing is chosen: compared {everyone}" if kind != "all" else f"Compared {everyone}"
     try:
         sources = among(one, entries).sources
     except AtlasError as error:
