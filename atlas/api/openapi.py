@@ -186,7 +186,9 @@ def _answers() -> dict[str, Schema]:
             proxy=_object("status:status proxy:text? problem:text? remedy:text?"),
             ecosystem=_object(
                 "name reader proxy view sources:text* families:text* sha256 facts:any accuracy:number? brings:brings",
-                brings=_object("calibrated:flag unknown:flag budgets:count* stop_levels:number* validated:flag"),
+                brings=_object(
+                    "calibrated:flag unknown:flag budgets:count* stop_levels:number* validated:flag named:text power:any"
+                ),
             ),
         ),
     }  # fmt: skip
