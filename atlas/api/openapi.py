@@ -187,7 +187,8 @@ def _answers() -> dict[str, Schema]:
             ecosystem=_object(
                 "name reader proxy view sources:text* families:text* sha256 facts:any accuracy:number? brings:brings",
                 brings=_object(
-                    "calibrated:flag unknown:flag budgets:count* stop_levels:number* validated:flag named:text power:any"
+                    "calibrated:flag unknown:flag budgets:count* stop_levels:number* validated:flag named:text "
+                    "power:any"
                 ),
             ),
         ),
