@@ -27,17 +27,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from backend.corpus.release import Release, default_release
 from backend.corpus.roster_rows import slice_of
-from backend.evidence import accumulate
 from backend.methods.ngrams import BITS, GRAMS, count_grams, fit_grams
-from backend.protocol import GROUPING_SEEDS, budget_groups, grid_rows
 from backend.proxies.registry import tokenizer_of
+from benchmarks.readouts import TEST, TRAIN, curve
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Part = Callable[[str], str]
 Reading = Callable[[list[str]], list[str]]
-TRAIN, TEST = (2, 3, 4), 1
-BUDGETS = (1, 10, 50)
 UNIT = re.compile(r"\w+|[^\w\s]|\n+")
 FUNCTION_WORDS = 400  # the most frequent units, which a model of style keeps; the others become their kind
 DISCOUNT = 0.75
@@ -199,19 +196,6 @@ QUARTERS = tuple(part_of(n / 4, (n + 1) / 4) for n in range(4))
 # ---- the trials ------------------------------------------------------------------------------------------------------
 
 
-def curve(log_posteriors: Floats, prompts: int) -> str:
-    """Accuracy at the budgets, mean over the grouping seeds."""
-    here = grid_rows(log_posteriors.shape[1], prompts, np.ones(prompts, dtype=bool))
-    out = []
-    for k in BUDGETS:
-        right = []
-        for seed in GROUPING_SEEDS:
-            groups, truth = budget_groups(here, k, seed, TEST)
-            right.append((accumulate(log_posteriors, groups).argmax(1) == truth).mean())
-        out.append(f"{np.mean(right):.3f}")
-    return " / ".join(out)
-
-
 def weighed(members: list[Floats], truth: Ints) -> Floats:
     """Sum of the members with the weights of the highest likelihood on these rows."""
 
@@ -238,13 +222,12 @@ def main() -> int:
     texts = [trace.response for trace, here in zip(traces, used, strict=True) if here]
     train, sources = np.isin(folds[used], TRAIN), labels[used].astype(np.int64)
     asked, truth = ~train, sources[~train]
-    prompts = int((rows.prompt_folds == TEST).sum())
 
     def told(name: str, make: Callable[[], Floats]) -> Floats:
         started = time.perf_counter()
         made = make()
-        alone = curve(weighed([made], truth), prompts)
-        beside = curve(weighed([words, made], truth), prompts) if words is not None else ""
+        alone = curve(weighed([made], truth), rows.prompt_folds)
+        beside = curve(weighed([words, made], truth), rows.prompt_folds) if words is not None else ""
         print(f"{name:<58} {alone}   beside words {beside}   {time.perf_counter() - started:6.0f} s", flush=True)
         return made
 
@@ -285,7 +268,7 @@ def main() -> int:
     born = told("generative, content words masked, n = 4", generative(styled(units), 4))
     told("generative, tokens of the proxy, n = 3", generative(tokens(texts), 3))
     for name, more in {"layout, masked": [plain, style], "layout, masked, generative": [plain, style, born]}.items():
-        print(f"{'words, ' + name:<58} {curve(weighed([words, *more], truth), prompts)}")
+        print(f"{'words, ' + name:<58} {curve(weighed([words, *more], truth), rows.prompt_folds)}")
     return 0
 
 
