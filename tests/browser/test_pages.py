@@ -182,7 +182,7 @@ def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     browser.until("return document.querySelector('#curves-graph .js-plotly-plot') !== null")
     browser.until(
         "const p = document.querySelector('#curves-graph .js-plotly-plot');"
-        "return p.data.some(t => t.name === 'Vast-70B' && t.line.dash === 'dash')"
+        "return p.data.some(t => t.name.includes('READER · Vast-70B') && t.line.dash === 'dash')"
     )
     browser.run("document.querySelector('#compare-metric input[value=nll]').click()")
     axis = "return document.querySelector('#curves-graph .js-plotly-plot').layout.yaxis.title.text.includes('NLL')"
