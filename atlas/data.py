@@ -151,9 +151,13 @@ class QueryCache:
 
     def domains(self) -> list[str]:
         """Domains of which anything is stored."""
-        readers = self.ask(queries.readers)
-        stored = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
-        return sorted(stored, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
+
+        def compute() -> list[str]:
+            readers = self.ask(queries.readers)
+            stored = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
+            return sorted(stored, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
+
+        return self._once("domains", compute)
 
     def holds_own_sources(self) -> bool:
         """Whether the generation holds sources that were enrolled here: they are roster and domain of one name."""
@@ -190,9 +194,13 @@ class QueryCache:
 
     def conditions(self) -> list[str]:
         """Conditions under which anything was measured, the clean one first, then by how much of a trace remains."""
-        measured = set(self.ask(queries.measurements)["condition"])
-        known = list(CONDITION_NAMES)
-        return sorted(measured, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+        def compute() -> list[str]:
+            measured = set(self.ask(queries.measurements)["condition"])
+            known = list(CONDITION_NAMES)
+            return sorted(measured, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+        return self._once("conditions", compute)
 
     def opened(self, view: View) -> View:
         """The view, or its reader's largest roster with attribution where it has none here."""

@@ -76,6 +76,7 @@ SPELLED: list[tuple[Any, str]] = [
     (NetworkSettings(), NETWORK),
     (GRAMS["word"], WORD),
     (GRAMS["char"], f"GramKind(kind='char', lengths=(2, 3, 4), bits=21, settings={SOFTMAX})"),
+    (GRAMS["style"], f"GramKind(kind='style', lengths=(1, 2, 3, 4, 5), bits=22, settings={SOFTMAX}, halves=True)"),
     (SERVED, "SoftmaxSettings(features=10000, epochs=4, batch=512, rate=0.05, decay=3e-06)"),
     (WORDS, WORD_NGRAMS),
     (CHARACTERS, CHARACTER_NGRAMS),

@@ -23,19 +23,20 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.feature_extraction import FeatureHasher
-from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, HashingVectorizer
 from torch.nn.functional import embedding_bag
 
 from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels, Settings
 
 Words = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
-Kind = Literal["word", "char"]
+Kind = Literal["word", "char", "style"]
 Counts = Any  # scipy.sparse.csr_matrix, which has no types that agree with arrays
 CHUNK = 2000
 _UNIT = re.compile(r"\w+|[^\w\s]|\n+")
 _CHARACTER = re.compile(r"\s\s+|.", re.DOTALL)  # a run of blanks is one, as scikit-learn has it
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+LONG = 7  # letters of a long word
 
 
 def weigh(counts: Counts, idf: Floats) -> Counts:
@@ -145,11 +146,12 @@ class GramKind:
     lengths: tuple[int, ...]  # units in an n-gram
     bits: int  # of a bucket's number
     settings: SoftmaxSettings
+    halves: bool = False  # both halves of a response are further rows of the fit
 
     def as_text(self) -> str:
         """Words by which files on disk name this kind; they never change."""
         own = f"kind={self.kind!r}, lengths={self.lengths!r}, bits={self.bits!r}"
-        return f"GramKind({own}, settings={self.settings.as_text()})"
+        return f"GramKind({own}, settings={self.settings.as_text()}{f', halves={self.halves}' if self.halves else ''})"
 
     def counts(self, texts: Sequence[str]) -> Counts:
         """Counts (n, buckets) of texts without lone surrogates."""
@@ -159,6 +161,7 @@ class GramKind:
 GRAMS: Mapping[str, GramKind] = {
     "word": GramKind("word", (1, 2, 3), 22, SoftmaxSettings()),
     "char": GramKind("char", (2, 3, 4), 21, SoftmaxSettings()),
+    "style": GramKind("style", (1, 2, 3, 4, 5), 22, SoftmaxSettings(), halves=True),
 }
 KIND, LENGTHS, BITS = GRAMS["word"].kind, GRAMS["word"].lengths, GRAMS["word"].bits
 """What live attribution counts."""
@@ -173,27 +176,43 @@ def count_grams(texts: Sequence[str], kind: Kind, lengths: Sequence[int], bits: 
     """Counts (n, 2 ** bits), float32, of hashed n-grams of so many units; case stays, and columns of a row ascend."""
     parts = []
     for low in range(0, len(texts), CHUNK):
-        units, offsets = (_words if kind == "word" else _characters)(texts[low : low + CHUNK])
+        units, offsets = _units(texts[low : low + CHUNK], kind)
         parts.append(_counted(units, offsets, lengths, bits))
     return sparse.vstack(parts, format="csr") if parts else _counted(*_words([]), lengths, bits)
 
 
 def gram_spans(text: str, kind: Kind, lengths: Sequence[int], bits: int) -> tuple[Offsets, Offsets, Offsets]:
     """Start, stop and bucket of every n-gram of a text: the occurrences that :func:`count_grams` counts."""
-    units, _ = (_words if kind == "word" else _characters)([text])
-    if kind == "word":
-        edges = np.array([found.span() for found in _UNIT.finditer(text)], dtype=np.int64).reshape(-1, 2)
-    else:
+    units, _ = _units([text], kind)
+    if kind == "char":
         edges = np.arange(len(units))[:, None] + np.array([0, 1])
+    else:
+        edges = np.array([found.span() for found in _UNIT.finditer(text)], dtype=np.int64).reshape(-1, 2)
     buckets = [_hashed(units, length, bits) for length in lengths]
     starts = [edges[: len(hashed), 0] for hashed in buckets]
     stops = [edges[n - 1 : n - 1 + len(hashed), 1] for n, hashed in zip(lengths, buckets, strict=True)]
     return np.concatenate(starts), np.concatenate(stops), np.concatenate(buckets)
 
 
-def _words(texts: Sequence[str]) -> tuple[Words, Offsets]:
+def masked(unit: str) -> str:
+    """A unit that says little of the subject as it is; of other words their kind: number, name, short or long one."""
+    if unit.lower() in ENGLISH_STOP_WORDS or not re.match(r"\w", unit):
+        return unit
+    return "0" if unit[0].isnumeric() else "A" if unit[0].isupper() else "a" if len(unit) < LONG else "aa"
+
+
+def halves(text: str) -> tuple[str, str]:
+    """A text cut in the middle, between two characters."""
+    return text[: len(text) // 2], text[len(text) // 2 :]
+
+
+def _units(texts: Sequence[str], kind: Kind) -> tuple[Words, Offsets]:
+    return _characters(texts) if kind == "char" else _words(texts, masked if kind == "style" else str)
+
+
+def _words(texts: Sequence[str], read: Callable[[str], str] = str) -> tuple[Words, Offsets]:
     units = [_UNIT.findall(text) for text in texts]
-    number = {unit: zlib.crc32(unit.encode("utf-8", "replace")) for unit in set(chain(*units))}
+    number = {unit: zlib.crc32(read(unit).encode("utf-8", "replace")) for unit in set(chain(*units))}
     flat = np.array([number[unit] for unit in chain(*units)], dtype=np.uint64)
     return flat, np.cumsum([0, *map(len, units)], dtype=np.int64)
 

@@ -149,6 +149,7 @@ _TABLE = (
     _stack(FUSED_TUNED, "Fused readout, fine-tuned encoder among them", network=True),
     _stack(WORDS, "Word n-grams, every length", TEXT, simplicity=3),
     _stack("ngram-char-lengths", "Character n-grams, every length", TEXT),
+    _stack("ngram-style-lengths", "Style n-grams, every length", TEXT),
     _stack("fused-text", "Fused texts", TEXT),
     _stack(TEXT_TUNED, "Fused texts, fine-tuned encoder among them", TEXT),
     Method(DNA, "LLM-DNA", "", "baselines", EMBEDDING, ENSEMBLE, also=("map", "relate")),

@@ -64,7 +64,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, R
             assert main([*read, "--benchmark", "math100", "--lengths", "full"]) == 0
             assert main(["evaluate", *shared, "--proxy", proxy]) == 0
         assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "controls", "--layers", "3"]) == 0
-        for members in ("tiny:2+3,network,regression,experts,word,char", "tiny:2+3,other:2,network,word"):
+        for members in ("tiny:2+3,network,regression,experts,word,char,style", "tiny:2+3,other:2,network,word"):
             assert main(["evaluate", *shared, "--proxy", "tiny", "--stage", "readouts", "--members", members]) == 0
         tuned = ["--members", "tiny:2+3,network,word,bert:tuned"]
         tuned += ["--method", f"{ENCODER},{FUSED_TUNED},{TEXT_TUNED}"]
@@ -149,7 +149,8 @@ def test_only_what_guesses_or_was_not_kept_cannot_score() -> None:
     assert "fine-tuned" in str(why_not("encoder"))
     assert "no single traces" in str(why_not("mpt"))
     assert [method for method in ENROLLABLE if reads_text(method)] == [
-        "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "fused-text", "fused-text-tuned",
+        "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "ngram-style-lengths", "fused-text",
+        "fused-text-tuned",
     ]  # fmt: skip
     assert [method for method in ENROLLABLE if method in ENCODED] == ["dna", "llmmap", "encoder-lengths"]
 

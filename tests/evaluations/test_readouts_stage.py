@@ -302,7 +302,7 @@ def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch)
         scorer = scorer_of(run, Plan({"invented": (1,)}, ("word",), view=view, tuned="minilm-l6"))
         members = cache_folder() / "evaluations" / "fused" / "165-way.25" / "members"
         for bank, own in (
-            ("word", [repr(GRAMS["word"]), "weights"]),
+            ("word", [GRAMS["word"].as_text(), "weights"]),
             ("tuned-minilm-l6", [settings.as_text(), "weights", "weights"]),
         ):
             assert scorer.models(f"{bank}@pooled") == members / bank / "pooled" / "models"
@@ -313,15 +313,16 @@ def test_members_of_texts_keep_their_names_whatever_the_view(world, monkeypatch)
 def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path, monkeypatch):
     connection, release = world
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "empty"))
-    readouts.run(connection, release, EvaluateOptions("smollm2-135m", ["ur"], ["165-way"], members="word,char"))
-    for reader in ("ngram-word-lengths", "ngram-char-lengths", "fused-text"):
+    readouts.run(connection, release, EvaluateOptions("smollm2-135m", ["ur"], ["165-way"], members="word,char,style"))
+    readers = ("ngram-word-lengths", "ngram-char-lengths", "ngram-style-lengths")
+    for reader in (*readers, "fused-text"):
         for benchmark, condition in (("agent500", "clean"), ("agent500", "t32"), ("math100", "background")):
             curve = metric_curve(connection, reader, "165-way", benchmark, condition, "accuracy", "pooled")
             assert curve.set_index("k")["value"][1] > 0.5, (reader, benchmark, condition)
     compared = connection.execute(
         "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = 'readouts-text/165-way'"
     ).fetchall()
-    assert sorted(compared) == [("ngram-char-lengths", "fused-text"), ("ngram-word-lengths", "fused-text")]
+    assert sorted(compared) == sorted((reader, "fused-text") for reader in readers)
 
 
 def measure(connection, *readers):

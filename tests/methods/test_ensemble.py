@@ -82,11 +82,11 @@ def test_a_file_gives_the_same_enrolment_again(enrolment: Enrolment, tmp_path: P
     again = load_enrolment(tmp_path / "several.npz")
     assert again.sha256 == kept.sha256 == enrolment.sha256
     assert (again.block, again.layers, again.hidden_size, again.place) == ("several", [1, 2], 32, 2)
-    assert again.auxiliary == {"other": (3,), "word": (), "char": ()}
+    assert again.auxiliary == {"other": (3,), **dict.fromkeys(GRAMS, ())}
     for head in again.heads:
         assert isinstance(head.probe, Ensemble)
         assert [type(member.model).__name__ for member in head.probe.members] == [
-            "LinearReadout", "NetworkReadout", "LinearProbe", "GramReadout", "GramReadout",
+            "LinearReadout", "NetworkReadout", "LinearProbe", *["GramReadout"] * len(GRAMS),
         ]  # fmt: skip
         assert head.standardiser is None
         with pytest.raises(ValueError, match="no direction"):

@@ -11,7 +11,20 @@ from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 
-from backend.methods.ngrams import CHARACTERS, SETTINGS, WORDS, count, fit_ngrams, fit_softmax, multiplier, weigh
+from backend.methods.ngrams import (
+    CHARACTERS,
+    GRAMS,
+    SETTINGS,
+    WORDS,
+    count,
+    fit_ngrams,
+    fit_softmax,
+    gram_spans,
+    halves,
+    masked,
+    multiplier,
+    weigh,
+)  # fmt: skip
 from tests.fake_release import _HABITS, _VOCABULARIES
 
 SMALL = replace(WORDS, buckets=2**14, features=2000)
@@ -33,6 +46,37 @@ def test_words_keep_case_punctuation_and_line_ends():
     assert grams("yes, yes!") == 3
     assert grams("one\n\ntwo\nthree") == 5  # a blank line is another word than a line end
     assert count([""], WORDS).nnz == 0
+
+
+def test_style_keeps_function_words_and_marks_and_the_kind_of_other_words():
+    units = ["The", "the", "Paris", "river", "rivers", "extraordinary", "42", "3rd", "_x", "—", "\n\n", "**", "Ünder"]
+    assert [masked(unit) for unit in units] == [
+        "The", "the", "A", "a", "a", "aa", "0", "0", "a", "—", "\n\n", "**", "A",
+    ]  # fmt: skip
+    style = GRAMS["style"]
+    same, other = style.counts(["The river is wide.", "The house is tall.", "The river was wide!"])[:2]
+    assert (same != other).nnz == 0, "the subject is not read"
+    assert (style.counts(["the river is wide."]) != same).nnz > 0, "case of a function word is"
+    assert (GRAMS["word"].counts(["The river is wide."]) != GRAMS["word"].counts(["The house is tall."])).nnz > 0
+
+
+@pytest.mark.parametrize("kind", GRAMS)
+def test_every_counted_n_gram_has_a_place_in_the_text(kind):
+    grams, text = GRAMS[kind], "On the one hand,\nthe 3 rivers; on the other ‑ Ünder_x!"
+    starts, stops, buckets = gram_spans(text, grams.kind, grams.lengths, grams.bits)
+    found, times = np.unique(buckets, return_counts=True)
+    counts = grams.counts([text])
+    assert np.array_equal(found, counts.indices)
+    assert np.array_equal(times, counts.data)
+    assert (starts < stops).all()
+    assert stops.max() == len(text)
+
+
+def test_halves_are_the_text():
+    for text in ("", "a", "abc", "abcd"):
+        first, second = halves(text)
+        assert first + second == text
+        assert 0 <= len(second) - len(first) <= 1
 
 
 def test_counts_are_those_of_a_vocabulary_in_another_order():

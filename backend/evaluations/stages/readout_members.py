@@ -28,7 +28,7 @@ from backend.evaluations.corpus import MATH, Material, truncation_tokenizer
 from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.fine_tuning import ENCODER, TUNED, FinetuneSettings, Texts, TunedEncoder, affordable, fine_tune
 from backend.methods.network import NetworkReadout, NetworkSettings, fit_network
-from backend.methods.ngrams import GRAMS
+from backend.methods.ngrams import GRAMS, halves
 from backend.methods.probe import LinearReadout, fit_experts, fit_regression
 from backend.methods.readout import Floats, Half, Ints
 from backend.methods.sentence_encoder import SentenceEncoder, reads_of
@@ -248,6 +248,8 @@ class Scorer:
             counts = {condition: grams.counts(self.texts(condition)) for condition in conditions}
             started, seconds = time.perf_counter(), 0.0
             copies = [counts[length] for length in readouts.TRAINED]
+            if grams.halves:
+                copies += map(grams.counts, zip(*map(halves, self.texts(CLEAN)), strict=True))
             models = readouts.fit_gram_models(
                 copies, self.labels, self.folds, self.classes, grams.settings, range(len(readouts.MODELS))
             )

@@ -32,7 +32,7 @@ from backend.methods.fine_tuning import TUNED
 from backend.methods.network import NetworkSettings
 from backend.methods.ngrams import GRAMS
 from backend.methods.readout import Ints
-from backend.methods.registry import ENCODER, FUSED_LIVE, FUSED_TUNED, LDA_LIVE, LINEAR, READOUTS, TEXT_TUNED
+from backend.methods.registry import ENCODER, FUSED_LIVE, FUSED_TUNED, LDA_LIVE, LINEAR, METHODS, READOUTS, TEXT_TUNED
 from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
@@ -114,8 +114,8 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
             out[NETWORK, proxy] = (f"Network · {proxy}", [f"{proxy}@{NETWORK}"])
             out["states", proxy] = (f"Discriminants and network · {proxy}", plan.members(proxy))
     for kind in plan.grams:
-        name = "Word" if kind == "word" else "Character"
-        out[f"ngram-{kind}-lengths", None] = (f"{name} n-grams, every length", plan.members(kind))
+        method = f"ngram-{kind}-lengths"
+        out[method, None] = (METHODS[method].name, plan.members(kind))
     if plan.tuned:
         name = f"Fine-tuned encoder, every length · {plan.tuned}"
         out[ENCODER, plan.tuned] = (name, plan.members(plan.texts[0]))
