@@ -262,14 +262,8 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         if two
         else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
-    decisions = frame["decision"].notna()
-    if decisions.any():
-        right = ((frame["decision"] > 0) == frame["related"].astype(bool))[decisions]
-        sentence += [
-            f"{int(right.sum())} of {len(right)} ",
-            shell.term("mean decisions", DECISION_HELP),
-            f" are right ({100 * right.mean():.1f} %); the dashed line is where they turn. ",
-        ]
+    if frame["decision"].notna().any():
+        sentence += ["The dashed line is where the ", shell.term("mean decisions", DECISION_HELP), " turn. "]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",
@@ -334,14 +328,14 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     related = bool(frame["related"].iloc[0])
     decided = frame.set_index("reader")[DECISIONS[view.protocol]].dropna()
     correct = int(((decided > 0) == related).sum())
-    many = f"{correct} of {len(decided)} readers decide so" if len(decided) else "no reader has decided"
+    many = f"{correct} of {len(decided)} readers say so" if len(decided) else "no reader has decided"
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
-    return [html.P([_truth(related), f": {many}{own}."], className="pair-answer"), *cards]
+    return [html.P(["In truth ", _truth(related), f"; {many}{own}."], className="pair-answer"), *cards]
 
 
 def _truth(related: bool) -> Component:
-    return html.Strong("Related" if related else "Unrelated", className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}")
+    return html.Strong(figures.TRUTH_WORDS[related], className=f"kin-truth kin-{figures.TRUTH_WORDS[related]}")
 
 
 def _decided(value: float, related: bool) -> str:
@@ -382,8 +376,9 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     correct = int(((decided > 0) == related).sum())
     verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
     sentence: shell.Children = [
+        "In truth ",
         _truth(related),
-        f" in truth. {verdict}",
+        f". {verdict}",
         shell.term("Above unrelated", ABOVE_HELP),
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
         f"{PROTOCOLS[view.protocol].lower()} split.",
@@ -543,9 +538,11 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     own = table[(table["reader"] == shown_reader(cache, view)) & table["readout"].isin(figures.USUAL)]
     if len(own):
         verb, end = ("is right on ", " of the pairs") if share else ("reaches ", "")
-        coin = ("; a coin on 50 %. " if share else "; a coin gets .500. ") if view.measure in COINS else ". "
+        guess = "50 %" if share else ".500"
+        coin = f"; half of each split's pairs are related, so a coin gets {guess}. " if view.measure in COINS else ". "
         published = " (published)" if own["origin"].iloc[0] == "published" else ""
-        answer += [f"{names[own['reader'].iloc[0]]}{published} {verb}", *rate(own.iloc[0]), f"{end}{coin}"]
+        by = f" by {figures.readout_words(own['readout'].iloc[0])}"
+        answer += [f"{names[own['reader'].iloc[0]]}{by}{published} {verb}", *rate(own.iloc[0]), f"{end}{coin}"]
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
@@ -593,14 +590,12 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     )
     thin = f" {caps}" if frame["low"].isna().any() else ""
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
-    several = frame.groupby("reader")["readout"].nunique().max() > 1
-    picked = ", picked on these same splits and so optimistic" if several else ""
     sentence: shell.Children = [
         "Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
         f" of its scores; marks are means over {int(frame['n'].max())} splits. Thick bars: 95 % bootstrap intervals "
-        f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"
-        f"{picked}. n = {len(names)} readers, {len(here)} of them measured here.",
+        f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with the readout of both "
+        f"components where it has one; others are in the hover text. n = {len(names)} readers, {len(here)} of them measured here.",
     ]
     return FigureView(figure, sentence)
 

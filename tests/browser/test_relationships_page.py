@@ -43,7 +43,7 @@ def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
     calm.wait(lambda: calm.query().get("left") == models[0], "the pair in the link")
     assert calm.query()["right"] == models[1]
     answer = calm.text("#kin-answer")
-    assert answer.startswith("Related: ") and "readers decide so" in answer
+    assert answer.startswith("In truth related; ") and "readers say so" in answer
     calm.until("const r = document.querySelector('#kin-answer').getBoundingClientRect(); return r.top < innerHeight")
     halo = PLOT + "return p.data.find(t => t.name === 'selected').x.length === 1"
     calm.until(halo)

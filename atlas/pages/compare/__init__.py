@@ -54,6 +54,8 @@ CONTROLS = {
     "every": "readers k",
 }
 """Controls that a figure follows; others follow the budget."""
+FIXED = ("reached", "gains")
+"""Figures of budgets of their own, which no control changes."""
 MOVED = {
     **{"chapter-side": "curves", "chapter-readouts": "reached", "chapter-conditions": "elsewhere"},
     **{"chapter-forms": "parts", "chapter-price": "cost"},
@@ -124,7 +126,7 @@ def _head(cache: QueryCache, view: View) -> Component:
     ]
     name = "What was done to the traces"
     condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=272)
-    follows = CONTROLS.get(view.figure, "k").split()
+    follows = [] if view.figure in FIXED else CONTROLS.get(view.figure, "k").split()
     controls = {
         "k": pieces.budget_choice("compare-k", view),
         "metric": shell.segmented("compare-metric", METRICS, view.metric, "Metric"),

@@ -205,6 +205,8 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         sentence.append(f", {names[readers[0]]} of {percent(here[readers[0]])}")
     rows = end_rows(cache, view)
     tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
+    if best != readers[0] and readers[0] in here.index and tested.empty:
+        sentence.append(f": {100 * (here[best] - here[readers[0]]):.1f} points more (not tested)")
     for more, low, high in tables.rows(100 * tested[["difference", "low", "high"]]):
         sentence.append(f": {more:.1f} points more (95 % interval {low:.1f} to {high:.1f})")
     return [*sentence, f"; chance: {percent(1 / pieces.roster_size(cache, view))}."]

@@ -204,13 +204,17 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     own = frame[frame["answer"] == "readout"]
     aimed = own.dropna(subset="aim")
     aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
+    if frame["answer"].eq("paper").any():
+        paper, marks = "", "Vertical ticks: our target. Filled: measured here; hollow: as the paper prints it. "
+    else:
+        paper = f"The paper prints no number for {view.roster}; choose {AIMED_ROSTER} to see its marks. "
+        marks = "All measured here. "
     sentence: shell.Children = [
-        "The ",
+        f"{paper}The ",
         shell.term("fused readout", FUSED_HELP),
         f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
-        f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} Vertical ticks: our target; "
-        "thick bars: 95 % intervals, where they are stored. Filled: measured here; hollow: as the paper prints "
-        f"it. n = {view.roster.removesuffix('-way')} sources.",
+        f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} {marks}"
+        f"Thick bars: 95 % intervals, where they are stored. n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
 
