@@ -47,14 +47,14 @@ SHARES = (0.1, 0.2, 0.4, 0.6, 0.8)  # ticks of a histogram on either side of nou
 def readout_dots(
     frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, axis: str, chance: float | None
 ) -> Plot:
-    """Marks of readouts, a line a reader, which ends with its usual number.
+    """Marks of readouts, a line a reader, which ends with its highest number.
 
     frame : Columns row, readout, origin, value, std, low, high (may be NaN), n.
     """
     level = None if chance is None else Level(chance, "a coin")
     series = frame["readout"].where(frame["readout"].isin(list(READOUTS)), "other")
     marks = frame.assign(series=series, words=[readout_words(readout) for readout in frame["readout"]])
-    return dot_rows(marks, names, READOUTS | OTHER, theme=theme, axis=axis, usual=USUAL, level=level, unit="splits")
+    return dot_rows(marks, names, READOUTS | OTHER, theme=theme, axis=axis, usual=(), level=level, unit="splits")
 
 
 def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, measure: str) -> Plot:

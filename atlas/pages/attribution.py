@@ -376,8 +376,9 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
     if frame.empty:
         absent, _ = drawing.absent(drawing.unmeasured(cache, view, "accuracy by source"))
         return absent, "Nothing has been measured for this choice."
+    frame = frame.sort_values("accuracy_1", kind="stable", na_position="last")
     sentence = (
-        "Accuracy of every source at each budget, and the wrong answer that it gets most often at one trace, with how "
+        "Accuracy of every source at each budget, hardest first at one trace, and the wrong answer that it gets most often at one trace, with how "
         f"often{_groups_each(cache, view)}. "
         f"n = {len(frame)} sources; sort or filter by any column."
     )

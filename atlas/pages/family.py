@@ -171,6 +171,7 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
     frame = _rows(cache, view)
     if frame.empty:
         return _nobody(view), "No source to show."
+    frame = frame.assign(access=frame["access"].replace("api", "API"))
     budgets = [
         tables.number(column, column.removeprefix("accuracy_"), "rate", 54, filter=False)
         for column in map(str, frame)

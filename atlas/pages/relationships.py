@@ -590,12 +590,14 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     )
     thin = f" {caps}" if frame["low"].isna().any() else ""
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
+    several = frame.groupby("reader")["readout"].nunique().max() > 1
+    picked = ", picked on these same splits and so optimistic; its mark says which" if several else ""
     sentence: shell.Children = [
         "Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
         f" of its scores; marks are means over {int(frame['n'].max())} splits. Thick bars: 95 % bootstrap intervals "
-        f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with the readout of both "
-        f"components where it has one; others are in the hover text. n = {len(names)} readers, {len(here)} of them measured here.",
+        f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"
+        f"{picked}. n = {len(names)} readers, {len(here)} of them measured here.",
     ]
     return FigureView(figure, sentence)
 
