@@ -378,8 +378,8 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
         return absent, "Nothing has been measured for this choice."
     frame = frame.sort_values("accuracy_1", kind="stable", na_position="last")
     sentence = (
-        "Accuracy of every source at each budget, hardest first at one trace, and the wrong answer that it gets most often at one trace, with how "
-        f"often{_groups_each(cache, view)}. "
+        "Accuracy of every source at each budget, hardest first at one trace, and the wrong answer that it gets most "
+        f"often there, with how often{_groups_each(cache, view)}. "
         f"n = {len(frame)} sources; sort or filter by any column."
     )
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
