@@ -553,7 +553,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
             continue
         picked += count > 1
         answer.append(
-            html.Span([f"Best of {count} {words}: {names[top['reader']]}, ", *rate(top), ". "], className="soft")
+            html.Span([f"Best of {count} {words}: {called(top, names)}, ", *rate(top), ". "], className="soft")
         )
     if picked:
         answer.append(html.Span("The best were picked on the same pairs, so they are optimistic.", className="soft"))

@@ -207,7 +207,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     if frame["answer"].eq("paper").any():
         paper, marks = "", "Vertical ticks: our target. Filled: measured here; hollow: as the paper prints it. "
     else:
-        paper = f"The paper prints no number for {view.roster}; choose {AIMED_ROSTER} to see its marks. "
+        paper = f"The paper's marks and our targets are drawn for {AIMED_ROSTER} alone. "
         marks = "All measured here. "
     sentence: shell.Children = [
         f"{paper}The ",
