@@ -38,13 +38,25 @@
     });
   }).observe(document.documentElement, { childList: true, subtree: true });
 
-  // A claim that is typed and names no source is emptied when its field is left; the page then says what was meant.
+  // A claim that is typed and not chosen leaves its field when that is left: an exact name is chosen, of another one the
+  // page says that it was not, and a press of Run in between waits for that.
+  let typed = "";
+  function missed() {
+    const field = document.getElementById("attr-claim"), lost = typed;
+    typed = "";
+    if (!lost || !field || field.value === lost) return false;
+    window.dash_clientside.set_props("attr-claim-lost", { data: { typed: lost, at: Date.now() } });
+    return true;
+  }
   document.addEventListener("focusout", (event) => {
-    const field = event.target, typed = field.value;
-    if (field.id !== "attr-claim" || !typed) return;
-    window.setTimeout(() => {
-      if (field.isConnected && !field.value) window.dash_clientside.set_props("attr-claim-lost", { data: typed });
-    }, 200);
+    if (event.target.id !== "attr-claim") return;
+    typed = event.target.value;
+    window.setTimeout(missed, 200);
+  }, true);
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest("#attr-go, #attr-go-now") || !missed()) return;
+    event.stopImmediatePropagation();
+    document.getElementById("attr-claim").scrollIntoView({ block: "center" });
   }, true);
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {

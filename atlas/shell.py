@@ -222,14 +222,18 @@ def source_search(identity: str, cache: QueryCache, roster: str, value: str, pla
     return select(
         identity, label, source_options(cache, roster), value=value or None, size="sm", searchable=True, clearable=True,
         placeholder=placeholder, nothingFoundMessage="No source has this name", filter=CLOSEST, limit=60,
-        maxDropdownHeight=320, selectFirstOptionOnChange=True, allowDeselect=False,
+        maxDropdownHeight=320, allowDeselect=False,
     )  # fmt: skip
 
 
-def select(identity: str, label: str, data: Sequence[Any] = (), **options: Any) -> Component:
-    """A list to choose one from, above the page; ``label`` is its name for assistive technology."""
-    options = {"comboboxProps": {"zIndex": 300}, **options}
-    field: Component = dmc.Select(id=identity, data=list(data), attributes=named(label), **options)
+def select(identity: str, label: str, data: Sequence[Any] = (), kind: Any = dmc.Select, **options: Any) -> Component:
+    """A list to choose from, above the page; ``label`` is its name for assistive technology.
+
+    kind : ``dmc.MultiSelect`` for several. Where names are searched, Enter takes the first hit.
+    """
+    first = {"selectFirstOptionOnChange": True} if options.get("searchable") else {}
+    options = {"comboboxProps": {"zIndex": 300}, "attributes": named(label), **first, **options}
+    field: Component = kind(id=identity, data=list(data), **options)
     return field
 
 

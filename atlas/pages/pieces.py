@@ -124,9 +124,7 @@ def select(
     identity: str, data: Sequence[Any], value: Any, label: str, kind: Any = dmc.Select, **more: Any
 ) -> Component:
     """A list to choose from, one or (``dmc.MultiSelect``) several."""
-    layer = {"comboboxProps": {"zIndex": 300}, "attributes": shell.named(label)}
-    field: Component = kind(id=identity, data=list(data), value=value, **{"size": "sm", **layer, **more})
-    return field
+    return shell.select(identity, label, data, kind, value=value, **{"size": "sm", **more})
 
 
 def budget_choice(identity: str, view: View) -> Component:

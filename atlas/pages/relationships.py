@@ -198,7 +198,7 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Com
     chosen = value if value in set(models["model"]) else None
     return pieces.select(
         identity, data, chosen, label, searchable=True, clearable=True, placeholder="A model", limit=80,
-        nothingFoundMessage="No model has this name", maxDropdownHeight=320,
+        nothingFoundMessage="No model has this name", filter=shell.CLOSEST, maxDropdownHeight=320,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from backend.store.writers import RELEASE_ROSTERS
 
 NAMED = 3  # sources of a mixture that the sentence names, ..
 LEAST = 0.05  # .. of those with such a share
-CUT = "mixtures were simulated for whole responses only, and these were cut at one length"
+CUT = "mixtures were simulated for whole responses only, and these are shorter, or were cut"
 BALANCED = "mixtures were simulated without unlabelled traffic, which balances these scores"
 NO_SINGLE_SOURCE = "no enrolled source fits, and a mixture looks like that as well as a source that nobody enrolled"
 MISSING = "this enrolment has no held-out mixtures to compare with; make it again: {command}"

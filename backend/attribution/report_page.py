@@ -16,7 +16,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
-from backend.attribution.report_words import only_among, reservation, steps_of, validated_for, with_names
+from backend.attribution.report_words import (
+    condition_words,
+    only_among,
+    reservation,
+    steps_of,
+    validated_for,
+    with_names,
+)
 from backend.attribution.settings import DEFAULTS, Report
 from backend.methods.registry import names, reads_text
 
@@ -249,6 +256,7 @@ def write_html(report: Report) -> str:
         "odds": odds,
         "reader": reader_words,
         "fact": fact_words,
+        "condition": condition_words,
     }
     report = with_names(report)
     results, reference = report["results"], report["reference"]

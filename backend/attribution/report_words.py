@@ -14,6 +14,7 @@ from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
 from backend.inference.verdict import FAR, REFERENCE_CHECK, SHORT, UNLIKE, VERIFY
+from backend.protocol import CLEAN
 
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
@@ -52,6 +53,11 @@ def with_names(report: Report) -> dict[str, Any]:
     if report.get("question") == Settings(claimed=claimed).question_text:
         out["question"] = Settings(claimed=out["results"]["claimed"]).question_text
     return out
+
+
+def condition_words(condition: str) -> str:
+    """The kind of responses that validated a condition."""
+    return "whole responses" if condition == CLEAN else f"responses cut after {condition.removeprefix('t')} tokens"
 
 
 def only_among(report: Report) -> bool:

@@ -64,10 +64,7 @@ SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
 FAR = "they fit no enrolled source, which with unlabelled traffic may be the other kind of traffic alone"
 UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
-ENROL = (
-    "Enrol the candidates on prompts of this kind: python -m jobs collect, then python -m jobs enroll. "
-    "Only then can such traces be attributed."
-)
+ENROL = "Or have the candidates enrolled on prompts of this kind: python -m jobs collect, then python -m jobs enroll."
 REFERENCE_CHECK = "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
 REFERENCE = (
     "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "

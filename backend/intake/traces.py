@@ -118,7 +118,8 @@ _NONE = "none"  # what a person says for a role that is to have no column, where
 def propose_columns(records: Sequence[Mapping[str, str]]) -> Columns:
     """Columns of text for a person to confirm, by the first records; without a response where none holds text.
 
-    The longest texts are responses, the next ones prompts; of two that are about as long, the later column answers.
+    The longest texts are responses, the next ones prompts; of two that are about as long, the later column answers. Times
+    are dates in every record: a mere number may count anything.
     """
     texts: dict[str, list[str]] = {}
     for record in records:
@@ -128,7 +129,12 @@ def propose_columns(records: Sequence[Mapping[str, str]]) -> Columns:
     longest = sorted(worded, key=lambda name: -worded[name])[:2]
     if len(longest) == 2 and worded[longest[0]] < ALIKE * worded[longest[1]]:
         longest.sort(key=list(worded).index, reverse=True)
-    return Columns(**dict(zip(("response", "prompt"), longest, strict=False)))
+    times = (name for name, values in texts.items() if name not in longest and all(map(_is_date, values)))
+    return Columns(**dict(zip(("response", "prompt"), longest, strict=False)), time=next(times, None))
+
+
+def _is_date(value: str) -> bool:
+    return not math.isnan(seconds_of(value)) and any(sign in value for sign in "-:/")
 
 
 def recognise(fields: Sequence[str], given: Columns | None = None, late: Sequence[str] = ()) -> Columns:

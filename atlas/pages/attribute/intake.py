@@ -76,7 +76,7 @@ def step() -> Component:
     choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
     read = [
         sections.notice("attr-preview-head", "polite"),
-        html.Div([now, sections.hint("Asks the question in step 2 as it stands.")], className="row"),
+        html.Div([now, sections.hint(None, id="attr-go-words", role="status")], className="row"),
         html.Div([choices, html.Div(encoding, id="attr-encoded")], className="mapping"),
         html.Div(id="attr-preview"),
     ]
@@ -203,9 +203,10 @@ def _first_rows(heads: Sequence[str], records: Sequence[Sequence[str]], caption:
     return shell.small_table(heads, lines, caption, kind, caption)
 
 
-def _proposal(proposal: Columns) -> list[Component | str]:
+def _proposal(proposal: Columns, *, time: bool = False) -> list[Component | str]:
     words: list[Component | str] = ["Take ", html.B(proposal.response, dir="auto"), " for responses"]
-    return words + ([" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else [])
+    words += [" and ", html.B(proposal.prompt, dir="auto"), " for prompts"] if proposal.prompt else []
+    return words + ([" and ", html.B(proposal.time, dir="auto"), " for times"] if time and proposal.time else [])
 
 
 def _without_response(name: str, error: AtlasError, proposal: Columns | None) -> Component:
@@ -316,8 +317,9 @@ def unread(
         "problem": _without_response(layout.name, error, proposal if offer else None),
     }
     if offer:
-        found["columns"]["proposal"] = [proposal.response, proposal.prompt]
-        found["body"].insert(0, html.Button(_proposal(proposal), id="attr-propose", className="button"))
+        found["columns"]["proposal"] = [proposal.response, proposal.prompt, proposal.time]
+        button = html.Button(_proposal(proposal, time=True), id="attr-propose", className="button button-main")
+        found["problem"] = [found["problem"], html.Div(button, className="row")]
     return found
 
 
@@ -424,13 +426,15 @@ def register(app: Dash) -> None:
         return {"content": path.read_text("utf-8"), "filename": saved.name, "type": "application/jsonl"}
 
     @sections.callback(
-        app, "attr-column-response.value* attr-column-prompt.value*", "attr-propose.n_clicks", "attr-columns.data"
+        app,
+        "attr-column-response.value* attr-column-prompt.value* attr-column-time.value*",
+        "attr-propose.n_clicks",
+        "attr-columns.data",
     )
     def propose(clicks: Clicks, known: Stored) -> Any:
         if not clicks or not known or "proposal" not in known:
-            return no_update, no_update
-        response, prompt = known["proposal"]
-        return response, no_update if prompt is None else prompt
+            return (no_update,) * 3
+        return tuple(no_update if column is None else column for column in known["proposal"])
 
     @app.callback(
         output={

@@ -42,7 +42,7 @@ def step() -> Component:
     claim = shell.select(
         "attr-claim", "Claim to test", searchable=True, clearable=True, size="sm", limit=200, maxDropdownHeight=320,
         placeholder="No claim: which source is it?", nothingFoundMessage="No enrolled source has this name",
-        filter=shell.BY_WORDS,
+        filter=shell.CLOSEST,
     )  # fmt: skip
     ecosystems = shell.select(
         "attr-ecosystem", "Ecosystem and reader", size="sm", allowDeselect=False,
@@ -70,10 +70,10 @@ def step() -> Component:
 
 def _candidates() -> list[Component]:
     """Which enrolled sources are in question, and what to do where the right one is not enrolled."""
-    some = dmc.MultiSelect(
-        id="attr-candidates", data=[], value=[], size="sm", searchable=True, clearable=True, limit=200,
+    some = shell.select(
+        "attr-candidates", "Candidates", [], dmc.MultiSelect, value=[], size="sm", searchable=True, clearable=True, limit=200,
         maxDropdownHeight=320, placeholder="Choose candidates", nothingFoundMessage="Nothing has this name",
-        filter=shell.BY_WORDS, comboboxProps={"zIndex": 300}, attributes=shell.named("Candidates"),
+        filter=shell.BY_WORDS,
     )  # fmt: skip
     missing = [
         html.Summary("My model is not in the list"),
@@ -301,12 +301,20 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
-def no_claim(wish: str | None, one: Ecosystem) -> str | None:
+def no_claim(wish: str | None, one: Ecosystem, claim: str = "") -> str | None:
     """A sentence where a claim is no source of an ecosystem, with those that are spelled alike."""
     if not wish or wish in one.sources:
         return None
     meant = did_you_mean(wish[:80], one.sources)
-    return f" No source here is called “{wish[:80]}”, so nothing is claimed. {meant}{NOT_LISTED}"
+    then = f"the claim is still {claim}" if claim else "nothing is claimed"
+    return f" No source here is called “{wish[:80]}”, so {then}. {meant}{NOT_LISTED}"
+
+
+def source_called(typed: str, one: Ecosystem, known: Mapping[str, str]) -> str | None:
+    """The source that is called exactly so, by its label or its readable name."""
+    wish = typed.strip().casefold()
+    found = [source for source in one.sources if wish in (source.casefold(), known.get(source, source).casefold())]
+    return found[0] if len(found) == 1 else None
 
 
 def prefill(
@@ -473,13 +481,18 @@ def register(app: Dash) -> None:
         )
 
     @sections.callback(
-        app, "attr-claim-note.children*", "attr-claim-lost.data attr-claim.value", "attr-ecosystem.value"
+        app,
+        "attr-claim-note.children* attr-claim.value*",
+        "attr-claim-lost.data attr-claim.value",
+        "attr-ecosystem.value",
     )
-    def lost(typed: Text, claim: Text, name: Text) -> Any:
+    def lost(lost: Stored, claim: Text, name: Text) -> Any:
         one = ecosystem(name)
-        if claim or one is None:
-            return None
-        return no_claim(typed, one) if ctx.triggered_id == "attr-claim-lost" else no_update
+        if one is None or ctx.triggered_id != "attr-claim-lost":
+            return None if claim or one is None else no_update, no_update
+        typed, known = str((lost or {}).get("typed", "")), sections.known_sources(questions())
+        called = source_called(typed, one, known)
+        return (None, called) if called else (no_claim(typed, one, known.get(claim or "", claim or "")), no_update)
 
     @sections.callback(
         app,

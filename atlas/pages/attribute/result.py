@@ -25,6 +25,7 @@ from backend.attribution.report_words import names_of, with_names
 from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
 from backend.store import queries
 
+UNDECIDED = "Unvalidated detail, decides nothing"
 BIASED = "Each trace holds what the calibration adds for its source."
 NEAREST = 8  # sources that are listed where the traces land
 FLAT_MAPS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
@@ -172,7 +173,7 @@ def sensitivity(report: Report) -> str:
             f" With a random half of the traces, {results['subject']} leads in {100 * half[0]['leads']:.0f} % of "
             f"{results['spread']['orders']} orders."
         )
-    return text
+    return text if results["stated"] else f"This decides nothing. {text}"
 
 
 def result(report: Report, cache: QueryCache, view: View) -> Component:
@@ -213,17 +214,21 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         drawing = sections.graph(name, draw(name, report, view.theme))
         return show(name, sentence, drawing, height=height, picture=True, **options)
 
+    decided = results["stated"] or results["verdict"] == "UNKNOWN"
+    detail = [
+        plot("evidence", grows, 380, controls=_stops(report)),
+        show("candidates", explains, candidates(report, marks, view, known)),
+        mixture(report, show) if decided else None,
+        html.Div([plot("adds", adds), plot("without", sensitivity(report))], className="two"),
+        readers(report, show),
+        tokens(report, show, known),
+        landing(report, cache, view),
+    ]
     return html.Div(
         [
             verdict.verdict(report, cache, view.reader),
             verdict.exports(report),
-            plot("evidence", grows, 380, controls=_stops(report)),
-            show("candidates", explains, candidates(report, marks, view, known)),
-            mixture(report, show),
-            html.Div([plot("adds", adds), plot("without", sensitivity(report))], className="two"),
-            readers(report, show),
-            tokens(report, show, known),
-            landing(report, cache, view),
+            *(detail if decided else [mixture(report, show), html.Details([html.Summary(UNDECIDED), *detail])]),
             verdict.validated(report),
             ratio_figures(report, plot),
             excluded(report, show),

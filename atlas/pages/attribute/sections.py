@@ -195,9 +195,7 @@ def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, hea
 
 def sections_of(report: Report) -> Section:
     """:func:`section` for the figures of a report."""
-    sha256 = report["method"]["enrolment_sha256"]
-    enrolment = html.Code(f"enrolment {sha256[:12]}", title=f"sha256 {sha256}")
-    badge = html.Span(["Live", enrolment], className="origin origin-live", title="Computed now, from your traces")
+    badge = html.Span("Live", className="origin origin-live", title="Computed now, from your traces")
     return partial(section, build=build(report), badge=badge)
 
 

@@ -17,9 +17,10 @@ from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import MODES, Report, number_cell
 from backend.attribution.background import background_sentences
+from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import case_title, first_findings, headline
-from backend.attribution.report_words import Step, reservation, steps_of, validated_for, with_names
+from backend.attribution.report_words import Step, condition_words, reservation, steps_of, validated_for, with_names
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
 """Where a link of :func:`exports` leads, with the choices of the header."""
@@ -117,7 +118,9 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
     word, roster = results["verdict"], method["facts"].get("roster") or reference["enrolment"]
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
     sentences = results["sentence"], reservation(report), partial
-    flags = [("Shift. ", flag) for flag in results["flags"] or ()]
+    # Other prompts bring other topics: the prompts are the one reason then.
+    follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
+    flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]
     if results["stated"] and results["calibrated"] and not report.get("validation"):
         flags.append(("Not validated. ", NOT_VALIDATED))
     if not results["calibrated"]:
@@ -143,9 +146,13 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
 
 
 def _step(step: Step) -> list[Component | str]:
-    """What to do next, with a link to the page that does it."""
+    """What to do next, with a link to the page that does it; commands alone are folded away."""
     if step.page is None:
-        return [step.before]
+        words, command, rest = step.before.partition("python -m jobs")
+        if not command:
+            return [words]
+        how = html.Details([html.Summary("How?"), html.Code(f"{command}{rest}".rstrip("."))], className="folded")
+        return [f"{words.rstrip(' :')}.", how]
     mode = next(mode for mode, name in MODES.items() if name == step.page)
     link = dcc.Link(step.page, href=f"/attribute?mode={mode}", title=step.command)
     return [step.before, link, step.after or "."]
@@ -234,7 +241,7 @@ def _between(results: Mapping[str, Any], low: str, high: str) -> str:
 
 def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:
     if stop is None and cut:
-        return "–", "not tested: the stopping rule was fitted for whole responses, and these were cut at one length"
+        return "–", "not tested: the stopping rule was fitted for whole responses, and these are shorter, or were cut"
     if stop is None:
         return "–", "not tested: the ecosystem has no stopping rule"
     if stop.get("withheld"):
@@ -333,9 +340,10 @@ def validated(report: Report) -> Component:
         f"How well does this do {'in such a case' if here or not found else OTHER_CASE}?", id="title-validated"
     )
     if found:
-        cut = "whole responses" if found["condition"] == "clean" else f"responses cut like {found['condition']}"
+        cut = condition_words(found["condition"])
+        near = "" if found["condition"] == "clean" else ", the nearest to yours in length (step 2 tells of whole ones)"
         many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
-        sentence = f"Nearest validated case: {many}{cut}, on prompts that were held out from what they test."
+        sentence = f"Nearest validated case: {many}{cut}{near}, on prompts that were held out from what they test."
         right = first_findings({"rows": [row for row in found["rows"] if row["metric"] == "accuracy_after"]})
         grouping = [found["grouping"]] if "grouping" in found else []
         apart = [] if here else ["These traces are not of that kind, so that these numbers do not hold for them."]

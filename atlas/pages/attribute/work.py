@@ -116,16 +116,22 @@ def register(app: Dash) -> None:
 
     @sections.callback(
         app,
-        "attr-go.disabled attr-go.title attr-go-now.disabled",
-        "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data",
+        "attr-go.disabled attr-go.title attr-go-now.disabled attr-go-words.children",
+        "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data attr-claim.value",
         prevent=False,
     )
-    def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text) -> Any:
+    def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text, claim: Text) -> Any:
         if job:
-            return True, "These traces are being read", True
+            return True, "These traces are being read", True, "These traces are being read."
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
-        return bool(missing), f"Choose {' and '.join(missing)} first" if missing else "", bool(missing)
+        if upload and columns and not read:
+            missing = ["the column of the responses"]
+        why = f"Choose {' and '.join(missing)} first" if missing else ""
+        asks = "Asks which enrolled source it is. To test a claim, name it in step 2 first."
+        if claim:
+            asks = f"Asks: is it {sections.known_sources(questions()).get(claim, claim)}?"
+        return bool(missing), why, bool(missing), f"{why}." if why else asks
 
     _running(app)
     _results(app)
@@ -229,7 +235,8 @@ def _results(app: Dash) -> None:
         view = View(theme=theme or "dark")
         if cache.problem() is None:
             view = shell.shared_view(reader, roster, domain, theme)
-        what = f"{report['input']['name']}, {report['results']['traces']:,} traces, {report['reference']['enrolment']}"
+        many, others = report["results"]["traces"], len(report["reference"]["sources"])
+        what = f"{report['input']['name']} · {count(many, 'trace')} · compared with {others:,} models"
         return result.result(report, cache, view), "attr stage-result", what
 
     @sections.callback(
