@@ -118,8 +118,8 @@ _NONE = "none"  # what a person says for a role that is to have no column, where
 def propose_columns(records: Sequence[Mapping[str, str]]) -> Columns:
     """Columns of text for a person to confirm, by the first records; without a response where none holds text.
 
-    The longest texts are responses, the next ones prompts; of two that are about as long, the later column answers. Times
-    are dates in every record: a mere number may count anything.
+    The longest texts are responses, the next ones prompts; of two that are about as long, the later column answers.
+    Times are dates in every record: a mere number may count anything.
     """
     texts: dict[str, list[str]] = {}
     for record in records:

@@ -71,8 +71,8 @@ def step() -> Component:
 def _candidates() -> list[Component]:
     """Which enrolled sources are in question, and what to do where the right one is not enrolled."""
     some = shell.select(
-        "attr-candidates", "Candidates", [], dmc.MultiSelect, value=[], size="sm", searchable=True, clearable=True, limit=200,
-        maxDropdownHeight=320, placeholder="Choose candidates", nothingFoundMessage="Nothing has this name",
+        "attr-candidates", "Candidates", [], dmc.MultiSelect, value=[], size="sm", searchable=True, clearable=True,
+        limit=200, maxDropdownHeight=320, placeholder="Choose candidates", nothingFoundMessage="Nothing has this name",
         filter=shell.BY_WORDS,
     )  # fmt: skip
     missing = [

@@ -323,8 +323,13 @@ NOT_STATED = "not stated: not validated for such traces"
 @pytest.mark.parametrize(
     ("traffic", "value", "note", "step"),
     [
-        (Traffic("other topic", 0.001, 12), "p = .001", "other topic than enrolled", "Enrol the candidates"),
-        (Traffic("other language", 0.002, 12), "p = .002", "other language than enrolled", "Enrol the candidates"),
+        (Traffic("other topic", 0.001, 12), "p = .001", "other topic than enrolled", "have the candidates enrolled"),
+        (
+            Traffic("other language", 0.002, 12),
+            "p = .002",
+            "other language than enrolled",
+            "have the candidates enrolled",
+        ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
         (UNCHECKED, "–", "cannot be checked with this ecosystem", "Make the enrolment again"),
     ],
