@@ -108,6 +108,7 @@
   // ---- names -------------------------------------------------------------------------------------------------------
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
+  const STUCK = 40;  // height of the heading that stays on top of the card
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name of a group, the number of the member at which it stands
   let watched = null, waiting = false, compared = null;
@@ -137,7 +138,8 @@
       };
     }
     const { xaxis, yaxis } = full;
-    if (!xaxis || !yaxis) return null;
+    // A drawing that is being replaced has axes without ranges for a moment.
+    if (!xaxis || !xaxis.range || !yaxis || !yaxis.range) return null;
     const along = (axis, value) => (value - axis.range[0]) / (axis.range[1] - axis.range[0]) * axis._length;
     return (at) => [left + xaxis._offset + along(xaxis, at[0]), top + yaxis._offset + yaxis._length - along(yaxis, at[1])];
   }
@@ -356,8 +358,10 @@
         if (changed) window.setTimeout(() => {
           const pair = document.getElementById("card-pair"), card = pair && pair.closest(".card");
           if (!card) return;
-          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - 8;
+          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - STUCK;
           if (card.scrollHeight <= card.clientHeight) pair.scrollIntoView({ block: "nearest" });
+          // The pressed button was replaced with the rows of the card.
+          if (document.activeElement === document.body) pair.focus({ preventScroll: true });
         }, 0);
         return none();
       },

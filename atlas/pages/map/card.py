@@ -131,7 +131,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
-        html.H3("Compared with", id="card-pair"),
+        html.H3("Compared with", id="card-pair", tabIndex=-1),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame["rank"], str(members.at[view.source, "name"]), str(other["name"]))),
         pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
