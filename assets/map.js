@@ -109,6 +109,7 @@
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
   const STUCK = 40;  // height of the heading that stays on top of the card
+  const NARROW = 480, shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name of a group, the number of the member at which it stands
   let watched = null, waiting = false, compared = null;
@@ -154,6 +155,63 @@
     ];
   }
 
+  // The same, and at the corners, further and further away.
+  function further(x, y, width, gap) {
+    return [1, 1.6, 2.4].flatMap((by) => {
+      const away = by * gap, side = 0.7 * away;
+      const corners = [[side, -side - TALL], [side, side], [-side - width, -side - TALL], [-side - width, side]];
+      return [...sides(x, y, width, away), ...corners.map(([left, top]) => [x + left, y + top, x + left + width, y + top + TALL])];
+    });
+  }
+
+  // Whether a line (two places) runs through a box.
+  function runs([from, to], box) {
+    let first = 0, last = 1;
+    for (const axis of [0, 1]) {
+      const way = to[axis] - from[axis], ends = [box[axis] - from[axis], box[axis + 2] - from[axis]];
+      if (!way) { if (ends[0] > 0 || ends[1] < 0) return false; continue; }
+      const [enter, leave] = ends.map((end) => end / way).sort((a, b) => a - b);
+      first = Math.max(first, enter);
+      last = Math.min(last, leave);
+    }
+    return first < last;
+  }
+
+  // Neighbours that are seen in one place share a label.
+  function joinedNear(near, see) {
+    const found = [];
+    for (const point of near) {
+      const [x, y] = see(point.at), same = found.find((one) => Math.hypot(one.seen[0] - x, one.seen[1] - y) < MARK);
+      if (same) same.text += `, ${point.rank}`;
+      else found.push({ ...point, seen: [x, y], text: String(point.rank), kind: "near", gap: RING });
+    }
+    return found;
+  }
+
+  // The mark of a labelled point over those that hide it, as the legend draws it.
+  function markOf(point, [x, y]) {
+    const row = [...document.querySelectorAll(".legend-row")].find((one) => one.querySelector(".legend-name").textContent === point.family);
+    if (!row) return [];
+    const place = document.createElement("span"), symbol = row.querySelector(".symbol").cloneNode();
+    place.className = "mark-at";
+    place.style.transform = `translate(${(x - MARK).toFixed(1)}px, ${(y - MARK).toFixed(1)}px)`;
+    symbol.style.color = point.colour;
+    place.append(symbol);
+    return [place];
+  }
+
+  // A thin line from a place to a label that stands away from it.
+  function leader([x, y], box, gap) {
+    const end = [Math.max(box[0], Math.min(x, box[2])), Math.max(box[1], Math.min(y, box[3]))];
+    const way = [end[0] - x, end[1] - y], long = Math.hypot(...way);
+    if (long < 1.3 * gap) return [];
+    const line = document.createElement("span");
+    line.className = "leader";
+    line.style.width = `${(long - gap + 4).toFixed(1)}px`;
+    line.style.transform = `translate(${x}px, ${y}px) rotate(${Math.atan2(way[1], way[0])}rad) translateX(${gap - 4}px)`;
+    return [line];
+  }
+
   const around = (x, y, half) => [x - half, y - half, x + half, y + half];
 
   // A box moved out of the panels and into the drawing, the shortest way.
@@ -186,6 +244,8 @@
           name: short(decode(name || "")),
           at: [trace.x[i], trace.y[i], trace.z ? trace.z[i] : 0],
           rank: near ? +near[1] : 0,
+          family: decode(trace.name),
+          colour: [].concat(trace.marker.color)[Array.isArray(trace.marker.color) ? i : 0],
           front: trace.name !== "context" && !(trace.opacity < 1),
         });
       }
@@ -194,7 +254,7 @@
   }
 
   // Labels in the order of their weight; the first ones always find a place.
-  function wanted(plot, points) {
+  function wanted(plot, points, see) {
     const chosen = new Set(get("chosen", "data") || []), first = [get("search", "value"), get("map-other", "value")];
     const trace = plot.data.find((one) => one.name === "labels"), flat = !plot._fullLayout.scene;
     const ends = first.map((source) => points.find((point) => point.source === source && point.front)).filter(Boolean);
@@ -205,7 +265,7 @@
     others.sort((a, b) => chosen.has(b.source) - chosen.has(a.source));
     return [
       ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
-      ...near.map((point) => ({ ...point, text: String(point.rank), kind: "near", gap: RING - 3 })),
+      ...joinedNear(near, see),
       ...((trace && trace.meta) || []).map((one) => ({ places: one.places, text: one.text, kind: "group", gap: GAP + 2 })),
       ...others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP })),
     ];
@@ -215,19 +275,25 @@
     waiting = false;
     const plot = drawing(), place = document.getElementById("names"), area = document.getElementById("map-stage");
     if (!plot || !place || !area || !plot._fullLayout || !plot.data) return;
-    const frame = area.getBoundingClientRect(), own = plot.getBoundingClientRect();
+    const frame = area.getBoundingClientRect(), canvas = plot.getBoundingClientRect();
     const rect = (box) => [box.left - frame.left, box.top - frame.top, box.right - frame.left, box.bottom - frame.top];
-    const see = seer(plot, own.left - frame.left, own.top - frame.top), edge = rect(own);
+    const see = seer(plot, canvas.left - frame.left, canvas.top - frame.top), edge = rect(canvas);
     if (!see) { place.replaceChildren(); return; }
     const panels = [...document.querySelectorAll(".map-title, .legend, .map-side > .panel, .projector")]
       .filter((panel) => panel.offsetParent).map((panel) => rect(panel.getBoundingClientRect()));
     const points = pointsOf(plot), taken = [];
-    const mark = plot._fullLayout.scene ? MARK + 2 : MARK, labels = wanted(plot, points);
+    const mark = plot._fullLayout.scene ? MARK + 2 : MARK, labels = wanted(plot, points, see);
     const ringed = new Map(labels.filter((label) => label.source).map((label) => [label.source, label.gap - 2]));
     const marks = points.map((point) => around(...see(point.at), Math.max(mark, point.front && ringed.get(point.source) || 0)));
     const out = (box) => box[0] < edge[0] || box[1] < edge[1] || box[2] > edge[2] || box[3] > edge[3];
     const blocked = (box) => out(box) || taken.some((one) => meets(box, one)) || panels.some((one) => meets(box, one));
     const covers = (box) => marks.filter((one) => meets(box, one)).length;
+    const own = plot.data.find((one) => one.name === "own links"), lines = [];
+    for (let i = 0; own && i + 1 < own.x.length; i += 3) {
+      lines.push([i, i + 1].map((at) => see([own.x[at], own.y[at], own.z ? own.z[at] : 0])));
+    }
+    const crosses = (box) => lines.filter((line) => runs(line, box)).length;
+    const cost = (box) => covers(box) + 3 * crosses(box);
     const drawn = [];
     for (const label of labels) {
       if (drawn.length >= MOST) break;
@@ -245,16 +311,17 @@
           if (box) { anchors.set(label.text, at); break; }
         }
       } else {
-        const [x, y] = see(label.at), boxes = sides(x, y, width, label.gap);
+        const [x, y] = see(label.at), boxes = (label.kind === "other" ? sides : further)(x, y, width, label.gap);
         if (label.kind !== "end" && out([x, y, x, y])) continue;
-        if (label.kind === "end") boxes.push(...sides(x, y, width, 2 * label.gap));
         let free = boxes.filter((one) => !blocked(one));
         if (label.kind === "other") free = free.filter((one) => !covers(one));
-        box = free.sort((a, b) => covers(a) - covers(b))[0];
+        box = free.sort((a, b) => cost(a) - cost(b))[0];
         if (!box && label.kind === "end") box = freed(boxes[0], panels, edge);
       }
       if (!box) continue;
       taken.push(box);
+      if (label.kind !== "group") drawn.push(...markOf(label, see(label.at)));
+      if (label.kind === "near" || label.kind === "end") drawn.push(...leader(see(label.at), box, label.gap));
       const word = document.createElement("span");
       word.className = `name-at ${label.kind}`;
       word.textContent = text;
@@ -262,6 +329,14 @@
       drawn.push(word);
     }
     place.replaceChildren(...drawn);
+  }
+
+  // Smaller marks on a phone, once for each figure.
+  function shrink(plot) {
+    if (plot.clientWidth > NARROW) return;
+    const which = plot.data.map((trace, i) => i).filter((i) => plot.data[i].marker && plot.data[i].marker.size > 0 && !shrunk.has(plot.data[i].marker));
+    which.forEach((i) => shrunk.add(plot.data[i].marker));
+    if (which.length) window.Plotly.restyle(plot, { "marker.size": which.map((i) => 0.7 * plot.data[i].marker.size) }, which);
   }
 
   function schedule() {
@@ -315,6 +390,7 @@
             return;
           }
           anchors.clear();
+          shrink(plot);
           if (plot !== watched) {
             watched = plot;
             for (const name of ["plotly_afterplot", "plotly_relayouting", "plotly_relayout"]) plot.on(name, schedule);

@@ -269,8 +269,9 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         if not clicks:
             return no_update
         view = linked(link)
-        text = shell.csv_text(metas[identity["figure"]].table(questions(), view))
-        parts = ("atlas", identity["figure"], view.roster, view.domain, questions().generation().name)
+        table = metas[identity["figure"]].table(questions(), view)
+        text, of = shell.csv_text(table), view.source if "nearest_to" in table else ""
+        parts = ("atlas", identity["figure"], of, view.roster, view.domain, questions().generation().name)
         return {"content": text, "filename": "_".join(filter(None, parts)) + ".csv", "type": "text/csv"}
 
     @app.callback(

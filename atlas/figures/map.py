@@ -267,7 +267,8 @@ def joint_figure(
         return [_tuples(pair, solid) for _, pair in rows.groupby("source", sort=False)]
 
     none = placed.iloc[:0]
-    everyone = joined(placed[front & ~own] if links == "all" else none)
+    drawn = front if links == "all" else placed["source"].isin(list(chosen)) & (links == "selected")
+    everyone = joined(placed[drawn & ~own])
     data = _line_traces(everyone, joined(none if links == "off" else placed[own]), theme, solid, 4 if solid else 2)
     groups = dict(iter(placed[front].groupby(["domain", "family"])))
     for domain, title in domains.items():

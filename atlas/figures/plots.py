@@ -224,6 +224,14 @@ def cosine_text(value: float) -> str:
     return f"{value:.5f}".removeprefix("0") if 0.9995 <= value < 1 else rate_text(value)
 
 
+def cosine_texts(values: Iterable[float]) -> list[str]:
+    """Cosines of one column, with the decimals that the one nearest to 1 needs."""
+    values = list(values)
+    if any(0.9995 <= value < 1 for value in values):
+        return [f"{value:.5f}".removeprefix("0") for value in values]
+    return [cosine_text(value) for value in values]
+
+
 def figure_text(value: float) -> str:
     """A number to three significant digits, without a leading zero."""
     if pd.isna(value):

@@ -156,8 +156,8 @@ def hypergeometric_tail(found: int, others: int, kin: int, drawn: int) -> float:
 def family_mix(families: Sequence[str], chosen: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """Families of chosen sources (n,) against as many drawn at random from all n.
 
-    Returns family, found, members, expected, p_value (one-sided, hypergeometric) and p_holm (over the families found),
-    the most found first.
+    Returns family, found, members, expected, p_value (so many or more, hypergeometric), p_holm (over the families
+    found) and p_fewer (so many or fewer, corrected alike), the most found first.
     """
     members, n, drawn = Counter(families), len(families), int(chosen.sum())
     found = Counter(family for family, taken in zip(families, chosen, strict=True) if taken)
@@ -172,7 +172,8 @@ def family_mix(families: Sequence[str], chosen: npt.NDArray[np.bool_]) -> pd.Dat
         for family, hits in found.most_common()
     ]
     frame = pd.DataFrame(rows, columns=["family", "found", "members", "expected", "p_value"])
-    return frame.assign(p_holm=holm(frame["p_value"].to_numpy(dtype=np.float64)))
+    fewer = [1 - hypergeometric_tail(hits + 1, n, members[family], drawn) for family, hits in found.most_common()]
+    return frame.assign(p_holm=holm(frame["p_value"].to_numpy(dtype=np.float64)), p_fewer=holm(np.array(fewer)))
 
 
 TOP = 10

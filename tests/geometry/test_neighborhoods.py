@@ -339,4 +339,5 @@ def test_a_mix_of_families_is_compared_with_a_blind_draw() -> None:
     exact = hypergeom.sf(np.array([3, 0]), 10, np.array([6, 1]), 5)
     np.testing.assert_allclose(mix["p_value"], exact)
     np.testing.assert_allclose(mix["p_holm"], holm(exact))
+    np.testing.assert_allclose(mix["p_fewer"], holm(hypergeom.cdf(np.array([4, 1]), 10, np.array([6, 1]), 5)))
     assert family_mix(families, np.zeros(10, dtype=bool)).empty

@@ -168,6 +168,7 @@ def _projector(cache: QueryCache, view: View) -> Component:
             title="Draw around sources to select them",
             **shell.aria(pressed="false"),
         ),
+        html.Span("Draw around points to select them", className="panel lasso-hint flat"),
         html.Button("Turn", id="turn", className="quiet solid", title="Turn the scene; a drag stops it"),
         html.Button("Reset", id="reset-camera", className="quiet", title="Reset the view"),
     ]
@@ -361,10 +362,8 @@ def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
     }  # fmt: skip
     if view.space != "one":
         order = sorted(set(points["domain"]), key=lambda domain: (domain != view.domain, domain))
-        # Without a selection there is no clutter to avoid.
-        links = "all" if view.links == "selected" and not view.source else view.links
         names = {domain: pieces.domain_words(domain) for domain in order}
-        return _unlabelled(joint_figure(points, cache.marks(), names, links=links, **common))
+        return _unlabelled(joint_figure(points, cache.marks(), names, links=view.links, **common))
     outlined = view.regions == "families" and view.dim == 2
     key = cache.map_reader(view), view.roster, view.domain, view.projection
     regions = cache.ask(density_regions, *key) if outlined else None
@@ -427,9 +426,8 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         apart = ", less the mean of its domain" if view.space == "centred" else ""
         flat = " Outlines are drawn on a map of one domain." if view.regions != "off" else ""
         text = (
-            f" in both domains as seen by {cache.proxy_name(reader)}{apart}. {pieces.domain_words(view.domain)} is "
-            "drawn in full, the other domain small and faint; a short line is a source that writes alike in both."
-            f"{flat}"
+            f" in both domains as seen by {cache.proxy_name(reader)}{apart}. {pieces.domain_words(view.domain)} in "
+            f"full, the other small and faint; a line joins the two of a source.{flat}"
         )
         return [count, text]
     builds = cache.ask(queries.builds_of, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
@@ -461,7 +459,10 @@ def _outlined(cache: QueryCache, view: View, points: pd.DataFrame) -> str:
 
 def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     if view.space != "one":
-        return []
+        return [
+            shell.term("trustworthiness", "Not measured for a map of both domains"),
+            html.B(" –", className="number"),
+        ]
     quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
     values = dict(zip(here["metric"], here["value"], strict=True))

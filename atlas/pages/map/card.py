@@ -122,10 +122,10 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
     rows = [
         pieces.row(
-            names[pair.reader], pieces.count_text(pair.mutual_rank), plots.cosine_text(pair.cosine),
+            names[pair.reader], pieces.count_text(pair.mutual_rank), cosine,
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair in tables.rows(frame)
+        for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
     ]  # fmt: skip
     mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
     other: Any = members.loc[view.other]
@@ -226,13 +226,15 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 html.Span(str(one.rank), className="number rank"),
                 shell.symbol(marks[one.family], view.theme),
                 shell.source_name(one.shown),
-                pieces.number(plots.cosine_text(one.cosine)),
+                pieces.number(cosine),
                 pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
                 *([pieces.number(shares.get(one.neighbor, "–"), soft=True)] if several else []),
             ],
             one.shown,
         )
-        for one in tables.rows(near.rename(columns={"name": "shown"}))
+        for one, cosine in zip(
+            tables.rows(near.rename(columns={"name": "shown"})), plots.cosine_texts(near["cosine"]), strict=True
+        )
     ]
     seen = f"Readers with a map of this choice that have it among the {WITHIN} nearest"
     head = [
@@ -277,12 +279,14 @@ def _near_row(neighbor: str, title: str, parts: list[Component], name: str) -> C
 def nearest_table(cache: QueryCache, view: View) -> pd.DataFrame:
     """The nearest of the selection, and how many readers have each among theirs."""
     near = _near_rows(cache, view, cache.map_reader(view), view.source or None)
-    columns = ["name", "family", "rank", "rank_back", "cosine", "percentile", "neighbor"]
+    columns = ["nearest_to", "reader", "name", "family", "rank", "rank_back", "cosine", "percentile"]
     if near.empty or not view.source:
         return pd.DataFrame(columns=columns)
+    near = near.assign(nearest_to=view.source, reader=cache.map_reader(view))
     votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN)
     near = near.merge(votes[["neighbor", "near", "readers"]], on="neighbor", how="left")
-    return near[[*columns[:-1], "near", "readers", "neighbor"]].rename(columns={"neighbor": "source"})
+    counted = {"near": f"readers_with_it_in_{WITHIN}_nearest", "readers": "readers_compared", "neighbor": "source"}
+    return near[[*columns, *counted]].rename(columns=counted)
 
 
 def _accuracy(profile: queries.SourceProfile) -> list[Component]:
@@ -313,19 +317,19 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     """Before anything is selected: the nearest pairs whose families differ."""
     hint = pieces.words("Click a point, or press / and type a name.")
     near = _near_rows(cache, view, cache.map_reader(view), None)
-    if near.empty:
+    if near.empty or view.chosen:
         return [hint]
     members: Any = cache.ask(queries.sources, view.roster).set_index("source")
     marks = cache.marks()
     far = near[near["family"] != near["source"].map(members["family"])]
     far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
     rows = []
-    for place, pair in enumerate(tables.rows(far)):
+    for place, (pair, cosine) in enumerate(zip(tables.rows(far), plots.cosine_texts(far["cosine"]), strict=True)):
         both = [
             symbol_and_name(marks[members.at[source, "family"]], view.theme, members.at[source, "name"])
             for source in (pair.source, pair.neighbor)
         ]
-        content = [html.Span(both, className="pair-names"), pieces.number(plots.cosine_text(pair.cosine))]
+        content = [html.Span(both, className="pair-names"), pieces.number(cosine)]
         identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
         rows.append(html.Button(content, id=identity, className="pair-row"))
     title = html.H2("Nearest pairs across families, by cosine", className="minor")

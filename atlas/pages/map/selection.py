@@ -21,9 +21,10 @@ from backend.store import queries
 from backend.store.page_queries import clusters
 
 FAMILIES = 5
-"""Families that are listed; the others are counted."""
+"""Families that are listed; the others can be opened."""
 MIX_HELP = (
-    "How often as many sources drawn at random from the roster hold so many of the family or more (hypergeometric), "
+    "How often as many sources drawn at random from the roster hold so many of the family or more, or so many or fewer "
+    "where chance gives more (hypergeometric), "
     "corrected for the families found here (Holm). Points that lie together are not drawn at random: it says how far "
     "from chance they are, not why"
 )
@@ -46,9 +47,10 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
     lines = [
         pieces.row(
             pieces.marked(shell.symbol(marks[one.family], view.theme), html.Span(one.family, dir="auto")),
-            f"{one.found} / {one.members}", f"{one.expected:.1f}", plots.p_text(one.p_holm),
+            f"{one.found} / {one.members}", f"{one.expected:.1f}",
+            f"fewer, {plots.p_text(one.p_fewer)}" if one.found < one.expected else plots.p_text(one.p_holm),
         )
-        for one in tables.rows(mix.head(FAMILIES))
+        for one in tables.rows(mix)
     ]  # fmt: skip
     rest = len(mix) - FAMILIES
     names = [
@@ -63,13 +65,15 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
     p = html.Th(shell.term("p", MIX_HELP), scope="col")
     count = html.B(pieces.counted(len(rows), "source"), className="count")
     said = (
-        f": {top['found']} of {top['members']} {top['family']}, where chance gives {top['expected']:.1f} "
-        f"(p {plots.p_text(top['p_holm'])}).{'' if top['p_holm'] < 0.05 else ' No family stands out.'}"
+        f": {'' if top['p_holm'] < 0.05 else 'no family stands out; the least likely is '}{top['found']} of "
+        f"{top['members']} {top['family']}, where chance gives {top['expected']:.1f} (p {plots.p_text(top['p_holm'])})."
     )
+    head = ["Family", "here", chance, p]
+    others = html.Summary(f"and {rest} more {'family' if rest == 1 else 'families'}", className="quiet")
     return [
         pieces.words(count, said),
-        pieces.table(["Family", "here", chance, p], lines, "mix"),
-        *([pieces.words(f"and {rest} more {'family' if rest == 1 else 'families'}")] if rest > 0 else []),
+        pieces.table(head, lines[:FAMILIES], "mix"),
+        *([html.Details([others, pieces.table(head, lines[FAMILIES:], "mix")])] if rest > 0 else []),
         html.Div(names, className="near"),
     ]
 

@@ -101,7 +101,8 @@ def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View
     table = map.FIGURES["map"].table(cache, dataclasses.replace(view, chosen=("gpt_1", "qwen_1", "nobody")))
     assert set(table["source"]) == {"gpt_1", "qwen_1"}
     near = map.FIGURES["map-nearest"].table(cache, view)
-    assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers" in near
+    assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers_compared" in near
+    assert set(near["nearest_to"]) == {view.source} and set(near["reader"]) == {cache.map_reader(view)}
 
 
 def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View) -> None:
