@@ -108,8 +108,8 @@
   // ---- names -------------------------------------------------------------------------------------------------------
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
-  const STUCK = 40;  // height of the heading that stays on top of the card
-  const NARROW = 480, shrunk = new WeakSet();
+  const STUCK = 60;  // height of the heading that stays on top of the card
+  const NARROW = 640, shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name of a group, the number of the member at which it stands
   let watched = null, waiting = false, compared = null;
@@ -333,7 +333,7 @@
 
   // Smaller marks on a phone, once for each figure.
   function shrink(plot) {
-    if (plot.clientWidth > NARROW) return;
+    if (window.innerWidth > NARROW) return;
     const which = plot.data.map((trace, i) => i).filter((i) => plot.data[i].marker && plot.data[i].marker.size > 0 && !shrunk.has(plot.data[i].marker));
     which.forEach((i) => shrunk.add(plot.data[i].marker));
     if (which.length) window.Plotly.restyle(plot, { "marker.size": which.map((i) => 0.7 * plot.data[i].marker.size) }, which);
