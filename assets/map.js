@@ -139,8 +139,7 @@
       };
     }
     const { xaxis, yaxis } = full;
-    // A drawing that is being replaced has axes without ranges for a moment.
-    if (!xaxis || !xaxis.range || !yaxis || !yaxis.range) return null;
+    if (!xaxis || !yaxis) return null;
     const along = (axis, value) => (value - axis.range[0]) / (axis.range[1] - axis.range[0]) * axis._length;
     return (at) => [left + xaxis._offset + along(xaxis, at[0]), top + yaxis._offset + yaxis._length - along(yaxis, at[1])];
   }
@@ -303,7 +302,7 @@
       if (label.kind === "group") {
         // The member that had the name keeps it while there is room, so that names do not jump in a turn.
         const before = anchors.get(label.text), order = label.places.map((_, i) => i);
-        if (before) order.unshift(before);
+        if (before < order.length) order.unshift(before);
         for (const at of order) {
           const [x, y] = see(label.places[at]);
           if (out([x, y, x, y])) continue;
