@@ -68,7 +68,7 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         f": {'' if top['p_holm'] < 0.05 else 'no family stands out; the least likely is '}{top['found']} of "
         f"{top['members']} {top['family']}, where chance gives {top['expected']:.1f} (p {plots.p_text(top['p_holm'])})."
     )
-    head = ["Family", "here", chance, p]
+    head: list[Component | str] = ["Family", "here", chance, p]
     others = html.Summary(f"and {rest} more {'family' if rest == 1 else 'families'}", className="quiet")
     return [
         pieces.words(count, said),
