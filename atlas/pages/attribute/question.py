@@ -297,7 +297,8 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     most = brings.budgets[-1] if brings.budgets else 0
     many = f"Calibrated up to {most:,} trace{'s' * (most > 1)}" if most else "Calibrated"
     if brings.validated:
-        return what + f"{many} and validated on prompts that were held out. {brings.named} It needs {FEWEST} traces."
+        kind = "on held-out prompts of the kind that was enrolled, and for no other kind"
+        return what + f"{many} and validated {kind}. {brings.named} It needs {FEWEST} traces."
     return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
