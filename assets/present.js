@@ -21,7 +21,11 @@
     if (window.dash_clientside && window.dash_clientside.atlas) window.dash_clientside.atlas.header();
     window.requestAnimationFrame(() => window.dispatchEvent(new Event("resize")));
     const next = document.getElementById(wanted ? "present-off" : "present");
-    if (next) next.focus({ preventScroll: true });
+    if (!next) return;
+    // Seen once the pointer or Tab reaches it: until then it would cover what is shown.
+    next.dataset.quiet = "";
+    next.addEventListener("blur", () => delete next.dataset.quiet, { once: true });
+    next.focus({ preventScroll: true });
   }
 
   // The figure after or before the one at the top; the head of the page counts as one.
@@ -42,14 +46,14 @@
   // What a presenter shows with one key: pages, the part of them that comes to the top, and its name.
   const STAGES = {
     1: ["/", "", "#map", "Map"],
-    2: ["/attribution", "", ".page-head", "Accuracy"],
+    2: ["/attribution", "", "#figure-budget", "Accuracy"],
     3: ["/attribution", "", "#figure-confusion", "Confusions"],
     4: ["/brief", "&figures=case", ".sheet-case", "Your case"],
   };
 
   // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation.
   const PRESENTING = [...Object.entries(STAGES).map(([key, stage]) => [key, stage[3]]), ["← →", "Figures"], ["?", "Keys"], ["Esc", "Leave"]];
-  const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P", "Present"], ["?", "Keys"], ["Esc", "Close"]];
+  const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Keys"], ["Esc", "Close"]];
   function strip(shown) {
     let keys = document.getElementById("present-keys");
     if (!keys) {

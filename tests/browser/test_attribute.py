@@ -728,9 +728,11 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert "4 Your case" in browser.text("#present-keys")
     pressed("2")
     assert browser.run("return document.querySelector('#present-keys').hidden")
-    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
-    pressed("3")
     top = "const e = document.querySelector(arguments[0]); return e && Math.abs(e.getBoundingClientRect().top) < 60"
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    browser.until(top, "#figure-budget")
+    assert browser.run("return getComputedStyle(document.querySelector('#present-off')).opacity") == "0"
+    pressed("3")
     browser.until(top, "#figure-confusion")
     browser.until("return document.querySelector('#pair tbody') !== null")
     assert browser.query()["truth"] != browser.query()["answer"]
