@@ -39,7 +39,7 @@ def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
     calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
     heads = calm.run("return [...document.querySelectorAll('.kin-model > .marked .name')].map(e => e.textContent)")
     assert heads == models
-    assert "Related in truth" in calm.text("#figure-verdicts .sentence")
+    assert "In truth related" in calm.text("#figure-verdicts .sentence")
     calm.wait(lambda: calm.query().get("left") == models[0], "the pair in the link")
     assert calm.query()["right"] == models[1]
     answer = calm.text("#kin-answer")
