@@ -161,7 +161,7 @@ def test_without_statistics_of_that_condition_nothing_is_decided() -> None:
     assert (results["verdict"], results["leader"], results["stated"]) == ("INCONCLUSIVE", "two", False)
     assert "no error rates of scores that unlabelled traffic of this kind balanced" in results["sentence"]
     first, second, *_ = results["next_steps"]  # one comparison comes before work for days
-    assert "compare both sets" in first and "Enrol the candidates on prompts of this kind" in second
+    assert "compare both sets" in first and "have the candidates enrolled on prompts of this kind" in second
     assert not results["calibrated"]
     assert report["validation"] is None and report["background"]["largest_share"] is None
     sentences = " ".join(background_sentences(report))
