@@ -455,7 +455,7 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
 def test_prompts_of_another_kind_state_nothing(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces, page = published / "t.jsonl", published / "out.html"
     other = "Describe the taste of a ripe mango to somebody who has never eaten fruit, part {i}."
-    for prompt, kind, step in ((other, "other topic", "have the candidates enrolled"), ("", "no prompts", "--prompt-column")):
+    for prompt, kind, step in ((other, "other topic", "candidates enrolled"), ("", "no prompts", "--prompt-column")):
         lines = [json.dumps({"prompt": prompt.format(i=i), "response": STYLES["shout"].format(i=i)}) for i in range(12)]
         traces.write_text("\n".join(lines), "utf-8")
         asked = ["attribute", str(traces), "--claimed", "shout", "--report", str(page), "--orders", "20"]
