@@ -246,10 +246,10 @@ class Scorer:
         def fill(out: dict[str, Half]) -> float:
             conditions = tqdm(out, desc=f"Counts · {kind}", unit="condition")
             counts = {condition: grams.counts(self.texts(condition)) for condition in conditions}
-            started, seconds = time.perf_counter(), 0.0
             copies = [counts[length] for length in readouts.TRAINED]
             if grams.halves:
                 copies += map(grams.counts, zip(*map(halves, self.texts(CLEAN)), strict=True))
+            started, seconds = time.perf_counter(), 0.0
             models = readouts.fit_gram_models(
                 copies, self.labels, self.folds, self.classes, grams.settings, range(len(readouts.MODELS))
             )
