@@ -4,6 +4,7 @@
   "use strict";
   const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
   const SCALE = 0.62;  // a scale of colours, as a share of the drawing's width
+  const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const SHORT = 8;  // letters of a label that finds room inside the drawing
   const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
 
@@ -122,10 +123,15 @@
     return 0;
   }
 
-  // Names above the columns of a matrix that do not run into the one before.
-  function headsApart(columns, layout, across) {
-    let free = -Infinity;
+  // Names above the columns of a matrix, and beside its rows, that do not run into the one before.
+  function headsApart([columns, rows], layout, across, down) {
+    let free = -Infinity, under = -Infinity;
     layout.annotations = (layout.annotations || []).filter((note) => {
+      if (!note.xref && !note.yref && note.x === -0.5) {
+        const middle = ((note.y + 0.5) / rows) * down, clear = middle - LINE / 2 >= under;
+        if (clear) under = middle + LINE / 2;
+        return clear;
+      }
       if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
       const middle = ((note.x + 0.5) / columns) * across, half = (LETTER * bare(note.text).length) / 2;
       if (middle - half < free) return false;
@@ -154,7 +160,14 @@
       const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
       margin.r = Math.min(margin.r, Math.max(EDGE, right ? margin.r : beyond(data, layout)), Math.round(0.45 * width));
       if (heat) margin.l = Math.min(margin.l, Math.round(0.34 * width));
-      if (heat) headsApart(heat.z[0].length, layout, width - margin.l - margin.r);
+      if (heat) {
+        const cells = [heat.z[0].length, heat.z.length], square = cells[0] === cells[1] && cells[0] > MANY;
+        const names = (layout.annotations || []).filter((note) => note.x === -0.5).map((note) => note.text);
+        if (square) margin.l = Math.min(margin.l, LETTER * longest(names) + EDGE);
+        const across = width - margin.l - margin.r;
+        if (square) drawing = across;
+        headsApart(cells, layout, across, drawing);
+      }
       if ((heat || right) && yaxis.ticktext) {
         const most = Math.floor(margin[side] / LETTER) - 1;
         yaxis.ticktext = yaxis.ticktext.map((name) => bare(name).split("<br>")

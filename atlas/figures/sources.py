@@ -40,7 +40,7 @@ def accuracy_curves(
         data.append(plots.band(f"{high - low:.0%} of all sources", budgets, under, over, token["edge"], density))
     middle = np.nanmedian(values, axis=0).tolist()
     ends: list[End] = [(middle[-1], "median source", token["soft"])]
-    data.append(_curve("median source", "median source", budgets, middle, plots.pen(token["edge"], 1.5)))
+    data.append(_curve("median source", "median source", budgets, middle, plots.pen(token["soft"], 1.5)))
     for row in table[table["source"].isin(list(thin))].to_dict("records"):
         name, style = plain(row["name"]), plots.pen(translucent(colour, 0.5))
         data.append(_curve(name, name, budgets, [row[column] for column in columns], style))
@@ -113,18 +113,17 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
         for family, share, expected in tables.rows(frame, "family", "share", "expected")
     ]
     look = {"color": [marks[family].colour(theme) for family in frame["family"]]}
-    shapes, notes = [], []
+    chance = _row_bars("chance", frame["expected"].tolist(), hover, marker={"color": translucent(soft, 0.3)})
+    notes = []
     for row, (expected, share) in enumerate(tables.rows(frame, "expected", "share")):
-        # Under the bar, so that it neither runs through the number nor seems to belong to it.
-        shapes.append(plots.segment((expected, expected), (row + 0.28, row + 0.5), soft, 2))
-        notes.append(plots.note(share, row, _percent(share), 13, ink, xanchor="left", xshift=4))
-        if row == 0:
-            notes.append(plots.note(expected, row + 0.52, "chance", 12, soft, xanchor="left", xshift=4))
+        words = f"{_percent(share)} <span style='color:{soft}'>(chance {_percent(expected)})</span>"
+        notes.append(plots.note(max(share, expected), row, words, 13, ink, xanchor="left", xshift=6))
     x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
     names = [f"<b>{plain(name, 16)}</b>" if name == own else plain(name, 16) for name in frame["family"]]
-    more = {"shapes": shapes, "annotations": notes, "hovermode": None}
-    bars = _row_bars("share of errors", frame["share"].tolist(), hover, marker=look)
-    return plots.figure(theme, (132, 56, 8, 48), [bars], x, _bar_rows(names), **more)
+    more = {"barmode": "overlay", "annotations": notes, "hovermode": None}
+    # Narrower than chance, which shows behind it whichever of the two is longer.
+    bars = _row_bars("share of errors", frame["share"].tolist(), hover, marker=look) | {"width": 0.36}
+    return plots.figure(theme, (132, 152, 8, 48), [chance, bars], x, _bar_rows(names), **more)
 
 
 def _row_bars(name: str, lengths: Sequence[float], hover: Sequence[str], **more: object) -> Plot:

@@ -96,7 +96,7 @@ def _reach(cache: QueryCache, view: View) -> FigureView:
     sentence = (
         f"Mean accuracy of its {len(own)} sources (thin: each of them) beside all others, on "
         f"{pieces.domain_words(view.domain)} by {cache.reader_words(cache.attribution_reader(view))}. Grey: "
-        f"the middle half and the middle 80 % of all. n = {len(table)} sources."
+        f"the median source, the middle half and the middle 80 % of all. n = {len(table)} sources."
     )
     return FigureView(figure, sentence)
 
@@ -127,8 +127,8 @@ def _leave(cache: QueryCache, view: View, _: pd.DataFrame) -> FigureView:
         none = shell.empty(f"At {traces} none of its sources is taken for another", "Choose a smaller budget K above")
         return FigureView(drawing.blank(view.theme), "There is no error to share out.", none)
     sentence = (
-        f"Families that wrong answers name at {traces}; the tick under a bar is chance, if errors fell on every other "
-        f"source alike. n = {int(frame['errors'].sum()):,} errors over three seeds."
+        f"Families that wrong answers name at {traces}; the pale bar behind is chance, if errors fell on every "
+        f"other source alike. n = {int(frame['errors'].sum()):,} errors over three seeds."
     )
     figure = sources.error_families(frame.head(SHOWN), cache.marks(), theme=view.theme, own=view.zoom)
     return FigureView(figure, sentence)
