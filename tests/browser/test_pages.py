@@ -70,16 +70,15 @@ LANDMARKS = {
 }
 
 
-@pytest.mark.slow(300)
-def test_every_page_can_be_left_for_every_other_at_any_time(browser: Any, slow: None) -> None:
+@pytest.mark.slow(150)
+def test_every_page_can_be_left_at_any_time(browser: Any, slow: None) -> None:
     """A page is left as soon as it stands, while all of its figures are being drawn again in the other theme."""
     browser.open("/?theme=dark&roster=12-way")
     paths, half = list(LANDMARKS), len(LANDMARKS) // 2
-    # Zigzag paths through all pages, one page further every time, lead along every pair of pages once; then back.
+    # Zigzag paths through all pages, one page further every time, lead along every pair of pages once, in one direction.
     zigzag = [0, *(step for far in range(1, half) for step in (far, -far)), half]
     tour = [(first + step) % len(paths) for first in range(half) for step in zigzag]
-    tour += tour[-2::-1]
-    assert len(set(itertools.pairwise(tour))) >= math.perm(len(paths), 2)
+    assert len({frozenset(pair) for pair in itertools.pairwise(tour)}) >= math.comb(len(paths), 2)
     for place in tour[1:]:
         browser.click("#theme-toggle")
         browser.go(f"{paths[place]}?roster=12-way")
