@@ -241,7 +241,7 @@ def other_columns(windows: Sequence[Window]) -> list[str]:
         tuple(file["columns"][role] for role in ("response", "prompt")) if file.get("mapped") else None
         for file in files
     }
-    note = "The files have different columns, and the command names those of the first: rename those of the others."
+    note = "The files name their columns differently; the result's own command reads all of them by those of the first."
     return [note] if len(chosen) > 1 else []
 
 

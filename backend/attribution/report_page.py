@@ -106,8 +106,8 @@ QUESTIONS = (
 FIRST = {
     "accuracy_after": "With {traces} the most probable source is the right one in {value:.1f} % of {n:,} tests on "
     "prompts that it had never seen.",
-    "verdict_named_right": "In {value:.1f} % of {n:,} tests the rule is sure enough to name the right source; else it "
-    "mostly names the family alone, or decides nothing.",
+    "verdict_named_right": "In {value:.1f} % of {n:,} tests with {traces} the rule is sure enough to name the right "
+    "source.",
     "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average.",
     "false_unknown": "In {value:.1f} % of {n:,} tests it says UNKNOWN although the source is enrolled.",
     "wrong": "In {value:.1f} % of {n:,} tests it supports a wrong source or refutes the true one.",

@@ -131,7 +131,7 @@ def command_of(file: str, enrolment: str, settings: Settings) -> str:
         value = replaced.get(name, getattr(settings, name))
         if name == "columns":
             words += column_words(settings.columns)
-        elif name == "case" or (value is not None and value != getattr(DEFAULTS, name)):
+        elif value is not None and value != getattr(DEFAULTS, name):
             words += [option_of(name)] if value is True else [option_of(name), str(value)]
     return shlex.join(words)
 

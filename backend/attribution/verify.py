@@ -23,7 +23,7 @@ from backend.attribution.background import Background
 from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
 from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
-from backend.attribution.settings import Report, Settings, settings_of, unreadable_if_damaged
+from backend.attribution.settings import DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
@@ -212,7 +212,7 @@ class Check:
     traces: int = 0  # that were scored again; 0 where the report alone was checked
     verdict: str | None = None  # of the second run
     largest: float | None = None  # largest difference of a trace's log-posterior, in nats
-    sha256: str = ""  # of the report, as it says, and so case and created
+    sha256: str = ""  # of the report, as it says, and so case (its file where nobody named one) and created
     case: str = ""
     created: str = ""
     own_sha256: str = ""  # of the report as it is
@@ -221,6 +221,8 @@ class Check:
     def of(cls, report: Report, found: Sequence[str], *result: Any) -> Check:
         """The result for a report, with what it says of itself."""
         itself: dict[str, Any] = {name: str(report.get(name, ""))[:400] for name in ("sha256", "case", "created")}
+        if itself["case"] == DEFAULTS.case and isinstance(about := report.get("input"), dict):
+            itself["case"] = str(about.get("name", ""))[:400]
         itself["own_sha256"] = digest(_without(report, ("sha256",)))
         return cls(tuple(found), *result, **itself)
 
@@ -244,7 +246,9 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
             "The report holds too many values", "Check it by command line: python -m jobs verify FILE"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
+        page = text.lstrip()[:15].lower().startswith("<!doctype html")
+        problem = "This is the page of a report, to be read" if page else "The report is no JSON"
+        raise AtlasError(problem, "Give the .json file that was written with it") from error
     if isinstance(report, dict) and {"windows", "reading", "verdict", "sha256"} <= report.keys():
         kind = "Claim against reference" if "rivals" in report else "Two windows"
         whole = digest(_without(report, ("sha256",))) == report["sha256"]

@@ -36,6 +36,7 @@ from scipy.special import logsumexp
 from backend.inference import Doubles, Ints
 from backend.inference.candidates import UNVALIDATED_CHOICE, Choice
 from backend.inference.domain_shift import FEWEST, Kind, Traffic
+from backend.inference.drift import p_text
 from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
@@ -326,7 +327,7 @@ def _sentence(
     ratio = f"log10 likelihood ratio {verdict.log10_ratio:.1f}"
     they = "Of the candidates they are" if chosen else "They are"
     if verdict.outcome == "UNKNOWN":
-        with_p = "" if p is None else f" (p = {p:.3f})"
+        with_p = "" if p is None else f" (p = {p_text(p)})"
         first = f"No, not {name}: the" if claimed else "The"
         return (
             f"{first} {many} fit none of the enrolled sources{with_p}. The nearest {'candidate ' * chosen}is {nearest}."

@@ -72,14 +72,14 @@ def test_a_mixture_with_its_shares(enrolment: Enrolment) -> None:
     assert [row["source"] for row in found["shares"][:2]] == ["a", "d"]
     for row, share in zip(found["shares"], (0.6, 0.4), strict=False):
         assert row["low"] <= share <= row["high"]
-    assert found["sentence"].startswith("No single enrolled source wrote the 50 traces (p = 0.0")
+    assert found["sentence"].startswith("No single enrolled source wrote the 50 traces (p = .0")
     assert sum(row["share"] for row in found["shares"]) == pytest.approx(1)
 
 
 def test_another_source_than_the_claimed_one(enrolment: Enrolment) -> None:
     found = answer(enrolment, scored([4] * 50), "a")
     assert (found["outcome"], found["subject"], found["source"]) == ("one source", "a", "e")
-    assert found["sentence"].startswith("Not all of them come from a (p = 0.005). e alone can have written")
+    assert found["sentence"].startswith("Not all of them come from a (p = .005). e alone can have written")
 
 
 def test_of_many_traces_so_many_count_as_were_simulated(enrolment: Enrolment) -> None:

@@ -40,7 +40,7 @@ def test_the_verb_understands_the_printed_command() -> None:
 
 def test_defaults_need_no_option() -> None:
     command = command_of("t.jsonl", "mine", Settings())
-    assert command == "python -m jobs attribute t.jsonl --enrolment mine --case 'Untitled case'"
+    assert command == "python -m jobs attribute t.jsonl --enrolment mine"
     plain, chosen = vars(parsed("python -m jobs attribute t.jsonl --enrolment mine")), vars(parsed(command))
     assert plain == chosen
 

@@ -75,7 +75,7 @@ def test_every_page_can_be_left_at_any_time(browser: Any, slow: None) -> None:
     """A page is left as soon as it stands, while all of its figures are being drawn again in the other theme."""
     browser.open("/?theme=dark&roster=12-way")
     paths, half = list(LANDMARKS), len(LANDMARKS) // 2
-    # Zigzag paths through all pages, one page further every time, lead along every pair of pages once, in one direction.
+    # Zigzag paths through all pages, one page further every time, lead along every pair of pages once, in one way.
     zigzag = [0, *(step for far in range(1, half) for step in (far, -far)), half]
     tour = [(first + step) % len(paths) for first in range(half) for step in zigzag]
     assert len({frozenset(pair) for pair in itertools.pairwise(tour)}) >= math.comb(len(paths), 2)

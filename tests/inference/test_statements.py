@@ -207,7 +207,7 @@ def test_no_answer_contradicts_itself(case: dict[str, Any]) -> None:
 
 
 ALL_WORDS = {
-    (0.01, None): "No, not a-one: the 20 traces fit none of the enrolled sources (p = 0.010). The nearest is b-one.",
+    (0.01, None): "No, not a-one: the 20 traces fit none of the enrolled sources (p = .010). The nearest is b-one.",
     (0.4, 3.0): "Yes, the 20 traces support the claim a-one against the other enrolled sources: log10 likelihood "
     "ratio 3.0.",
     (0.4, -3.0): "No, the 20 traces speak against a-one: log10 likelihood ratio -3.0. They are nearest to b-one.",

@@ -305,14 +305,13 @@ def check_answer(check: Check) -> Component:
             f"{'do' if len(check.found) != 1 else 'does'} not agree with the rest.",
         ),
     }[check.equal, bool(check.traces)]
-    largest = "–" if check.largest is None else f"{check.largest:.2g}"
     found = [html.Li(f"{difference}.", className="long") for difference in check.found]
     differences = html.Details([html.Summary("The differences, one by one"), html.Ul(found, id="check-found")],
                                className="folded")  # fmt: skip
     read = f"{check.traces:,}" if check.traces else "none given"
     return sections.answer_box(
         tone,
-        [html.Span(check.case, dir="auto"), f" · {check.created[:19]}"],
+        [html.Span(check.case, dir="auto"), f" · {check.created[:19].replace('T', ' ')}"],
         ("check-verdict", sign, [word]),
         html.P(sentence, className="verdict-sentence"),
         _next_step(
@@ -321,7 +320,11 @@ def check_answer(check: Check) -> Component:
         *([differences] if found else []),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
-            ("Largest difference", LARGEST_HELP, largest, "nats"),
+            *(
+                []
+                if check.largest is None
+                else [("Largest difference of a score", LARGEST_HELP, f"{check.largest:.2g}", "nats")]
+            ),
             ("This file", SHA_HELP, check.own_sha256[:12], f"sha256 {check.own_sha256}"),
             *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),

@@ -7,6 +7,7 @@ there is no link to copy: a link does not carry traces.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -158,12 +159,23 @@ def answer_box(
 
 
 def facts(*entries: tuple[str, str, str, str]) -> Component:
-    """Numbers of an answer, each by its name, meaning, value and note."""
-    parts = []
+    """Numbers of an answer, each by its name, meaning, value and note; those without a value by their reason below."""
+    parts, reasons = [], dict[str, list[Any]]()
     for word, meaning, value, note in entries:
+        name = shell.term(word, meaning) if meaning else word
+        if value == "–":
+            reasons.setdefault(note.removeprefix("not stated: "), []).append(name)
+            continue
         number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
-        parts.append(html.Div([html.Dt(shell.term(word, meaning) if meaning else word), html.Dd(number)]))
-    return html.Dl(parts, className="verdict-facts")
+        parts.append(html.Div([html.Dt(name), html.Dd(number)]))
+    lines = [
+        html.Li([*itertools.chain.from_iterable((name, " and ") for name in names[:-1]), names[-1], f": {why}"])
+        for why, names in reasons.items()
+    ]
+    shown = html.Dl(parts, className="verdict-facts")
+    if not lines:
+        return shown
+    return html.Div([shown, html.Div([html.P("Without a number here"), html.Ul(lines)], className="facts-withheld")])
 
 
 def proxy_name(cache: QueryCache | None, judge: Any) -> str:

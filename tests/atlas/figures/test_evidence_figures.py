@@ -285,12 +285,18 @@ def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrol
 
 def facts(report: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Value and note of every fact of the answer, by its name."""
-    found = {}
-    for fact in sections.facts(*verdict._facts(report)).children:
-        name, number = fact.children
-        value, note = map(_words, number.children)
-        found[_words(name).split("?")[0]] = value, note
-    return found
+    return {name: (value, note) for name, _, value, note in verdict._facts(report)}
+
+
+def test_facts_without_a_number_stand_below_the_others_by_their_reason() -> None:
+    shown, withheld = sections.facts(
+        ("Traces", "", "12", "all"), ("Ratio", "Odds", "–", "not stated: no source fits"),
+        ("Probability", "", "–", "not stated: no source fits"), ("Stop", "", "–", "not tested"),
+    ).children  # fmt: skip
+    assert [_words(fact) for fact in shown.children] == ["Traces12all"]
+    _, listed = withheld.children
+    assert [_words(line) for line in listed.children] == ["Ratio and Probability: no source fits", "Stop: not tested"]
+    assert sections.facts(("Traces", "", "12", "all")).className == "verdict-facts"
 
 
 def _words(part: Any) -> str:
@@ -358,7 +364,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert found["Unknown source"] == ("p = .010", "unlike every enrolled source")
     assert found["Enough after"] == ("–", "not stated: no enrolled source fits the traces")
     said = _words(verdict.verdict(unknown))
-    assert f"No, not {SOURCES[1]}: the 12 traces fit none of the enrolled sources (p = 0.010)." in said
+    assert f"No, not {SOURCES[1]}: the 12 traces fit none of the enrolled sources (p = .010)." in said
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
 
 
