@@ -36,7 +36,7 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
     token = TOKENS[theme]
     sizes = sorted(int(k) for k in frame["k"].unique())
     place = {k: index for index, k in enumerate(sizes)}
-    step = min(0.14, 0.6 / max(len(lines), 1))
+    step = min(0.1, 0.6 / max(len(lines), 1))  # a number finds room before the next group, on a narrow screen too
     data = []
     for number, line, rows, published in plots.by_line(frame, lines):
         aside = (number - (len(lines) - 1) / 2) * step
@@ -58,7 +58,7 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
     notes = [plots.end_note(chance, "chance", token["soft"], shift=8)]
     x_axis = plots.titled(
         "Nearest sources looked at (k)", tickvals=list(place.values()), ticktext=[str(k) for k in sizes],
-        range=[-0.6, len(sizes) - 0.4], showgrid=False,
+        range=[-0.5, len(sizes) - 0.5], showgrid=False,
     )  # fmt: skip
     y_axis = plots.titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
     return plots.figure(theme, (64, 72, 12, 52), data, x_axis, y_axis, shapes=shapes, annotations=notes)
@@ -110,14 +110,20 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         text = "Spearman of all distances" if spearman else "shared among the nearest ten (Jaccard)"
         pair = f"{plain(names[row['reader']])} and {plain(names[row['other']])}"
         words[y][x] = f"{pair}<br>{text}: {rate_text(float(row['value']))}"
-    # Rows have their name and a number, columns the number alone: names below them would have to lie aslant.
+    # Rows have a number and their name, columns the number alone: names above them would have to lie aslant.
+    parts = -1 if len(order) <= FEW else 1
     labels = [
-        f"{'<br>'.join(plain(part, 36) for part in names[reader].split(' · ', 1))}  <b>{number}</b>"
+        f"<b>{number}</b>  {'<br>'.join(plain(part, 36) for part in names[reader].split(' · ', parts))}"
         for number, reader in enumerate(order, start=1)
     ]
+    scale = {
+        **{"orientation": "h", "thickness": 8, "len": 0.62, "x": 1, "xanchor": "right", "y": 0, "yanchor": "top"},
+        **{"ypad": 10, "xpad": 0, "outlinewidth": 0, "tickvals": [0, 0.5, 1], "ticktext": ["0", ".5", "1"]},
+        "tickfont": {"size": 12, "color": TOKENS[theme]["soft"]},
+    }
     heat = {
         "type": "heatmap", "z": cells, "zmin": 0, "zmax": 1, "colorscale": rate_colours(theme), "xgap": 2, "ygap": 2,
-        "showscale": False, "hoverongaps": False, "customdata": words,
+        "colorbar": scale, "hoverongaps": False, "customdata": words,
         "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
     numbers = [
@@ -128,9 +134,9 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
     ]
     more: Plot = {"showgrid": False, "showline": False, "tickfont": {"size": 12 if len(order) <= FEW else 11}}
     columns = [f"<b>{number}</b>" for number in range(1, len(order) + 1)]
-    x_axis = {"tickvals": list(range(len(order))), "ticktext": columns, "ticks": "", **more}
+    x_axis = {"tickvals": list(range(len(order))), "ticktext": columns, "ticks": "", "side": "top", **more}
     y_axis = plots.rows_axis(labels, **more)
-    return plots.plot(theme, (196, 16, 12, 40), [heat], x_axis, y_axis, annotations=numbers, hovermode=None)
+    return plots.plot(theme, (196, 16, 28, 48), [heat], x_axis, y_axis, annotations=numbers, hovermode=None)
 
 
 def fold_stability(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme) -> go.Figure:

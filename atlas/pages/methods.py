@@ -35,15 +35,14 @@ def layout(**query: str) -> Component:
     missing = [shell.empty(problem.problem, problem.remedy)] if problem else []
     evidence = [] if problem else validation.sections(cache)
     parts = missing or [html.Div(evidence, id="evidence"), _builds(cache, view), _downloads(cache, view)]
-    lead = "What each number means, what it does not mean, which command made it, and where to take it from."
     limits, words = TEXT["limits"], []
     for question, terms in TEXT["terms"].items():
         words += [html.H3(question, className="group"), shell.facts(terms, className="terms")]
-    chapters = [html.A(words, href=f"#{place}") for place, words in CONTENTS.items() if evidence or place != "evidence"]
+    chapters = {place: words for place, words in CONTENTS.items() if evidence or place != "evidence"}
     children = [
         html.H1("Methods"),
-        html.P(lead, className="sentence"),
-        html.Nav(chapters, className="chapters", **shell.aria(label="On this page")),
+        html.P(TEXT["lead"], className="answer alone"),
+        pieces.contents(chapters),
         html.H2("Words", id="words"),
         *words,
         html.H2("Limits", id="limits"),

@@ -30,6 +30,7 @@ CORRECTED_HELP = "How often shuffled families do as well, made larger to allow f
 SHUFFLED_HELP = "How often shuffled families do as well"
 MUTUAL_HELP = "The worse of the two ranks that two sources have among each other's neighbours"
 BACK_HELP = "Rank of the source among the neighbours of its nearest: 1 when each is the other's nearest"
+OF_TEN_HELP = "How many of its ten nearest are of its family"
 SIBLINGS_HELP = "All other sources of its family in the roster, near or not"
 WITHIN = 10
 MOST_PAIRS = 200
@@ -52,15 +53,20 @@ DOMAIN_METRICS = {
     "mrr": "mean reciprocal rank",
     "wins_other": "nearer than a random other",
 }
+CONTENTS = {
+    "purity": "Families", "neighbours": "All sources", "nearest": "One source", "pairs": "Across families",
+    "agreement": "Other readers", "stability": "Other prompts", "trust": "Maps", "domains": "Other domain",
+    "tree": "Tree",
+}  # fmt: skip
 CHECKS = ("agreement", "stability", "trust", "domains")  # figures that stand two in a row
 EMPTY_HEIGHT = 240
-UNCHOSEN_HEIGHT = 136
 
 
 @drawing.page
 def layout(cache: QueryCache, view: View) -> Component:
     """The page of a view."""
     show = pieces.sections(FIGURES, cache, view)
+    contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
     near = [
         pieces.source_field("near-source", cache, view, view.source, "Source", "A source", "Source"),
         html.Div(_pages(cache, view), id="near-links", className="ways"),
@@ -77,7 +83,7 @@ def layout(cache: QueryCache, view: View) -> Component:
     return html.Div(
         [
             drawing.remembered(PAGE.name),
-            drawing.head("Neighbourhoods", "near-answer", _answer(cache, view)),
+            drawing.head("Neighbourhoods", "near-answer", _answer(cache, view), contents),
             show("purity"),
             show("neighbours"),
             show("nearest", controls=near),
@@ -133,11 +139,28 @@ def register(app: Dash) -> None:
 
 
 _MAP = ("reader", "roster", "domain")
-_rows = pieces.rows_of(queries.neighbor_table, *_MAP)
 _purity_rows = pieces.rows_of(queries.family_purity, "roster", "domain")
 _agreement_rows = pieces.rows_of(queries.reader_agreement, "roster", "domain")
 _stability_rows = pieces.rows_of(queries.prompt_stability, "roster", "domain", "reader")
 _steps = pieces.rows_of(queries.dendrogram, *_MAP)
+
+
+def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Sources with their nearest: those whose nearest is of another family first, the closest on top."""
+    frame = cache.ask(queries.neighbor_table, cache.map_reader(view), view.roster, view.domain)
+    frame = frame.sort_values("cosine", ascending=False, kind="stable")
+    own = frame["family"] == frame["nearest_family"]
+    return pd.concat([frame[~own], frame[own]], ignore_index=True)
+
+
+def _with_example(cache: QueryCache, view: View) -> View:
+    """The view; where no source is selected, with that of the table's first row."""
+    first = _rows(cache, view)["source"].head(0 if view.source else 1)
+    return dataclasses.replace(view, source=first.iloc[0]) if len(first) else view
+
+
+def _nearest_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    return pieces.nearest_rows(cache, _with_example(cache, view))
 
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
@@ -201,29 +224,27 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
 def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     own = (frame["family"] == frame["nearest_family"]).sum()
     columns = [
-        tables.words("name", "Source", 148, 1, cellClass="mono"),
-        tables.family("family", "Family", 108),
-        tables.words("nearest_name", "Nearest source", 148, 1, cellClass="mono"),
-        tables.family("nearest_family", "Its family", 108),
-        tables.number("cosine", "Cosine", "cosine", 72),
-        tables.number("rank_back", "Rank back", "count", 84, headerTooltip=BACK_HELP),
-        tables.number("same_5", "Family in 5", "count", 90),
-        tables.number("same_10", "Family in 10", "count", 96),
-        tables.number("kin", "Siblings", "count", 84, headerTooltip=SIBLINGS_HELP),
+        tables.words("name", "Source", 164, 1, cellClass="mono"),
+        tables.family("family", "Family", 112),
+        tables.words("nearest_name", "Nearest source", 164, 1, cellClass="mono"),
+        tables.family("nearest_family", "Its family", 112),
+        tables.number("cosine", "Cosine", "cosine", 68),
+        tables.number("rank_back", "Back", "count", 56, headerTooltip=BACK_HELP),
+        tables.number("same_10", "Of 10", "count", 60, headerTooltip=OF_TEN_HELP),
+        tables.at_scrollbar(tables.number("kin", "Siblings", "count", 74, headerTooltip=SIBLINGS_HELP)),
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
     sentence = (
-        f"Every source and its nearest in all dimensions of the signature. For {own} of all {len(frame)}, small "
-        "families too, that is one of the same family. The last columns count its family among the 5 and 10 nearest "
-        "and among all others. Select a row to see its ten nearest below."
+        f"Every source and its nearest in all dimensions of the signature. First the {len(frame) - own} of "
+        f"{len(frame)} whose nearest is of another family, the closest on top. Back: the source's rank among the "
+        "neighbours of its nearest. Of 10: its family among its ten nearest. Select a row to see these below."
     )
     return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
 
 
 def _nearest(cache: QueryCache, view: View) -> FigureView:
-    if not view.source:
-        empty = shell.empty("No source is selected", "Select a row of the table above, or type a name")
-        return FigureView(drawing.blank(view.theme), "The ten nearest sources of one, by cosine.", empty)
+    example = "" if view.source else "An example, the first row of the table: "
+    view = _with_example(cache, view)
     frame = pieces.nearest_rows(cache, view)
     if frame.empty:
         return drawing.unmapped(cache, view, "neighbourhood of this source")
@@ -231,18 +252,16 @@ def _nearest(cache: QueryCache, view: View) -> FigureView:
     own: Any = everyone.loc[view.source]
     kin = int((frame["family"] == own["family"]).sum())
     sentence: shell.Children = [
+        example,
         shell.source_name(own["name"]),
-        f" and its {len(frame)} nearest of {len(everyone) - 1}; {kin} of them are {own['family']}, as are "
-        f"{int(own['kin'])} sources of the roster besides it.",
+        f" and its {len(frame)} nearest of {len(everyone) - 1}; {kin} of them are {own['family']}, of which "
+        f"the roster has {int(own['kin'])} others.",
     ]
     return FigureView(figures.nearest_sources(frame, cache.marks(), theme=view.theme), sentence)
 
 
-def _nearest_height(_: QueryCache, view: View) -> int:
-    return 380 if view.source else UNCHOSEN_HEIGHT
-
-
 def _pages(cache: QueryCache, view: View) -> list[Component]:
+    view = _with_example(cache, view)
     profile = cache.ask(queries.source_profile, view.source, "", view.roster, view.domain) if view.source else None
     if profile is None:
         return []
@@ -446,7 +465,7 @@ FIGURES = {
     ),
     "neighbours": PageFigure("Which sources are neighbours?", _neighbours, _meta(_rows, "neighbors"), 480, grid=True),
     "nearest": PageFigure(
-        "What is nearest to one source?", _nearest, _meta(pieces.nearest_rows, "neighbors"), _nearest_height
+        "What is nearest to one source?", _nearest, _meta(_nearest_rows, "neighbors"), 380
     ),
     "pairs": PageFigure(
         "Which sources of different families stand close?", _pairs, _meta(_pair_rows, "neighbors", "roster", "domain"),

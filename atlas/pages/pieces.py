@@ -115,6 +115,12 @@ def row(name: shell.Children, *values: shell.Children, here: bool | None = None,
     return html.Tr(cells) if here is None else html.Tr(cells, className="here" if here else "")
 
 
+def contents(places: Mapping[str, str]) -> Component:
+    """A line of links to places of a page, by their words."""
+    links = [html.A(word, href=f"#{place}") for place, word in places.items()]
+    return html.Nav(links, className="chapters", **shell.aria(label="On this page"))
+
+
 def scrolling(content: Component) -> Component:
     """What may be wider than its place."""
     return html.Div(content, className="scroll-x")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pandas as pd
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
@@ -24,6 +25,7 @@ from backend.methods.registry import names as method_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries as store
 
+T = TypeVar("T")
 PROTOCOL_WORDS = {
     "pair": "Test pairs are new, but either model may be known from another pair.",
     "model": "Both models of a test pair are new; other children of their parents may be known.",
@@ -37,8 +39,8 @@ MEASURE_HELP = {
     "auc": "how often a related pair scores above an unrelated one",
 }
 READOUT_HELP = "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
-FAMILIES_HELP = "A parent model and the models that were derived from it by further training"
-DERIVED_HELP = "A parent and a model made from it by further training; unrelated pairs have two parents"
+ANSWERS = 600
+"""Answers of every model of the task, empty ones too."""
 COINS = {"accuracy": 0.5, "precision": 0.5, "auc": 0.5}
 """What a coin gets where as many test pairs are related as not."""
 COMPARED = ("accuracy", "f1", "auc")
@@ -46,7 +48,7 @@ COMPARED = ("accuracy", "f1", "auc")
 SETS = {"pair": "pair_disjoint", "model": "disjoint_union", "family": "disjoint_union"}
 DECISIONS = {"pair": "decision", "model": "decision_model", "family": "decision_family"}
 SCORE_WORDS = {
-    "match": "Share of 600 answers that begin alike",
+    "match": f"Share of {ANSWERS} answers that begin alike",
     "distance": "Distance of the two models' embeddings",
     "ac": "How alike the drift is (cosine, first AC)",
 }
@@ -55,6 +57,7 @@ MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai
 """Family of the atlas for the organisation that a parent model is published by."""
 METHODS = {method: method_names()[method] for method in RELATED}
 COUNT_MISTAKEN = 40
+EXAMPLE = "An example, a pair that the readers agree about least. Choose two models, or click a mark, for another."
 UNTESTED_HEIGHT = 150
 ORIENTED = (
     ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "
@@ -239,6 +242,31 @@ def badge(cache: QueryCache, reader: str) -> Component:
     return shell.origin_badge(str(_origins(cache)[reader]))
 
 
+def silent_models(cache: QueryCache) -> set[str]:
+    """Models whose answers are all empty."""
+    models = cache.ask(store.relationship_models)
+    return set(models.loc[models["empty_responses"] >= ANSWERS, "model"])
+
+
+def with_example(cache: QueryCache, view: View) -> View:
+    """The view; where no model is chosen, with the pair that divides the readers and misleads the shown one most."""
+    frame, protocol = scored(cache, view, shown_reader(cache, view))
+    silent, known = silent_models(cache), set(cache.ask(store.relationship_models)["model"])
+    frame = frame.assign(passed=figures.passed_by(frame) if len(frame) else 0.0)
+    frame = frame[~(frame["model_a"].isin(silent) | frame["model_b"].isin(silent))]
+    if frame.empty or known & {view.left, view.right}:
+        return view
+    decisions = cache.ask(store.relationship_scores, SETS[protocol]).dropna(subset=[DECISIONS[protocol]])
+    related = (decisions[DECISIONS[protocol]] > 0).groupby(decisions["pair_id"]).mean()
+    frame = frame.assign(apart=(frame["pair_id"].map(related) - 0.5).abs())
+    first = frame.sort_values(["apart", "passed"], ascending=[True, False], kind="stable").iloc[0]
+    return dataclasses.replace(view, left=first["model_a"], right=first["model_b"])
+
+
+def _exemplified(draw: Callable[[QueryCache, View], T]) -> Callable[[QueryCache, View], T]:
+    return lambda cache, view: draw(cache, with_example(cache, view))
+
+
 def kinship(cache: QueryCache, view: View) -> FigureView:
     """Pairs in the scores of one reader."""
     reader = shown_reader(cache, view)
@@ -315,6 +343,8 @@ def pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     """What the chosen pair is and how it is read, before both models; the one model that is chosen; or what to do."""
     models = cache.ask(store.relationship_models).set_index("model")
+    given, view = view, with_example(cache, view)
+    example = [pieces.words(EXAMPLE)] if view is not given else []
     chosen = [model for model in dict.fromkeys((view.left, view.right)) if model in models.index]
     cards = [_model_card(cache, view, models, model) for model in chosen]
     if len(chosen) < 2:
@@ -331,7 +361,7 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     many = f"{correct} of {len(decided)} readers say so" if len(decided) else "no reader has decided"
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
-    return [html.P(["In truth ", _truth(related), f"; {many}{own}."], className="pair-answer"), *cards]
+    return [*example, html.P(["In truth ", _truth(related), f"; {many}{own}."], className="pair-answer"), *cards]
 
 
 def _truth(related: bool) -> Component:
@@ -349,8 +379,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     if not models.size:
         return drawing.absent(unmeasured(view, "pair of models yet"))
     if not left and not right:
-        empty = shell.empty("No pair is chosen", "Click a mark above, select a row below, or choose two models above")
-        return empty, f"Two of {len(models)} models, and what every reader makes of them."
+        return drawing.absent(unmeasured(view, "score of a pair yet"))
     if left == right or not (left and right):
         return _partners(cache, view, left or right)
     frame = pair_rows(cache, view)
@@ -378,6 +407,10 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     sentence: shell.Children = [
         "In truth ",
         _truth(related),
+        ": ",
+        shell.source_name(left),
+        " and ",
+        shell.source_name(right),
         f". {verdict}",
         shell.term("Above unrelated", ABOVE_HELP),
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
@@ -409,7 +442,7 @@ def _model_card(cache: QueryCache, view: View, models: pd.DataFrame, model: str)
     parent = "a parent" if own["is_parent"] else pieces.marked("derived from ", shell.source_name(own["parent_family"]))
     facts: list[Component | str] = [parent]
     if empty:
-        facts.append(html.Span(f"{empty} of its 600 answers are empty", className="caution"))
+        facts.append(html.Span(f"{empty} of its {ANSWERS} answers are empty", className="caution"))
     symbol = [shell.symbol(mark, view.theme)] if mark else []
     name = html.Div([*symbol, shell.source_name(model)], className="marked")
     return html.Div([name, html.Div(facts, className="card-facts")], className="kin-model")
@@ -441,10 +474,16 @@ def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Pairs of the shown reader, the most misleading first."""
     frame = shown_rows(cache, view)
     columns = ["model_a", "model_b", "truth", "parent_a", "parent_b", "dc", "ac", "match", "distance"]
-    columns += ["decision", "passed_by"]
+    columns += ["decision", "passed_by", "silent"]
     if frame.empty:
         return pd.DataFrame(columns=columns)
-    frame = frame.assign(passed_by=figures.passed_by(frame), truth=frame["related"].map(figures.TRUTH_WORDS))
+    empty = silent_models(cache)
+    silent = [
+        " and ".join(word for word, model in (("first", first), ("second", second)) if model in empty) or None
+        for first, second in tables.rows(frame, "model_a", "model_b")
+    ]
+    truth = frame["related"].map(figures.TRUTH_WORDS)
+    frame = frame.assign(passed_by=figures.passed_by(frame), truth=truth, silent=pd.Series(silent, frame.index))
     frame = frame.sort_values("passed_by", ascending=False, kind="stable")
     return frame[columns].dropna(axis="columns", how="all").reset_index(drop=True)
 
@@ -463,6 +502,7 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
         ],
         *([tables.number("decision", "Decision", "decision", 88)] if "decision" in frame else []),
         tables.number("passed_by", "Passed by", "percent", 92),
+        *([tables.words("silent", "No answers", 96)] if "silent" in frame else []),
     ]
     reader = shown_reader(cache, view)
     decided: list[Component | str] = [shell.term("Decision", DECISION_HELP), ": above 0 for related. "]
@@ -472,9 +512,25 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
         shell.term("Passed by", PASSED_HELP),
         ": the share of unrelated pairs that look closer than a related one, and the reverse. ",
         *(decided if "decision" in frame else []),
+        _silence(frame),
         f"n = {len(frame)} pairs. Select a row to ask every reader.",
     ]
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
+
+
+def _silence(frame: pd.DataFrame) -> str:
+    """How many pairs have a model without answers, and what they do to the decisions; '' without such pairs."""
+    if "silent" not in frame:
+        return ""
+    silent = frame["silent"].notna()
+    words = f"{pieces.counted(int(silent.sum()), 'pair')} in which a model gave no answers"
+    if "decision" not in frame or frame["decision"].isna().any():
+        return f"Last column: {words}. "
+    right = (frame["decision"] > 0) == (frame["truth"] == figures.TRUTH_WORDS[True])
+    return (
+        f"Decisions are right on {right.sum()} of {len(frame)} pairs; without the {words} (last column), on "
+        f"{right[~silent].sum()} of {(~silent).sum()}. "
+    )
 
 
 scores_builds = pieces.builds("relationship_features", lambda cache, view: {"reader": shown_reader(cache, view)})
@@ -528,46 +584,44 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         return ["No reader has been measured yet on which of two models is derived from the other."]
     names, share = reader_names(cache), view.measure == "accuracy"
 
-    def rate(row: pd.Series) -> list[Component | str]:
+    def rate(row: pd.Series) -> tuple[str, str]:
         form = "{:.1f}".format if share else rate_text
         value, *ends = (form(100 * row[name] if share else row[name]) for name in ("value", "low", "high"))
         interval = "" if pd.isna(row["low"]) else f" [{' to '.join(ends)}]"
-        return [html.Strong(f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}"), interval]
+        return f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}", interval
 
     answer: list[Component | str] = []
+    more = ""
     own = table[(table["reader"] == shown_reader(cache, view)) & table["readout"].isin(figures.USUAL)]
     if len(own):
-        verb, end = ("is right on ", " of the pairs") if share else ("reaches ", "")
-        guess = "50 %" if share else ".500"
-        coin = f"; half of each split's pairs are related, so a coin gets {guess}. " if view.measure in COINS else ". "
+        coin = f"; a coin gets {'50 %' if share else '.500'}" if view.measure in COINS else ""
         published = " (published)" if own["origin"].iloc[0] == "published" else ""
-        by = f" by {figures.readout_words(own['readout'].iloc[0])}"
-        answer += [f"{names[own['reader'].iloc[0]]}{by}{published} {verb}", *rate(own.iloc[0]), f"{end}{coin}"]
+        value, interval = rate(own.iloc[0])
+        verb = " of pairs are told right, related or unrelated, by " if share else " is what a reader gets here: "
+        answer += [html.Strong(value), f"{verb}{names[own['reader'].iloc[0]]}{published}{coin}."]
+        more = f"It reads {figures.readout_words(own['readout'].iloc[0])}{interval and f'; 95 % interval{interval}'}. "
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
         if top is None:
             continue
         if len(own) and own.index[0] == top.name:
-            answer.append(f"It is the best of {count} {words}. ")
+            more += f"It is the best of {count} {words}. "
             continue
         picked += count > 1
-        answer.append(
-            html.Span([f"Best of {count} {words}: {called(top, names)}, ", *rate(top), ". "], className="soft")
-        )
+        more += f"Best of {count} {words}: {called(top, names)}, {''.join(rate(top))}. "
     if picked:
-        answer.append(html.Span("The best were picked on the same pairs, so they are optimistic.", className="soft"))
-    return answer
+        more += "The best were picked on the same pairs, so they are optimistic."
+    return [*answer, html.P(more, className="sentence")]
 
 
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
     return [
-        f"{len(models)} small models of {models['parent_family'].nunique()} ",
-        shell.term("parent families", FAMILIES_HELP),
-        ", not the sources of the roster above: is one model of a pair ",
-        shell.term("derived", DERIVED_HELP),
-        f" from the other? {PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}.",
+        f"This page is about {len(models)} small models of {models['parent_family'].nunique()} families, so the "
+        "header's roster and domain do not apply. Related: one model was derived from the other, its parent, by "
+        "further training. Unrelated: the two have different parents. "
+        f"{PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
     ]
 
 
@@ -603,8 +657,17 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
 
 
 def _tests(cache: QueryCache, view: View) -> pd.DataFrame:
-    frame = cache.ask(store.relationship_tests, view.protocol)
+    frame = cache.ask(store.relationship_tests, _tested_protocol(view))
     return frame[frame["measure"] == _compared(view)]
+
+
+def _tested_protocol(view: View) -> str:
+    """The chosen holdout, or families where pairs are held out, which has no tests by design."""
+    return "family" if view.protocol == "pair" else view.protocol
+
+
+def _tested_words(view: View) -> str:
+    return "The pair split has no tests; these are of families held out. " if view.protocol == "pair" else ""
 
 
 def _compared(view: View) -> str:
@@ -619,34 +682,14 @@ def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return own.assign(row=own["subject"]).reset_index(drop=True)
 
 
-def _untested(what: str, short: bool = False) -> pieces.Draw:
-    """What stands for tests where there are none; the pair split has none by design. short : without links."""
-
-    def absent(_cache: QueryCache, view: View) -> FigureView:
-        if view.protocol != "pair":
-            return unmeasured(view, f"{what} yet")
-        own = {"measure": view.measure, "relates": view.relates}
-        ways = [
-            (f"Hold out {words.lower()}", f"{PAGE.path}?{pieces.choices_query(view, protocol=protocol, **own)}")
-            for protocol, words in PROTOCOLS.items()
-            if protocol != "pair" and not short
-        ]
-        remedy = "Hold out models or families above" if short else "Choose a split that holds out more"
-        empty = shell.empty(f"The pair split has no {what}", remedy, ways)
-        sentence = "Differences are tested where models or families are held out."
-        return FigureView(drawing.blank(view.theme), sentence, empty)
-
-    return absent
-
-
-@pieces.needs(_contrast_rows, _untested("tested differences of the components", short=True))
+@pieces.needs(_contrast_rows, missing("tested difference of the components yet"))
 def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     names = reader_names(cache)
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
     measure = MEASURES[_compared(view)].lower()
     figure = figures.contrast_dots(frame, lines, theme=view.theme, measure=measure)
     sentence: shell.Children = [
-        "What the readout of ",
+        f"{_tested_words(view)}What the readout of ",
         shell.term("both components", "DC is the mean of the proxy's states over a response, first AC how they drift"),
         " gains over one of them alone, right of zero for a gain; bars are 95 % bootstrap intervals over the splits, p "
         "is ",
@@ -677,7 +720,7 @@ def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return rows[order].reset_index(drop=True)
 
 
-@pieces.needs(_tested_rows, pieces.no_grid(_untested("paired tests")))
+@pieces.needs(_tested_rows, pieces.no_grid(missing("paired test yet")))
 def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     rows = frame.assign(
         subject_words=[figures.readout_words(readout) for readout in frame["subject_readout"]],
@@ -689,20 +732,21 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
     )
     columns = [
         tables.words("subject", "Reader", 150, 1),
-        tables.words("subject_words", "Readout", 110),
+        tables.words("subject_words", "Readout", 104),
         tables.words("reference", "less reader", 150, 1),
-        tables.words("reference_words", "Readout", 110),
-        tables.number("difference", "Difference", "number", 90),
-        tables.words("interval", "95 % interval", 128, floatingFilter=False),
+        tables.words("reference_words", "Readout", 104),
+        tables.number("difference", "Difference", "number", 84),
+        tables.words("interval", "95 % interval", 118, floatingFilter=False),
         tables.number("p_holm", "Holm p", "p", 78),
-        tables.words("corrected_with", "Corrected with", 110),
-        tables.words("origin", "Origin", 92),
+        tables.words("corrected_with", "Corrected with", 106),
+        tables.words("origin", "Origin", 84),
     ]
     real = int((frame["p_holm"] < 0.05).sum())
     measure = MEASURES[_compared(view)].lower()
     sentence = (
-        f"Differences in {measure}, paired by split; p by sign flips, Holm-corrected over both strict protocols and "
-        f"three metrics of its set. {real} of {len(frame)} stay below .05. n = {int(frame['splits'].max())} splits."
+        f"{_tested_words(view)}Differences in {measure}, paired by split; p by sign flips, Holm-corrected over both "
+        f"strict protocols and three metrics of its set. {real} of {len(frame)} stay below .05. n = "
+        f"{int(frame['splits'].max())} splits."
     )
     return tables.grid("tested-grid", rows, columns), sentence
 
@@ -745,7 +789,7 @@ def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
 
 
 def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:
-    frame = cache.ask(store.relationship_tests, view.protocol)
+    frame = cache.ask(store.relationship_tests, _tested_protocol(view))
     return {"method": frame["method"].iloc[0] if len(frame) else ""}
 
 
@@ -758,12 +802,12 @@ FIGURES = {
         shell.FigureMeta(_SUMMARIES, metrics_builds, shown_reader),
     ),
     "kinship": PageFigure(
-        "How far apart do related and unrelated pairs lie?", kinship,
+        "How far apart do related and unrelated pairs lie?", _exemplified(kinship),
         shell.FigureMeta(shown_rows, scores_builds), 460,
     ),
     "verdicts": PageFigure(
-        "How does every reader score one pair?", verdicts,
-        shell.FigureMeta(pair_rows, pair_builds), grid=True,
+        "How does every reader score one pair?", _exemplified(verdicts),
+        shell.FigureMeta(_exemplified(pair_rows), _exemplified(pair_builds)), grid=True,
     ),
     "mistaken": PageFigure(
         "Which pairs mislead it most?", mistaken, shell.FigureMeta(mistaken_rows, scores_builds),

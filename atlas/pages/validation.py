@@ -40,15 +40,15 @@ class Table:
 TABLES = {
     "pools": Table(
         "What does unlabelled traffic of the same kind change?",
-        "Sources that are enrolled on other prompts, without and (… pool) with unlabelled answers that balance the "
+        "Sources that are enrolled on other prompts, without and (pool) with unlabelled answers that balance the "
         "scores: share named right, probability stated of it, and share that the unknown-source test rejects.",
         page_queries.pools,
         (
             ("traffic", "Asked about", ""),
             ("k", "Traces", "count"),
-            *(("right", "Right", "rate"), ("right_pool", "… pool", "rate")),
-            *(("stated", "Stated", "rate"), ("stated_pool", "… pool", "rate")),
-            *(("rejected", "Rejected", "rate"), ("rejected_pool", "… pool", "rate")),
+            *(("right", "Right", "rate"), ("right_pool", "Right (pool)", "rate")),
+            *(("stated", "Stated", "rate"), ("stated_pool", "Stated (pool)", "rate")),
+            *(("rejected", "Rejected", "rate"), ("rejected_pool", "Rejected (pool)", "rate")),
             ("n", "Answers", "count"),
         ),
         ({"part": "transfer", "statistic": "background"},),
@@ -79,7 +79,7 @@ TABLES = {
             ("k", "Traces", "count"),
             *(("claimed", "Claimed", "rate"), ("leading", "Leading", "rate")),
             *(("other", "Other", "rate"), ("false_alarms", "Alarms", "rate")),
-            *(("detectable", "Found", "rate"), ("detectable_sibling", "… sibling", "rate")),
+            *(("detectable", "Found", "rate"), ("detectable_sibling", "Found (sibling)", "rate")),
             ("mixtures", "Mixtures", "count"),
         ),
         ({"part": "mixture"},),
@@ -124,10 +124,12 @@ def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES) -> list[Com
 def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
     columns = [tables.words("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
-        columns.append(tables.number(field, title, kind, 72) if kind else tables.words(field, title, 216))
-    return section(
-        name, table.question, tables.grid(f"{name}-grid", frame, columns), table.sentence, len(frame), builds=True
-    )
+        width = 72 if kind else 7 * int(frame[field].str.len().max()) + 24
+        head = {"wrapHeaderText": True}
+        columns.append(tables.number(field, title, kind, width, **head) if kind else tables.words(field, title, width))
+    columns[-1] = tables.at_scrollbar(columns[-1])
+    grid = tables.grid(f"{name}-grid", frame, columns, headerHeight=44)
+    return section(name, table.question, grid, table.sentence, len(frame), builds=True)
 
 
 def section(

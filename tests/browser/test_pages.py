@@ -36,7 +36,7 @@ def names(browser: Any, graph: str) -> list[str]:
 def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
     browser.open("/neighbourhoods?theme=dark&roster=12-way")
     assert "sibling" in browser.text("#near-answer")
-    assert "No source is selected" in browser.text("#figure-nearest .empty")
+    assert "An example, the first row of the table" in browser.text("#figure-nearest .sentence")
     select_row(browser, "#neighbours-grid", "claude-org/claude-1")
     browser.wait(lambda: browser.query().get("source") == "claude_1", "the source in the link")
     browser.until("return document.querySelector('#nearest-graph .js-plotly-plot').data.length === 1")

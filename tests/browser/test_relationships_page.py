@@ -34,11 +34,12 @@ def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
     calm.open("/relationships?theme=dark")
     names = [trace["name"] for trace in calm.traces("#kinship-graph")]
     assert names[:3] == ["decision line", "unrelated (8)", "related (8)"]
-    assert "No pair is chosen" in calm.text("#figure-verdicts .empty")
+    assert "An example" in calm.text("#kin-answer") and "left" not in calm.query()
     models = calm.run(CLICK, 1)
     calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
-    heads = calm.run("return [...document.querySelectorAll('.kin-model > .marked .name')].map(e => e.textContent)")
-    assert heads == models
+    heads = "return [...document.querySelectorAll('.kin-model > .marked .name')].map(e => e.textContent)"
+    calm.wait(lambda: calm.run(heads) == models, "both models on the card")
+    calm.until("return document.querySelector('#figure-verdicts .sentence').innerText.startsWith('In truth related')")
     assert "In truth related" in calm.text("#figure-verdicts .sentence")
     calm.wait(lambda: calm.query().get("left") == models[0], "the pair in the link")
     assert calm.query()["right"] == models[1]
@@ -66,10 +67,10 @@ def test_a_link_opens_a_pair_under_a_holdout(calm: Browser) -> None:
 
 def test_a_holdout_redraws_and_the_pair_split_leads_to_it(calm: Browser) -> None:
     calm.open("/relationships?theme=dark&protocol=pair")
-    assert "The pair split has no paired tests" in calm.run(
-        "return document.querySelector('#figure-tested').textContent"
-    )
+    words = calm.run("return document.querySelector('#figure-tested').textContent")
+    assert "The pair split has no tests; these are of families held out" in words
     calm.run("document.querySelector('#protocol input[value=family]').click()")
+    calm.until("return !document.querySelector('#figure-tested').textContent.includes('The pair split')")
     calm.until("return document.querySelector('#contrasts-graph .js-plotly-plot').data.length >= 2")
     calm.until("return document.querySelectorAll('#tested-grid .ag-center-cols-container [role=row]').length > 2")
     assert calm.query()["protocol"] == "family"

@@ -70,7 +70,7 @@ def test_agreement_has_spearman_above_and_shared_neighbours_below() -> None:
     drawn = figures.agreement_matrix(frame, {"c": "C", "a": "A", "b": "B", "unused": "U"}, theme="dark")
     figure = go.Figure(drawn)
     heat = figure.data[0]
-    assert list(figure.layout.yaxis.ticktext) == ["C  <b>1</b>", "A  <b>2</b>", "B  <b>3</b>"]
+    assert list(figure.layout.yaxis.ticktext) == ["<b>1</b>  C", "<b>2</b>  A", "<b>3</b>  B"]
     assert list(figure.layout.xaxis.ticktext) == ["<b>1</b>", "<b>2</b>", "<b>3</b>"]
     assert [list(row) for row in heat.z] == [[None, None, 0.8], [None, None, 0.9], [None, 0.4, None]]
     assert sorted(note.text for note in figure.layout.annotations) == [".400", ".800", ".900"]

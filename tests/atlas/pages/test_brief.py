@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from atlas.pages import brief, pieces, relationships
 from atlas.pages.brief import KINDS, USUAL
 from atlas.state import View
 from atlas.theme import TOKENS
+from backend.store import page_queries as store
 from tests.invented_atlas import MARKUP, publish_invented
 from tests.invented_relationships import publish_related
 
@@ -132,9 +134,53 @@ def test_the_most_misleading_pairs_come_first(asked: QueryCache) -> None:
     assert "match" not in frame
 
 
-def test_the_pair_split_says_that_it_has_no_tests(asked: QueryCache) -> None:
+def test_a_page_without_a_pair_opens_with_one_that_the_readers_agree_about_least(
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = asked.resolve_view(View(protocol="pair"))
+    answered = relationships.mistaken_rows(asked, view).query("silent.isna()")
+    # All readers agree about every pair here: the one that misleads most is shown.
+    example = relationships.with_example(asked, view)
+    assert (example.left, example.right) == tuple(answered[["model_a", "model_b"]].iloc[0])
+    stored, apart = store.relationship_scores, answered.iloc[-1]
+    pairs = asked.ask(store.relationship_pairs).query("pair_set == 'pair_disjoint'")
+    there = pairs[(pairs["model_a"] == apart["model_a"]) & (pairs["model_b"] == apart["model_b"])]["pair_id"].iloc[0]
+
+    def divided(*choices: Any) -> pd.DataFrame:
+        frame = stored(*choices)
+        frame.loc[(frame["reader"] == "mpt") & (frame["pair_id"] == there), "decision"] *= -1
+        return frame
+
+    monkeypatch.setattr(store, "relationship_scores", divided)
+    example = relationships.with_example(asked, view)
+    assert (example.left, example.right) == (apart["model_a"], apart["model_b"])
     page = told(relationships.layout(protocol="pair"))
-    assert "The pair split has no paired tests" in page and "Hold out families" in page
+    assert "An example, a pair that the readers agree about least" in page and "No pair" not in page
+    chosen = dataclasses.replace(view, left=CHILD)
+    assert relationships.with_example(asked, chosen) is chosen
+    assert "An example" not in told(relationships.pair_answer(asked, chosen))
+
+
+def test_pairs_of_a_model_without_answers_are_marked_and_counted(asked: QueryCache) -> None:
+    view, models = asked.resolve_view(View(protocol="pair")), asked.ask(store.relationship_models)
+    empty = list(models.loc[models["empty_responses"] == 600, "model"])
+    frame = relationships.mistaken_rows(asked, view)
+    silent = frame["silent"].notna()
+    assert list(silent) == list(frame["model_a"].isin(empty) | frame["model_b"].isin(empty)) and silent.sum() > 0
+    right = (frame["decision"] > 0) == (frame["truth"] == "related")
+    sentence = told(relationships.mistaken(asked, view)[1])
+    assert f"right on {right.sum()} of {len(frame)} pairs; without the {silent.sum()} pairs in which" in sentence
+    assert f"on {right[~silent].sum()} of {(~silent).sum()}. " in sentence
+
+
+def test_the_pair_split_shows_the_tests_of_families(asked: QueryCache) -> None:
+    page = told(relationships.layout(protocol="pair"))
+    assert "The pair split has no tests; these are of families held out" in page and "Holm-corrected" in page
+    pairs, families = (
+        relationships.FIGURES["tested"].meta.table(asked, asked.resolve_view(View(protocol=protocol)))
+        for protocol in ("pair", "family")
+    )
+    assert len(pairs) and pairs.equals(families)
     strict = told(relationships.layout(protocol="family", measure="precision"))
     assert "Holm-corrected" in strict and "Differences in accuracy" in strict
 

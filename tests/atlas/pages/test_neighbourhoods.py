@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import neighbourhoods
+from atlas.pages import neighbourhoods, pieces
 from atlas.state import View
 from tests.invented_atlas import publish_invented
 
@@ -52,11 +53,17 @@ def test_with_one_proxy_no_pair_can_pass_and_the_page_says_why(
     assert {column["headerName"] for column in grid.columnDefs} >= {"Mutual rank", "Cosine"}
 
 
-def test_the_figure_of_one_source_is_low_until_one_is_chosen(asked: QueryCache) -> None:
-    height = neighbourhoods.FIGURES["nearest"].height
-    assert callable(height)
-    empty, chosen = (height(asked, View(roster="27-way", source=source)) for source in ("", "gpt_1"))
-    assert empty < chosen / 2
+def test_sources_whose_nearest_is_of_another_family_come_first_and_the_first_is_the_example(asked: QueryCache) -> None:
+    view = asked.opened(asked.resolve_view(View(roster="27-way")))
+    frame = neighbourhoods._rows(asked, view)
+    own = frame["family"] == frame["nearest_family"]
+    assert list(own) == sorted(own) and own.nunique() == 2
+    assert all(rows["cosine"].is_monotonic_decreasing for _, rows in frame.groupby(own))
+    sentence = told(neighbourhoods._nearest(asked, view).sentence)
+    assert "An example" in sentence and frame["name"].iloc[0] in sentence
+    chosen = dataclasses.replace(view, source="gpt_1")
+    assert "An example" not in told(neighbourhoods._nearest(asked, chosen).sentence)
+    assert len(neighbourhoods.FIGURES["nearest"].meta.table(asked, view)) == pieces.NEAREST
 
 
 def test_a_search_across_domains_names_what_it_counts() -> None:
