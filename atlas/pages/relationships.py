@@ -494,14 +494,14 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
     columns = [
         tables.words("model_a", "First model", 150, 1, cellClass="mono"),
         tables.words("model_b", "Second model", 150, 1, cellClass="mono"),
-        tables.words("truth", "Truth", 96),
+        tables.words("truth", "Truth", 88),
         *[
-            tables.number(name, title, "cosine", 76)
+            tables.number(name, title, "cosine", 76 if name == "distance" else 64)
             for name, title in (("dc", "DC"), ("ac", "AC"), ("match", "Match"), ("distance", "Distance"))
             if name in frame
         ],
-        *([tables.number("decision", "Decision", "decision", 88)] if "decision" in frame else []),
-        tables.number("passed_by", "Passed by", "percent", 92),
+        *([tables.number("decision", "Decision", "decision", 80)] if "decision" in frame else []),
+        tables.number("passed_by", "Passed by", "percent", 86),
         *([tables.words("silent", "No answers", 96)] if "silent" in frame else []),
     ]
     reader = shown_reader(cache, view)
