@@ -597,7 +597,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         coin = f"; a coin gets {'50 %' if share else '.500'}" if view.measure in COINS else ""
         published = " (published)" if own["origin"].iloc[0] == "published" else ""
         value, interval = rate(own.iloc[0])
-        verb = " of pairs are told right, related or unrelated, by " if share else " is what a reader gets here: "
+        verb = " of pairs are told right, related or unrelated, by " if share else " by "
         answer += [html.Strong(value), f"{verb}{names[own['reader'].iloc[0]]}{published}{coin}."]
         more = f"It reads {figures.readout_words(own['readout'].iloc[0])}{interval and f'; 95 % interval{interval}'}. "
     picked = 0
