@@ -38,6 +38,14 @@
     });
   }).observe(document.documentElement, { childList: true, subtree: true });
 
+  // What was pressed may be gone with its answer: Tab then goes on from here, and not from the top of the page.
+  function focus(id) {
+    const place = document.getElementById(id);
+    if (!place || document.activeElement !== document.body) return;
+    place.tabIndex = -1;
+    place.focus({ preventScroll: true });
+  }
+
   // A claim that is typed and not chosen leaves its field when that is left: an exact name is chosen, of another one the
   // page says that it was not, and a press of Run in between waits for that.
   let typed = "";
@@ -79,7 +87,10 @@
         if (now === "working") document.getElementById("attr-go").scrollIntoView({ block: "start" });
         if (now === "answered") {
           // After the layout: what grows above would push the answer out of view again.
-          const top = () => document.getElementById("content").scrollTo({ top: 0, behavior: "instant" });
+          const top = () => {
+            document.getElementById("content").scrollTo({ top: 0, behavior: "instant" });
+            focus("verdict-word");
+          };
           window.requestAnimationFrame(() => window.setTimeout(top, 50));
         }
         return now;
@@ -88,7 +99,12 @@
       given: function (head, problem) {
         const place = document.getElementById(problem ? "attr-problem" : "attr-go-now");
         const options = { block: problem ? "start" : "nearest" };
-        if ((head || problem) && place) window.setTimeout(() => place.scrollIntoView(options), 50);
+        if ((head || problem) && place) {
+          window.setTimeout(() => {
+            place.scrollIntoView(options);
+            if (!problem) focus("attr-preview-head");
+          }, 50);
+        }
         return none();
       },
       // An answer of a comparison comes into view once, and not again when another theme draws it anew.

@@ -392,6 +392,10 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
     return ag_grid(identity, frame, columns, {"flex": 1}, {"ensureDomOrder": True, **options})
 
 
+LEAVE = {"function": "false"}
+"""What a grid asks when Tab is pressed in it: no next cell, so that the browser goes on."""
+
+
 def ag_grid(
     identity: str | dict[str, str] | None, frame: pd.DataFrame, columns: Sequence[dict[str, Any]],
     every: Mapping[str, Any], options: Mapping[str, Any],
@@ -400,7 +404,11 @@ def ag_grid(
     grid: Component = dag.AgGrid(
         **({"id": identity} if identity is not None else {}), rowData=records(frame), columnDefs=list(columns),
         defaultColDef={"sortable": True, "resizable": True, **every},
-        dashGridOptions={"rowHeight": 34, "headerHeight": 38, "tooltipShowDelay": 400, **options},
+        dashGridOptions={
+            "rowHeight": 34, "headerHeight": 38, "tooltipShowDelay": 400,
+            # One stop for Tab, as for any list: arrows go on inside.
+            "tabToNextCell": LEAVE, "tabToNextHeader": LEAVE, **options,
+        },
         className="ag-theme-quartz atlas-grid", style={"height": "100%", "width": "100%"},
     )  # fmt: skip
     return grid

@@ -21,6 +21,7 @@ from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import case_title, first_findings, headline
 from backend.attribution.report_words import Step, condition_words, reservation, steps_of, validated_for, with_names
+from backend.enrolment.validation_lookup import SCENARIOS
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
 """Where a link of :func:`exports` leads, with the choices of the header."""
@@ -54,7 +55,9 @@ STOP_HELP = (
     "The number of traces, in the order of arrival, after which this answer could have been given at the stated risk "
     "of stopping too early. It was measured with a look after every trace, so that checking later does not change it."
 )
-EARLIER = "stopping as soon as the answer is clear asks for more than this one look at the end"
+AT_THE_END = (
+    "the answer rests on all {traces}; a rule that looks after every trace, to stop as soon as it is clear, needs more"
+)
 OTHER_CASE = "on traces of the validated kind"
 NOT_CALIBRATED = "This ecosystem has no calibration, so ratios are plain sums and no claim is decided."
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
@@ -215,7 +218,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
     if results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1) and "withheld" not in answer:
-        stop = stop[0], f"{stop[1]}; {EARLIER}"
+        stop = "–", AT_THE_END.format(traces=count(results["traces"], "trace"))
     if "background" in report:
         stop = "–", "not tested: the stopping rule was fitted without added traffic"
     return [
@@ -371,6 +374,9 @@ def _validation_tables(found: Report) -> list[Component]:
     def by_metric(row: Report) -> Any:
         return row["part"], row["metric"]
 
+    def by_scenario(row: Report) -> Any:
+        return row["part"], row["scenario"], row["metric"]
+
     claims, names = (
         {word: [("calibration", f"verdict_{what}_{answer}") for answer in answers] for word, what in lines.items()}
         for lines, answers in ((CLAIMS, ("supported", "refuted")), (NAMES, ("right", "wrong")))
@@ -381,17 +387,20 @@ def _validation_tables(found: Report) -> list[Component]:
     wrong = ("stop_error", "claim_false_support", "claim_false_against")
     stops = {f"Stated error {100 * level:g}\u00a0%": [("stop", level, error) for error in wrong] for level in levels}
     windows = {word: [("drift", scenario)] for word, scenario in WINDOWS.items()}
-    sentences = [row["sentence"] for row in found["rows"] if row["part"] == "transfer" and row["sentence"]]
-    title = html.H3("On the validated kind of traffic, and on another")
-    traffic = html.Ul([html.Li(one) for one in sentences])
+    kinds = dict.fromkeys(row["scenario"] for row in found["rows"] if row["part"] == "transfer" and row["sentence"])
+    said = ("accuracy", "flagged", "false_unknown", "wrong")
+    traffic = {SCENARIOS[kind][2].capitalize(): [("transfer", kind, metric) for metric in said] for kind in kinds}
     return [
         *_calibration_table(found),
         *_shares(found, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims, by_metric),
         *_shares(found, "Verdicts without a claim", ["rightly", "wrongly"], names, by_metric),
-        *([html.Div([title, traffic])] if sentences else []),
+        *_shares(
+            found, "On the validated kind of traffic, and on another",
+            ["source named", "called another kind", "wrongly UNKNOWN", "wrong"], traffic, by_scenario,
+        ),
         *_shares(
             found, "Traces of a source that nobody enrolled", ["pass as enrolled", "enrolled refused"], nobody,
-            lambda row: (row["part"], row["scenario"], row["metric"]),
+            by_scenario,
         ),
         # Where a rule never decides, the row says so in place of its error rate.
         *_shares(

@@ -63,7 +63,7 @@ def words(snapshot: Snapshot) -> str:
     if snapshot.state == "running" and snapshot.further and not snapshot.done:
         return f"{snapshot.further:,} responses of the added traffic are read, before {many}."
     if snapshot.state == "running" and not snapshot.done:
-        return f"The reader is being loaded and reads the first of {many}."
+        return f"Reading the first of {many}."
     remaining = ""
     if snapshot.seconds > 0 and snapshot.done:
         rate = snapshot.done / snapshot.seconds
@@ -189,7 +189,8 @@ def _running(app: Dash) -> None:
         drawn: Any = no_update
         if sentence != before:
             points = [asdict(point) | {"leader": names.get(point.leader, point.leader)} for point in snapshot.points]
-            drawn = running_evidence(points, theme=theme or "dark", total=snapshot.total)
+            look: Theme = theme or "dark"
+            drawn = running_evidence(points, theme=look, total=snapshot.total) if points else blank(look)
         ended = snapshot.ended
         if ended and not snapshot.reported:
             why = snapshot.problem or "The work was cancelled before the first batch"

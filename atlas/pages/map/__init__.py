@@ -90,7 +90,10 @@ def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
     attribute: dict[str, Any] = {"data-page": "/attribute", "data-choices": "{}"}
     content = [
         html.Div([html.H1(QUESTION), badge], className="figure-title"),
-        html.P([ASKED, html.A("Test your own", href="/attribute", **attribute)], className="product"),
+        html.P(
+            [ASKED, html.A("Test your own", href="/attribute", className="button button-main", **attribute)],
+            className="product",
+        ),
         html.P(sentence, id={"type": "sentence", "figure": "map"}, className="sentence"),
         shell.tools("map"),
     ]

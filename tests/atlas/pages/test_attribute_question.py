@@ -272,9 +272,9 @@ def test_without_a_name_the_sample_comes_last_on_every_way() -> None:
     assert default(known, "nobody") is None
 
 
-def test_progress_says_that_the_reader_is_loading_until_the_first_batch() -> None:
+def test_progress_counts_from_the_first_batch_on() -> None:
     job = Snapshot("job", "enrolment", 180, state="running")
-    assert work.words(job) == "The reader is being loaded and reads the first of 180 traces."
+    assert work.words(job) == "Reading the first of 180 traces."
     assert work.words(replace(job, done=90, seconds=3.0)) == "90 of 180 traces read, 3 s, about 3 s left."
 
 
