@@ -37,15 +37,15 @@ METHOD_NAMES = names()  # display names of methods; others go by their own name
 CONDITION_NAMES = {
     "clean": "whole responses",
     **{
-        f"{short}{ending}": f"{words}, {groups}"
+        f"{short}{ending}": f"{words}{groups}"
         for short, words in (
             *((f"t{length}", f"first {length} tokens") for length in (128, 64, 32)),
             *((f"mask{share}", f"{share} % masked") for share in (10, 20, 30, 40, 50)),
         )
-        for ending, groups in (("", "groups inside the folds"), ("-global", "groups over all folds"))
+        for ending, groups in (("", ""), ("-global", ", groups across folds"))
     },
-    "background": "with unlabelled responses of that domain",
-    "aligned": "adapted to that domain by its unlabelled responses",
+    "background": "scores balanced with unlabelled responses",
+    "aligned": "fingerprints adapted with unlabelled responses",
 }
 VIEW_READS = {"ur": "prompt + response", "r": "response"}
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}

@@ -1,9 +1,8 @@
-"""Readers side by side: blocks, domains and conditions, capability and cost of their proxies."""
+"""Readers side by side: blocks, curves by condition, capability and cost of their proxies."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,7 +13,6 @@ from atlas.figures import plots, tables
 from atlas.figures.plots import End, Line, figure_text, rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
-WIDE = 5  # columns that are wide enough for their words; those of more are turned
 CURVE_GAP, FIT_GAP = 0.028, 0.06  # space between two panels of curves and of fits, as shares of the width
 KIND_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
 Condition = tuple[str, str]  # a benchmark, and what was done to its traces
@@ -68,38 +66,6 @@ def layer_curves(
     depth = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
     height = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
     return plots.figure(theme, (64, 176, 24, 52), data, depth, height, annotations=notes)
-
-
-def condition_dots(
-    frame: pd.DataFrame, columns: Mapping[Condition, str], lines: Sequence[Line], *, theme: Theme
-) -> go.Figure:
-    """A column a domain and condition, a mark a reader: columns reader, origin, benchmark, condition, value, std."""
-    place = {key: number for number, key in enumerate(columns)}
-    many = len(place) > WIDE
-    step = min(0.12, 0.6 / max(len(lines), 1))
-    data = []
-    shown = [key in place for key in zip(frame["benchmark"], frame["condition"], strict=True)]
-    for number, line, rows, published in plots.by_line(frame[shown], lines):
-        keys = list(zip(rows["benchmark"], rows["condition"], strict=True))
-        hover = [
-            f"{plots.heading(line.label, published)}{columns[key]}: {rate_text(value)}"
-            for key, value in zip(keys, rows["value"], strict=True)
-        ]
-        where = [place[key] + (number - (len(lines) - 1) / 2) * step for key in keys]
-        spread = rows["std"].fillna(0.0).tolist()
-        error = {"type": "data", "array": spread, "color": line.colour, "thickness": 1.5, "width": 0}
-        look = plots.outlined(10, TOKENS[theme]["ground"] if published else line.colour, line.colour)
-        data.append(plots.scatter(plain(line.label, 28), where, rows["value"], hover, error_y=error, marker=look))
-    width, size, angle = (40, 11, -45) if many else (15, 12, 0)
-    heads = [words.partition(", ") for words in columns.values()]  # where, and what in lines of so many letters
-    x = {
-        "tickvals": list(place.values()),
-        "ticktext": ["<br>".join([where, *textwrap.wrap(what, width)]) for where, _, what in heads],
-        "tickangle": angle, "tickfont": {"size": size}, "range": [-0.6, len(place) - 0.4], "showgrid": False,
-        "ticks": "",
-    }  # fmt: skip
-    legend = {**plots.ROW_LEGEND, "y": 1, "yanchor": "bottom", "traceorder": "reversed"}
-    return plots.figure(theme, (64, 24, 52, 136 if many else 72), data, x, {}, showlegend=True, legend=legend)
 
 
 def curve_panels(

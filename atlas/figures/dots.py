@@ -181,10 +181,10 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
-    aim_hover = [f"{plots.heading(names[row.row])}aimed for: {rate_text(row.aim)}" for row in tables.rows(aims)]
+    aim_hover = [f"{plots.heading(names[row.row])}our target: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
     heights: list[float] = [place[row] for row in aims["row"]]
-    traces = [plots.scatter("aimed for", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
+    traces = [plots.scatter("our target", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
     for key, style in ANSWERS.items():
         rows = frame[frame["answer"] == key]
         if rows.empty:

@@ -54,7 +54,7 @@ CONTROLS = {
     "every": "readers k",
 }
 """Controls that a figure follows; others follow the budget."""
-FIXED = ("reached", "gains")
+FIXED = ("reached",)
 """Figures of budgets of their own, which no control changes."""
 MOVED = {
     **{"chapter-side": "curves", "chapter-readouts": "reached", "chapter-conditions": "elsewhere"},
@@ -112,26 +112,24 @@ def _figure_links(cache: QueryCache, view: View) -> list[Component]:
 
 def _head(cache: QueryCache, view: View) -> Component:
     tabs = [_way(words, view, name == view.tab, tab=name, figure="") for name, words in TAB_NAMES.items()]
-    conditions = [{"value": name, "label": pieces.condition_words(name)} for name in cache.conditions()]
     limit = html.Span(f"(up to {MOST_READERS})", className="soft", title="The first one is the reference")
     field = pieces.select(
         "readers", shell.reader_options(cache), list(view.readers), "Readers side by side",
         kind=dmc.MultiSelect, maxValues=MOST_READERS, searchable=True, clearable=True, hidePickedOptions=True,
         nothingFoundMessage="No reader has this name", filter=shell.BY_WORDS, maxDropdownHeight=420,
     )  # fmt: skip
-    choice = [
-        html.Label(["Readers ", limit], htmlFor="readers", className="choice-label"),
-        field,
-        html.Div(readers.key_of(cache, view), id="compare-key", className="reader-key"),
-    ]
-    name = "What was done to the traces"
-    condition = pieces.select("condition", conditions, view.condition, name, allowDeselect=False, size="xs", w=272)
+    choice = [html.Label(["Readers ", limit], htmlFor="readers", className="choice-label"), field]
+    condition = pieces.select(
+        "condition", readers.condition_options(cache, view), view.condition, "What was done to the responses",
+        allowDeselect=False, size="xs", w=232, searchable=True, nothingFoundMessage="Nothing like this was measured",
+        filter=shell.BY_WORDS, maxDropdownHeight=420,
+    )  # fmt: skip
     follows = [] if view.figure in FIXED else CONTROLS.get(view.figure, "k").split()
     controls = {
         "k": pieces.budget_choice("compare-k", view),
         "metric": shell.segmented("compare-metric", METRICS, view.metric, "Metric"),
         "reduction": shell.segmented("compare-reduction", REDUCTIONS, view.reduction, "Reduction"),
-        "condition": shell.labelled("Traces", "condition", condition),
+        "condition": shell.labelled("Responses", "condition", condition),
     }
     # A choice that the figure does not follow stays in the page, so that the address keeps it.
     fields = [html.Div(field, hidden=name not in follows) for name, field in controls.items()]
@@ -141,9 +139,11 @@ def _head(cache: QueryCache, view: View) -> Component:
                      className="tabs-row"),
             html.Div(_answer(cache, view), id="compare-answer", className="answer alone", **shell.aria(live="polite")),
             html.Div(choice, className="compare-choice", hidden="readers" not in follows),
-            html.Div(fields, className="controls"),
-            html.Nav(_figure_links(cache, view), id="compare-figures", className="questions",
-                     **shell.aria(label="Figures of this part")),
+            html.Div([
+                html.Nav(_figure_links(cache, view), id="compare-figures", className="questions",
+                         **shell.aria(label="Figures of this part")),
+                html.Div(fields, className="controls"),
+            ], className="figure-choice"),
         ],
         className="page-head",
     )  # fmt: skip
@@ -159,9 +159,12 @@ def register(app: Dash) -> None:
     for figure in FIGURES:
         follows = {name: inputs[name] for name in CONTROLS.get(figure, "k").split()}
         pieces.follow(app, FIGURES, figure, **follows, **here)
-    fills = {"answer": _answer, "key": readers.key_of, "figures": _figure_links}
+    fills = {"answer": _answer, "figures": _figure_links}
     places = [drawing.place(f"compare-{name}", fill) for name, fill in fills.items()]
-    pieces.follow(app, FIGURES, *places, **inputs, **here)
+    options = drawing.Part(
+        (Output("condition", "data"),), lambda cache, view: (readers.condition_options(cache, view),)
+    )
+    pieces.follow(app, FIGURES, *places, options, **inputs, **here)
 
     @app.callback(
         Output("readers", "value"),
@@ -208,7 +211,7 @@ FIGURES = {
     "reached": PageFigure(
         "How close are the readouts made here to the paper's best?", readouts.reached,
         shell.FigureMeta(
-            readouts.of_fused(readouts.goal_frame), readouts.goals_builds, readers.first, readouts.printed_builds
+            readouts.of_fused(readouts.goal_table), readouts.goals_builds, readers.first, readouts.printed_builds
         ),
     ),
     "brings": PageFigure(
@@ -223,7 +226,7 @@ FIGURES = {
         "Does the order hold on other prompts and shorter responses?", readers.panels, _meta(readers.panel_rows), 340
     ),
     "elsewhere": PageFigure(
-        "What is left on other prompts and shorter responses?", readers.conditions, _meta(readers.condition_rows), 360
+        "What is left on other prompts and shorter responses?", readers.conditions, _meta(readers.condition_rows)
     ),
     "every": PageFigure(
         "How does every reader do, everywhere?", readers.every, _meta(readers.every_rows), readers.every_height,

@@ -17,7 +17,18 @@ from atlas.figures import compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import PATH, accuracies, chosen, everyone, home, lines, names_of, percent, row_names
+from atlas.pages.compare.readers import (
+    PATH,
+    accuracies,
+    chosen,
+    everyone,
+    home,
+    lines,
+    names_of,
+    origin_column,
+    percent,
+    row_names,
+)
 from atlas.state import View
 from atlas.theme import Plot
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
@@ -109,13 +120,11 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
     frame = frame.sort_values("value", ascending=False, kind="stable")
     frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
     best = frame[frame["row"] == frame["row"].iloc[0]]
-    first, *others = (f"{series[part.series].words} {percent(part.value)}" for part in tables.rows(best))
-    return [
-        f"With {traces(view.k)}, {best['name'].iloc[0]} is right from ",
-        html.Strong(first),
-        *(f", {one}" for one in others),
-        ".",
-    ]
+    first, *others = (f"{percent(part.value)} from {series[part.series].words}" for part in tables.rows(best))
+    share, _, words = first.partition(" from ")
+    rest = "".join(f", {one}" for one in others)
+    lead = f"With {traces(view.k)}, {best['name'].iloc[0]} names the right source "
+    return [lead, html.Strong(share), f" of the time from {words}{rest}."]
 
 
 @pieces.needs(part_rows, _missing("parts of a fingerprint", "--stage controls --method components"))
@@ -357,8 +366,11 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
 
     best: Any = frame.loc[frame["accuracy"].idxmax()]
     least: Any = frame.loc[frame["audit_parameters"].idxmin()]
-    answer: list[Component | str] = [f"With {traces(view.k)}, ", html.Strong(best["name"]), f" is best: {words(best)}"]
-    return [*answer, "." if best["reader"] == least["reader"] else f"; the smallest, {least['name']}: {words(least)}."]
+    names = names_of(cache, list(frame["reader"]))
+    lead = html.Strong(names[best["reader"]])
+    answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best: {words(best)}"]
+    same = best["reader"] == least["reader"]
+    return [*answer, "." if same else f"; the smallest, {names[least['reader']]}: {words(least)}."]
 
 
 @pieces.needs(sized_rows, _unpriced)
@@ -400,8 +412,8 @@ def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
 def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of what readers cost."""
     columns = [
-        tables.wrapped("name", "Reader", 186),
-        tables.words("origin", "Origin", 92),
+        tables.wrapped("name", "Reader", 186 if (origin := origin_column(frame)) else 278),
+        *origin,
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("trainable_parameters", "Trained", "count", 104),
         tables.number("audit_parameters", "Run a response", "count", 122),

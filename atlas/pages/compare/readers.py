@@ -13,7 +13,8 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import attribution, compare, plots, tables
+from atlas.figures import attribution, compare, dots, plots, tables
+from atlas.figures.dots import Level, Series
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import METRICS, View
@@ -32,7 +33,12 @@ FIRST = 4
 SHORT = ("t64", "t32")
 """Lengths that the paper stresses with."""
 GLOBAL = "-global"
-"""Ending of conditions whose groups were drawn over all folds at once; the released files have no others."""
+"""Ending of conditions whose groups were drawn across folds; the released files have no others."""
+UNLABELLED = ("background", "aligned")
+"""Conditions that use responses of unknown sources."""
+HELPED = " with unlabelled responses"
+"""Ending of their names, which a caption says once."""
+SYMBOLS = ("circle", "diamond", "square", "star", "triangle-up", "hexagon")
 KEPT_HELP = (
     "Accuracy there divided by the same reader's accuracy on whole responses of its own domain; the paper calls it the "
     "retained share"
@@ -95,12 +101,21 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
     return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
 
 
-def key_of(cache: QueryCache, view: View) -> list[Component]:
-    """The chosen readers with their colours and origins."""
-    return [
-        pieces.reader_mark(line.label, cache.origin(line.key), line.colour, title=cache.reader_name(line.key))
-        for line in lines(cache, view)[::-1]
-    ]
+def condition_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
+    """Conditions that were measured in the roster and domain of a view, to choose from, by what they change."""
+    rows = cache.ask(queries.measurements)
+    here = {*rows["condition"][(rows["roster"] == view.roster) & (rows["benchmark"] == view.domain)], view.condition}
+    groups: dict[str, list[dict[str, str]]] = {}
+    for name in cache.conditions():
+        if name not in here:
+            continue
+        what = "Length" if name == "clean" or name.startswith("t") else "Masked"
+        if name in UNLABELLED:
+            what = f"With unlabelled responses to other {pieces.domain_words(view.domain)} prompts"
+        group = f"{what}, groups drawn across folds" if name.endswith(GLOBAL) else what
+        words = pieces.condition_words(name)
+        groups.setdefault(group, []).append({"value": name, "label": words[0].upper() + words[1:]})
+    return [{"group": group, "items": items} for group, items in groups.items()]
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------
@@ -156,14 +171,14 @@ def places(cache: QueryCache, view: View) -> dict[Where, str]:
 def settled(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a reader, domain, length, metric and budget, the one that published and measured readers share.
 
-    Shortened responses: groups over all folds at once, else inside the folds. Math100: the mean over the five fold
+    Shortened responses: groups across folds, else within a fold. Math100: the mean over the five fold
     models, else their ensemble; everything else: folds pooled, else their mean.
     """
     wide = frame["condition"].str.endswith(GLOBAL)
     folds = frame["reduction"] == "fold"
     usual = np.where(frame["benchmark"] == "math100", folds, ~folds)
     out = frame.assign(
-        groups=np.where(wide, "over all folds", "inside the folds"),
+        groups=np.where(wide, "across folds", "within a fold"),
         condition=frame["condition"].str.removesuffix(GLOBAL),
         _wide=~wide,
         _usual=~usual.astype(bool),
@@ -236,10 +251,20 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence = (
-        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{pieces.bands_note(frame)}. "
+        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{_bands(frame, view)}. "
         f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
     )
     return FigureView(figure, sentence)
+
+
+def _bands(frame: pd.DataFrame, view: View) -> str:
+    """What the bands of the curves are and, where they are no interval, why, as a part of a sentence."""
+    note = pieces.bands_note(frame)
+    if view.reduction == "fold" or (frame["band"] == pieces.INTERVAL).any():
+        return note
+    if note:
+        return f"{note}, because no {pieces.INTERVAL} is stored for these"
+    return "; no bands, because neither an interval nor a spread over the folds is stored for these"
 
 
 def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -285,21 +310,15 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
     colours = {line.key: line.colour for line in lines(cache, view)}
     names = names_of(cache, chosen(cache, view))
-    heads: list[Component | str] = ["Reader"]
-    for metric, k in pairs:
-        heads += [f"{METRICS[metric]}, K = {k}", *(["less the first"] if metric == "accuracy" else [])]
+    heads = ["Reader", *(f"{METRICS[metric]}, K = {k}" for metric, k in pairs)]
+    several = frame["origin"].nunique() > 1
     body = []
     for reader, rows in ((str(reader), rows) for reader, rows in frame.groupby("reader", sort=False)):
         by_pair: dict[Any, Any] = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
-        cells: list[shell.Children] = []
-        for pair in pairs:
-            one = by_pair.get(pair)
-            cells.append("–" if one is None else _value(one))
-            if pair[0] == "accuracy":
-                cells.append("" if one is None else _difference(one))
+        cells = ["–" if pair not in by_pair else _end(by_pair[pair]) for pair in pairs]
         title = {"title": rows["name"].iloc[0]}
-        mark = pieces.reader_mark(names[reader], rows["origin"].iloc[0], colours.get(reader), **title)
-        body.append(pieces.row(mark, *cells))
+        origin = rows["origin"].iloc[0] if several else ""
+        body.append(pieces.row(pieces.reader_mark(names[reader], origin, colours.get(reader), **title), *cells))
     tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
         text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
@@ -314,9 +333,11 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
             "that were measured here, and published ones come without the answers that a test in pairs needs."
         )
     spread = "mean ± standard deviation over the folds where there is one"
+    less = frame.loc[frame["difference"].notna(), "reader"]
+    below = f"Below an accuracy: its difference from that of {names[first(cache, view)]}. " if len(less) else ""
     sentence = (
         f"{drawing.choice_words(view)}, {pieces.condition_words(view.condition)}; "
-        f"{spread if (frame['reduction'] == 'fold').any() else 'folds pooled'}. {text} "
+        f"{spread if (frame['reduction'] == 'fold').any() else 'folds pooled'}. {below}{text} "
         f"n = {frame['reader'].nunique()} readers."
     )
     return pieces.scrolling(pieces.table(heads, body)), sentence
@@ -328,20 +349,22 @@ def corrected(together: pd.Series) -> str:
     return f"for the {sizes} comparisons of its set; intervals are not"
 
 
-def _value(end: dict[str, Any]) -> list[Component | str]:
-    value = "1" if end["value"] >= 1 else rate_text(end["value"])
-    return [value] if pd.isna(end["std"]) else [value, html.Span(f" ± {rate_text(end['std'])}", className="soft")]
-
-
-def _difference(end: dict[str, Any]) -> list[Component | str]:
-    if pd.isna(end["difference"]):
-        return ["–"]
-    parts: list[Component | str] = [plots.signed(end["difference"])]
+def _end(end: dict[str, Any]) -> list[Component | str]:
+    """A value and, below an accuracy, its difference from the first reader's, with interval and p."""
+    parts: list[Component | str] = ["1" if end["value"] >= 1 else rate_text(end["value"])]
+    if pd.notna(end["std"]):
+        parts.append(html.Span(f" ± {rate_text(end['std'])}", className="soft"))
+    if end["metric"] != "accuracy" or pd.isna(end["difference"]):
+        return parts
+    parts += [html.Br(), plots.signed(end["difference"])]
     if pd.notna(end["low"]) and pd.notna(end["high"]):
-        parts += [html.Br(), html.Span(f"[{rate_text(end['low'])}, {rate_text(end['high'])}]", className="soft")]
+        parts.append(html.Span(f" [{rate_text(end['low'])}, {rate_text(end['high'])}]", className="soft"))
     if pd.notna(end["p_holm"]):
-        raw = f"p {plots.p_text(end['p_value'])} before the correction"
-        parts.append(html.Span(f" p {plots.p_text(end['p_holm'])}", className="soft", title=raw))
+        raw = f"p {plots.p_text(end['p_value'])} before correction"
+        parts += [
+            html.Br(),
+            html.Span(f"p {plots.p_text(end['p_holm'])} after correction", className="soft", title=raw),
+        ]
     return parts
 
 
@@ -379,27 +402,29 @@ def condition_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """The chosen readers under the first condition that is not their own, best first, then best and first elsewhere."""
+    """Which reader keeps least of its accuracy, where, and which keeps most there, in two sentences."""
     readers = chosen(cache, view)
-    frame = _at_places(cache, view, readers, "accuracy")
-    at = {
-        words: rows.set_index("reader")["value"].sort_values(ascending=False, kind="stable")
-        for (benchmark, condition), words in list(places(cache, view).items())[1:]
-        if len(rows := frame[(frame["benchmark"] == benchmark) & (frame["condition"] == condition)])
-    }
-    if not at:
+    where = {key: f"responses of {words}" if key[1] in SHORT else words for key, words in places(cache, view).items()}
+    where.pop((home(cache, view), "clean"))
+    frame = _at_places(cache, view, readers, "accuracy").dropna(subset="kept")
+    frame = frame.assign(place=[where.get(key, "") for key in zip(frame["benchmark"], frame["condition"], strict=True)])
+    frame = frame[frame["place"] != ""].sort_values("kept", kind="stable")
+    if frame.empty:
         return [f"None of these readers was measured on shorter responses or other prompts for {view.roster}."]
     names = names_of(cache, readers)
-    (lead, values), *rest = at.items()
-    best, *others = (f"{names[str(reader)]} {percent(value)}" for reader, value in values.items())
-    more = "".join(f", {other}" for other in others)
-    absent = [names[reader] for reader in readers if reader not in values.index]
-    unknown = f" Not measured there: {', '.join(absent)}." if absent else ""
-    elsewhere = ""
-    for words, values in rest:
-        shown = dict.fromkeys([str(values.index[0]), *[reader for reader in readers[:1] if reader in values]])
-        elsewhere += f" {words}: {', '.join(f'{names[reader]} {percent(values[reader])}' for reader in shown)}."
-    return [f"With {traces(view.k)}, {lead}: ", html.Strong(best), f"{more}.{unknown}{elsewhere}"]
+    least: Any = frame.iloc[0]
+    there = frame[frame["place"] == least["place"]].set_index("reader")["kept"]
+    best = str(there.idxmax())
+    sentence: list[Component | str] = [
+        f"With {traces(view.k)}, {names[least['reader']]} keeps least on {least['place']}: ",
+        html.Strong(percent(least["kept"])),
+        " of its accuracy on whole responses.",
+    ]
+    if best != least["reader"]:
+        own: Any = frame[frame["reader"] == best].iloc[0]
+        but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}"
+        sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
+    return sentence
 
 
 def _grouped(frame: pd.DataFrame) -> str:
@@ -420,18 +445,27 @@ def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
 
 def _brief(condition: str) -> str:
     words = CONDITION_NAMES.get(condition, condition).partition(", groups ")[0]
-    return words.removeprefix("first ").removesuffix(" of that domain").replace(" to that domain by its", " by")
+    return words.removeprefix("first ").removesuffix(HELPED)
 
 
 @pieces.needs(condition_rows, pieces.unmeasured("{metric} at K = {k}", PATH))
 def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
-    """One column a domain and condition, one mark a chosen reader."""
-    columns = _columns(frame, cache)
-    figure = compare.condition_dots(frame, columns, lines(cache, view), theme=view.theme)
-    figure.update_yaxes(title=AXES[view.metric], rangemode="tozero")
-    if view.metric != "nll":
-        top = float((frame["value"] + frame["std"].fillna(0.0)).max())
-        figure.update_yaxes(range=[0, min(1.02, 1.12 * top)], tickformat=".1~f")
+    """One line a domain and condition, one mark a chosen reader."""
+    columns, drawn = _columns(frame, cache), lines(cache, view)[::-1]
+    series = {
+        line.key: Series(line.label, SYMBOLS[number], 1 - 2 * number / max(len(drawn) - 1, 1), number)
+        for number, line in enumerate(drawn)
+    }
+    rows = frame.assign(
+        row=frame["benchmark"] + "/" + frame["condition"], series=frame["reader"], low=np.nan, high=np.nan
+    )
+    share = view.metric != "nll"
+    figure = dots.dot_rows(
+        rows, {"/".join(place): words for place, words in columns.items()}, series, theme=view.theme,
+        axis=f"{AXES[view.metric]} at {traces(view.k)}", usual=list(series), top=1.02 if share else None,
+        level=Level(1 / max(pieces.roster_size(cache, view), 1), "chance") if view.metric == "accuracy" else None,
+        unit="groups",
+    )  # fmt: skip
     trained_on = home(cache, view)
     absent = [
         words
@@ -441,7 +475,9 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
     names, known = names_of(cache, chosen(cache, view)), set(map(tuple, frame[["reader", *WHERE]].to_numpy()))
     without = {
-        reader: [words.replace(", ", " ", 1) for place, words in columns.items() if (reader, *place) not in known]
+        reader: [
+            words.replace(", ", " (", 1) + ")" for place, words in columns.items() if (reader, *place) not in known
+        ]
         for reader in names
     }
     missing += "".join(
@@ -449,14 +485,14 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         for reader, where in without.items()
         if 0 < len(where) < len(columns)
     )
-    below = frame.loc[frame["kept"] < 1, "kept"]
-    shared = len(below) and view.metric in ("accuracy", "macro_f1")
-    least = f" The least that is kept of the clean value is {100 * below.min():.0f} %." if shared else ""
+    help_here = frame["condition"].isin(UNLABELLED).any()
+    helped = f"Balanced and adapted:{HELPED} to other prompts of that domain. " if help_here else ""
     sentence = (
-        f"{METRICS[view.metric]} at {traces(view.k)}, one column a domain and condition; the probe was trained on "
-        f"whole responses of {pieces.domain_words(trained_on)}.{least}{missing} "
+        f"{METRICS[view.metric]} at {traces(view.k)}, one line a domain and condition; the probe was trained on "
+        f"whole responses of {pieces.domain_words(trained_on)}.{missing} "
         f"{f'Shortened responses were grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
-        f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {len(frame)} numbers."
+        f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. Numbers: {drawn[0].label}, else the next reader "
+        f"that was measured there. n = {int(frame['n'].min()):,} to {int(frame['n'].max()):,} groups a mark."
     )
     return FigureView(figure, sentence)
 
@@ -467,6 +503,11 @@ def _widest(std: pd.Series, view: View) -> str:
         return ", none here"
     points = f"{100 * std.max():.1f} points" if view.metric in ("accuracy", "macro_f1") else rate_text(std.max())
     return f", at most {points}; a short one hides behind its mark"
+
+
+def origin_column(frame: pd.DataFrame) -> list[tables.Column]:
+    """A column of origins where they differ."""
+    return [tables.words("origin", "Origin", 92)] if frame["origin"].nunique() > 1 else []
 
 
 def _field(words: str) -> str:
@@ -506,7 +547,7 @@ def every_height(cache: QueryCache, view: View) -> int:
 @pieces.needs(every_rows, pieces.no_grid(pieces.unmeasured("results at K = {k}", PATH)))
 def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of all readers under all conditions."""
-    columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), tables.words("origin", "Origin", 92)]
+    columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), *origin_column(frame)]
     for words in places(cache, view).values():
         name = _field(words)
         other = (f"kept_{name}", "Kept", 62) if f"kept_{name}" in frame else ("macro_f1", "M-F1", 66)
@@ -518,7 +559,7 @@ def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     sentence: list[Component | str] = [
         f"Every reader at {traces(view.k)} among the sources of {view.roster}. ",
         shell.term("Kept", KEPT_HELP),
-        " is the share of the first column that is left. Shortened responses are grouped over all folds where that is "
+        " is the share of the first column that is left. Shortened responses are grouped across folds where that is "
         "stored, because the released files have no other groups; Math100 is the mean of the five fold models. Select "
         f"a row to add it to the comparison. n = {len(frame)} readers.",
     ]

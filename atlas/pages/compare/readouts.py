@@ -49,10 +49,6 @@ LENGTHS: Mapping[str, Series] = {
     "t32": Series("32 tokens", "square", -0.33, 2),
     "math100": Series("Math100", "star", -1, 4),
 }
-BUDGETS: Mapping[str, Series] = {
-    "accuracy@1": Series("one trace", "diamond", 1, 1),
-    "accuracy@100": Series("100 traces", "circle", -1, 0),
-}
 PRINTED = "tab:agent500_full_std", "tab:agent500_allk", "tab:stress_tests_full"
 AIMED_ROSTER = "100-way"
 WORST_ECE = 0.03
@@ -195,6 +191,14 @@ def _calibration(cache: QueryCache, view: View) -> str:
     )
 
 
+def goal_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    """:func:`goal_frame` in plain words, without columns that hold nothing on this roster."""
+    frame = goal_frame(cache, view)
+    frame = frame.assign(answer=[dots.ANSWERS[answer].words for answer in frame["answer"]])
+    names = {"row": "traces", "aim": "our_target", "answer": "readout", "name": "reader", "value": "accuracy"}
+    return frame.rename(columns=names).dropna(axis=1, how="all")
+
+
 def reached(cache: QueryCache, view: View) -> FigureView:
     """What the fused readout reaches next to the paper's best, and what was aimed for."""
     frame = goal_frame(cache, view)
@@ -203,7 +207,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     names = {aim.words: aim.words for aim in AIMS if aim.words in set(frame["row"])}
     own = frame[frame["answer"] == "readout"]
     aimed = own.dropna(subset="aim")
-    aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} aims." if len(aimed) else ""
+    aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} targets." if len(aimed) else ""
     if frame["answer"].eq("paper").any():
         paper, marks = "", "Vertical ticks: our target. Filled: measured here; hollow: as the paper prints it. "
     else:
@@ -260,11 +264,17 @@ def members(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
+def _budgets(view: View) -> Mapping[str, Series]:
+    """Budgets of the tests that are shown: the chosen one, and one trace."""
+    here = {f"accuracy@{view.k}": Series(traces(view.k), "circle", -1, 0)}
+    return {"accuracy@1": Series(traces(1), "diamond", 1, 1)} | here if view.k > 1 else here
+
+
 def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """The fused readout less every other, with interval and p, at one and at 100 traces."""
+    """The fused readout less every other, with interval and p, at one trace and at K."""
     fused, here = fused_reader(cache, view), readouts(cache, view)
     tests = cache.ask(queries.paired_tests, fused, list(here["reader"]), view.roster)
-    tests = tests[tests["measure"].isin(list(BUDGETS)) & tests["reader"].ne(fused)]
+    tests = tests[tests["measure"].isin(list(_budgets(view))) & tests["reader"].ne(fused)]
     tests = tests.sort_values("p_holm", ascending=False, kind="stable").drop_duplicates(["reader", "measure"])
     frame = tests.rename(columns={"method": "test"}).merge(here, on="reader")
     frame = frame.assign(
@@ -291,13 +301,15 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     if frame.empty:
         return _unmeasured(cache, view, "paired test of a fused readout")
     words = {"axis": "Fused readout less this one, accuracy", "compared": "fused less this, at"}
-    figure = dots.difference_rows(frame, row_names(frame), BUDGETS, theme=view.theme, **words)
+    figure = dots.difference_rows(frame, row_names(frame), _budgets(view), theme=view.theme, **words)
     real = int(frame["clear"].sum())
+    absent = [series.words for key, series in _budgets(view).items() if key not in set(frame["series"])]
+    missing = f" No test is stored at {' or '.join(absent)}." if absent else ""
     sentence: shell.Children = [
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05). "
+        f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05).{missing} "
         f"n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(cache, view)}",
     ]
     return FigureView(figure, sentence)
@@ -312,7 +324,7 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
         found: Any = tests.set_index("measure")
         gains = [
             f"{plots.signed(found.at[key, 'difference'])} at {series.words} (p {plots.p_text(found.at[key, 'p_holm'])})"
-            for key, series in BUDGETS.items()
+            for key, series in _budgets(view).items()
             if key in found.index
         ]
         if gains:
