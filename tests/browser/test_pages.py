@@ -167,11 +167,11 @@ def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     readers = urllib.parse.urlencode({"readers": "reader-paper/tiny/ur,ngram-word"})
     browser.open(f"/compare?theme=light&roster=12-way&{readers}")
     assert names(browser, "#curves-graph") == ["Word n-grams, band", "Word n-grams", "READER, band", "READER"]
-    key = browser.run("return [...document.querySelectorAll('#compare-key .reader-name')].map(e => e.innerText)")
-    assert key == ["READER", "Word n-grams"]
+    chips = browser.run("return [...document.querySelectorAll('.compare .mantine-Pill-label')].map(e => e.innerText)")
+    assert len(chips) == 2 and chips[0].startswith("READER") and chips[1] == "Word n-grams"
     browser.click(".questions a[data-choices*='ends']")
     browser.until("return document.querySelector('#ends-place') !== null")
-    assert "p .004" in browser.run(ENDS) and "less the first" in browser.run(ENDS)
+    assert "p .004" in browser.run(ENDS) and "after correction" in browser.run(ENDS)
     browser.click(".tabs a[data-choices*='conditions']")
     browser.until("return document.querySelector('.questions') && location.search.includes('tab=conditions')")
     browser.click(".questions a[data-choices*='every']")

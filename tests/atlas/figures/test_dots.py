@@ -27,7 +27,7 @@ def test_goals_stand_beside_their_answers() -> None:
     names = {row: row for row in ("One trace", "Short", "Elsewhere")}
     figure = go.Figure(dots.goal_rows(frame, names, theme="light"))
     drawn = {trace.name: trace for trace in figure.data}
-    assert list(drawn["aimed for"].x) == [0.56, 0.92, 0.4]
+    assert list(drawn["our target"].x) == [0.56, 0.92, 0.4]
     ours, theirs = drawn["fused readout here"], drawn["paper's best READER"]
     assert list(ours.error_x.array) == pytest.approx([0.02, 0.0])
     assert theirs.marker.color == TOKENS["light"]["ground"] != ours.marker.color

@@ -10,7 +10,7 @@ import pytest
 
 from atlas.figures import compare, sources
 from atlas.figures.plots import Line
-from atlas.theme import TOKENS, family_marks
+from atlas.theme import family_marks
 
 MARKS = family_marks(["Qwen", "GPT", "Phi"])
 
@@ -87,30 +87,3 @@ def test_layer_curves_of_several_proxies_share_one_depth() -> None:
     assert list(figure.data[1].x) == [0.5, 1.0] and list(figure.data[1].y) == [0.3, 0.2]
     assert list(figure.data[2].x) == [0.5] and list(figure.data[2].text) == ["layer 1"]
     assert figure.layout.annotations[0].text == "with"
-
-
-def test_conditions_have_a_column_each_and_published_marks_are_hollow() -> None:
-    frame = pd.DataFrame(
-        {
-            "reader": ["a", "a", "b", "b"],
-            "origin": ["measured", "measured", "published", "published"],
-            "benchmark": ["agent500", "math100", "agent500", "elsewhere"],
-            "condition": "clean",
-            "value": [0.9, 0.3, 0.8, 0.1],
-            "std": [0.01, np.nan, np.nan, np.nan],
-        }
-    )
-    columns = {("agent500", "clean"): "Agent500, whole", ("math100", "clean"): "Math100, whole"}
-    lines = [Line("b", "theirs", "#E8C15A"), Line("a", "ours", "#3BA7C9")]
-    theirs, ours = compare.condition_dots(frame, columns, lines, theme="dark").data
-    assert list(ours.y) == [0.9, 0.3] and list(theirs.y) == [0.8]
-    assert [round(x) for x in ours.x] == [0, 1] and list(ours.error_y.array) == [0.01, 0.0]
-    assert theirs.marker.color == TOKENS["dark"]["ground"] and ours.marker.color == "#3BA7C9"
-    assert theirs.x[0] != ours.x[0] and "published" in theirs.hovertext[0]
-    few = compare.condition_dots(frame, columns, lines, theme="dark").layout.xaxis
-    assert list(few.ticktext) == ["Agent500<br>whole", "Math100<br>whole"] and few.tickangle == 0
-    wordy = {("agent500", str(number)): "Agent500, with unlabelled responses" for number in range(4)}
-    wrapped = compare.condition_dots(frame, columns | wordy, lines, theme="dark").layout.xaxis
-    assert wrapped.tickangle == -45 and wrapped.ticktext[-1] == "Agent500<br>with unlabelled responses"
-    narrow = compare.condition_dots(frame, dict(list(wordy.items())[:2]), lines, theme="dark").layout.xaxis
-    assert narrow.ticktext[0] == "Agent500<br>with unlabelled<br>responses"

@@ -16,9 +16,10 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import compare
+from atlas.pages import compare, pieces
 from atlas.pages.compare import proxies, readers, readouts
 from atlas.state import TABS, View
+from atlas.theme import TOKENS
 from backend.reference.results_readouts import GOALS
 from backend.store import queries
 from tests.invented_atlas import publish_invented
@@ -77,7 +78,9 @@ def test_every_tab_begins_with_its_answer(asked: QueryCache, view: View) -> None
     assert all(f"With {view.k} traces, " in answer for answer in answers.values()), answers
     pair = dataclasses.replace(view, readers=("fused/tiny/ur", TINY))
     both = told(compare.TABS["conditions"].answer(asked, pair))
-    assert "64 tokens: " in both and both.count("READER") >= 2 and "Fused" in both and "Math100: " in both
+    frame = readers.condition_rows(asked, pair).query("kept < 1").sort_values("kept")
+    assert "keeps least on " in both and readers.percent(frame["kept"].iloc[0]) in both
+    assert both.count("READER") >= 1 and "Fused" in both
     assert "million parameters" in answers["cost"] and "both (DC–AC)" in answers["read"]
 
 
@@ -123,13 +126,15 @@ def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -
     members = readouts.members(asked, view)
     assert next(iter(members.figure["layout"]["yaxis"]["ticktext"])) == "Fused: all members"
     assert set(drawn(members.figure)) == {"whole responses", "64 tokens", "32 tokens", "Math100"}
-    gains = readouts.gain_rows(asked, view).set_index(["row", "series"])
+    full = dataclasses.replace(view, k=100)
+    gains = readouts.gain_rows(asked, full).set_index(["row", "series"])
     # The tests say what another one has less than the fused readout, or the fused readout more than another one.
     assert gains.at[(TINY, "accuracy@1"), "difference"] == pytest.approx(0.14)
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "difference"] == pytest.approx(0.07)
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "low"] == pytest.approx(0.05)
     assert bool(gains.at[(TINY, "accuracy@100"), "clear"]) is False
-    assert "2 of 3 differences are more than luck" in told(readouts.gains(asked, view).sentence)
+    assert "2 of 3 differences are more than luck" in told(readouts.gains(asked, full).sentence)
+    assert "No test is stored at 20 traces." in told(readouts.gains(asked, view).sentence)
 
 
 def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: QueryCache, view: View) -> None:
@@ -137,7 +142,7 @@ def test_published_and_measured_readers_are_compared_in_the_same_groups(asked: Q
     fused = frame.loc["fused/tiny/ur"]
     assert fused["accuracy_64_tokens"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.22)
     assert fused["kept_64_tokens"] == pytest.approx(fused["accuracy_64_tokens"] / fused["accuracy_agent500_whole"])
-    assert fused["groups_64_tokens"] == frame.at[VAST, "groups_64_tokens"] == "over all folds"
+    assert fused["groups_64_tokens"] == frame.at[VAST, "groups_64_tokens"] == "across folds"
     # Math100 is the mean of the five fold models.
     assert fused["accuracy_math100"] == pytest.approx(fused["accuracy_agent500_whole"] - 0.305)
     assert list(frame["accuracy_agent500_whole"].dropna()) == sorted(frame["accuracy_agent500_whole"].dropna())[::-1]
@@ -170,6 +175,37 @@ def test_a_number_is_as_sure_as_its_folds_agree_not_its_seeds(asked: QueryCache)
     assert shown["reduction"].tolist() == ["pooled"] and shown["std"].tolist() == home["std"].tolist()
 
 
+def test_conditions_have_a_line_each_and_published_marks_are_hollow(asked: QueryCache, view: View) -> None:
+    pair = dataclasses.replace(view, readers=(VAST, "fused/tiny/ur"))
+    figure = go.Figure(readers.conditions(asked, pair).figure)
+    rows = list(figure.layout.yaxis.ticktext)
+    assert rows[:2] == ["Agent500, whole responses", "Agent500, 64 tokens"] and "Math100, whole responses" in rows
+    theirs, ours = figure.data
+    assert theirs.marker.color != ours.marker.color and "published" in theirs.hovertext[0]
+    assert theirs.marker.color == TOKENS[view.theme]["ground"] and theirs.marker.symbol != ours.marker.symbol
+    assert len(ours.x) == len(rows) and "groups" in ours.hovertext[0]
+
+
+def test_responses_to_choose_from_are_those_of_the_domain_in_groups(asked: QueryCache, view: View) -> None:
+    groups = {one["group"]: [item["label"] for item in one["items"]] for one in readers.condition_options(asked, view)}
+    assert list(groups) == ["Length", "Length, groups drawn across folds"]
+    assert groups["Length"] == ["Whole responses", "First 64 tokens", "First 32 tokens"]
+    away = readers.condition_options(asked, dataclasses.replace(view, domain="math100", condition="t64-global"))
+    names = [item["value"] for group in away for item in group["items"]]
+    assert names == ["clean", "t64-global"]  # what is chosen stays to be seen
+
+
+def test_bands_say_what_they_are_and_why(asked: QueryCache, view: View) -> None:
+    def bands(**choices: str) -> str:
+        return told(readers.curves(asked, dataclasses.replace(view, readers=("fused/tiny/ur",), **choices)).sentence)
+
+    assert "95 % interval" in bands() and "because" not in bands()
+    cut = readers._bands(pd.DataFrame({"band": [pieces.FOLDS]}), view)
+    assert cut.endswith("because no 95 % interval is stored for these")
+    assert "because neither" in readers._bands(pd.DataFrame({"band": [""]}), view)
+    assert "because" not in bands(reduction="fold")
+
+
 def test_parts_views_forms_and_variance(asked: QueryCache, view: View) -> None:
     parts = proxies.parts(asked, view)
     assert set(drawn(parts.figure)) == {"both (DC–AC)", "drift (first AC)", "mean (DC)"}
@@ -198,7 +234,7 @@ def test_a_test_in_pairs_stands_only_where_it_was_made(asked: QueryCache, view: 
     assert len(frame) and frame[["low", "high", "p_value", "p_holm"]].isna().all(axis=None)
     assert "none of these has been tested" in told(readers.ends(asked, short)[1])
     one, other = (told(readers.answer(asked, where)) for where in (short, view))
-    assert re.search(r"of the groups \(first 64 tokens, groups inside the folds\)(\", \"|;|, )", one)
+    assert re.search(r"of the groups \(first 64 tokens\)(\", \"|;|, )", one)
     assert ",," not in one and "points more" not in one
     assert "tokens" not in other and "; chance: " in other
 
