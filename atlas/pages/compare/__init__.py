@@ -50,8 +50,8 @@ TABS = {
 }  # fmt: skip
 CONTROLS = {
     **{"curves": "readers k metric reduction condition", "ends": "readers k condition"},
-    **dict.fromkeys(("depths", "panels", "elsewhere"), "readers k metric"),
-    "every": "readers k",
+    **dict.fromkeys(("panels", "elsewhere"), "readers k metric"),
+    **dict.fromkeys(("depths", "every"), "readers k"),
 }
 """Controls that a figure follows; others follow the budget."""
 FIXED = ("reached",)
@@ -114,7 +114,7 @@ def _head(cache: QueryCache, view: View) -> Component:
     tabs = [_way(words, view, name == view.tab, tab=name, figure="") for name, words in TAB_NAMES.items()]
     limit = html.Span(f"(up to {MOST_READERS})", className="soft", title="The first one is the reference")
     field = pieces.select(
-        "readers", shell.reader_options(cache), list(view.readers), "Readers side by side",
+        "readers", readers.reader_options(cache), list(view.readers), "Readers side by side",
         kind=dmc.MultiSelect, maxValues=MOST_READERS, searchable=True, clearable=True, hidePickedOptions=True,
         nothingFoundMessage="No reader has this name", filter=shell.BY_WORDS, maxDropdownHeight=420,
     )  # fmt: skip
@@ -223,7 +223,7 @@ FIGURES = {
         shell.FigureMeta(_GAINS, readouts.gains_builds, readers.first),
     ),
     "panels": PageFigure(
-        "Does the order hold on other prompts and shorter responses?", readers.panels, _meta(readers.panel_rows), 340
+        "Does the order hold on other prompts and lengths?", readers.panels, _meta(readers.panel_rows), 340
     ),
     "elsewhere": PageFigure(
         "What is left on other prompts and shorter responses?", readers.conditions, _meta(readers.condition_rows)

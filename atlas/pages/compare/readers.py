@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, METHOD_NAMES, QueryCache
+from atlas.data import CONDITION_NAMES, METHOD_NAMES, VIEW_READS, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import attribution, compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
@@ -101,6 +101,15 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
     return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
 
 
+def reader_options(cache: QueryCache) -> list[dict[str, Any]]:
+    """Readers to choose from; their names say what they read unless it is prompt and response."""
+    usual = f" · {VIEW_READS['ur']}"
+    return [
+        {**group, "items": [{**item, "label": item["label"].removesuffix(usual)} for item in group["items"]]}
+        for group in shell.reader_options(cache)
+    ]
+
+
 def condition_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
     """Conditions that were measured in the roster and domain of a view, to choose from, by what they change."""
     rows = cache.ask(queries.measurements)
@@ -111,9 +120,9 @@ def condition_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
             continue
         what = "Length" if name == "clean" or name.startswith("t") else "Masked"
         if name in UNLABELLED:
-            what = f"With unlabelled responses to other {pieces.domain_words(view.domain)} prompts"
+            what = f"With unlabelled {pieces.domain_words(view.domain)} responses"
         group = f"{what}, groups drawn across folds" if name.endswith(GLOBAL) else what
-        words = pieces.condition_words(name)
+        words = pieces.condition_words(name).removesuffix(HELPED)
         groups.setdefault(group, []).append({"value": name, "label": words[0].upper() + words[1:]})
     return [{"group": group, "items": items} for group, items in groups.items()]
 
@@ -310,14 +319,16 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
     colours = {line.key: line.colour for line in lines(cache, view)}
     names = names_of(cache, chosen(cache, view))
-    heads = ["Reader", *(f"{METRICS[metric]}, K = {k}" for metric, k in pairs)]
-    several = frame["origin"].nunique() > 1
+    heads: list[Component | str] = [
+        "Reader",
+        *(html.Span([METRICS[metric], html.Br(), f"K = {k}"]) for metric, k in pairs),
+    ]
     body = []
     for reader, rows in ((str(reader), rows) for reader, rows in frame.groupby("reader", sort=False)):
         by_pair: dict[Any, Any] = {(one["metric"], one["k"]): one for one in rows.to_dict("records")}
         cells = ["–" if pair not in by_pair else _end(by_pair[pair]) for pair in pairs]
         title = {"title": rows["name"].iloc[0]}
-        origin = rows["origin"].iloc[0] if several else ""
+        origin = "published" if rows["origin"].iloc[0] == "published" else ""
         body.append(pieces.row(pieces.reader_mark(names[reader], origin, colours.get(reader), **title), *cells))
     tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
@@ -356,9 +367,9 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
         parts.append(html.Span(f" ± {rate_text(end['std'])}", className="soft"))
     if end["metric"] != "accuracy" or pd.isna(end["difference"]):
         return parts
-    parts += [html.Br(), plots.signed(end["difference"])]
-    if pd.notna(end["low"]) and pd.notna(end["high"]):
-        parts.append(html.Span(f" [{rate_text(end['low'])}, {rate_text(end['high'])}]", className="soft"))
+    untested = pd.isna(end["low"])
+    range_text = " not tested" if untested else f" [{rate_text(end['low'])}, {rate_text(end['high'])}]"
+    parts += [html.Br(), plots.signed(end["difference"]), html.Span(range_text, className="soft")]
     if pd.notna(end["p_holm"]):
         raw = f"p {plots.p_text(end['p_value'])} before correction"
         parts += [
@@ -473,18 +484,10 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         if trained_on == TESTED[0] and not any(part.startswith(name) for key in columns for part in key)
     ]
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
-    names, known = names_of(cache, chosen(cache, view)), set(map(tuple, frame[["reader", *WHERE]].to_numpy()))
-    without = {
-        reader: [
-            words.replace(", ", " (", 1) + ")" for place, words in columns.items() if (reader, *place) not in known
-        ]
-        for reader in names
-    }
-    missing += "".join(
-        f" {names[reader]} was not measured on {' and '.join(where)}."
-        for reader, where in without.items()
-        if 0 < len(where) < len(columns)
-    )
+    if len(frame) < len(columns) * len(drawn):
+        missing += " A reader without a mark on a line was not measured there."
+    if frame["origin"].eq("published").any():
+        missing += " Hollow: published."
     help_here = frame["condition"].isin(UNLABELLED).any()
     helped = f"Balanced and adapted:{HELPED} to other prompts of that domain. " if help_here else ""
     sentence = (

@@ -82,11 +82,11 @@ AIMS = (
     Aim("100 traces of 32 tokens", 100, 0.92, PRINTED[2], "32 Acc.", condition="t32"),
     Aim("100 traces, Math100", 100, 0.40, PRINTED[2], "Math100 Acc.", benchmark="math100", reduction="fold"),
     Aim(
-        "Math100, with unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="background",
+        "100 traces, Math100, scores balanced", 100, 0.55, "", "", benchmark="math100", condition="background",
         reduction="fold",
     ),
     Aim(
-        "Math100, adapted by unlabelled answers", 100, 0.55, "", "", benchmark="math100", condition="aligned",
+        "100 traces, Math100, adapted", 100, 0.55, "", "", benchmark="math100", condition="aligned",
         reduction="fold",
     ),
 )  # fmt: skip
@@ -195,8 +195,8 @@ def goal_table(cache: QueryCache, view: View) -> pd.DataFrame:
     """:func:`goal_frame` in plain words, without columns that hold nothing on this roster."""
     frame = goal_frame(cache, view)
     frame = frame.assign(answer=[dots.ANSWERS[answer].words for answer in frame["answer"]])
-    names = {"row": "traces", "aim": "our_target", "answer": "readout", "name": "reader", "value": "accuracy"}
-    return frame.rename(columns=names).dropna(axis=1, how="all")
+    names = {"row": "traces", "aim": "target", "answer": "readout", "name": "reader", "value": "accuracy"}
+    return frame.rename(columns=names).drop(columns="k").dropna(axis=1, how="all")
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:
@@ -218,7 +218,8 @@ def reached(cache: QueryCache, view: View) -> FigureView:
         shell.term("fused readout", FUSED_HELP),
         f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
         f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} {marks}"
-        f"Thick bars: 95 % intervals, where they are stored. n = {view.roster.removesuffix('-way')} sources.",
+        f"Thick bars: 95 % intervals, where they are stored. Balanced and adapted: with unlabelled "
+        f"responses. n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
 
