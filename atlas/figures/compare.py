@@ -57,7 +57,7 @@ def layer_curves(
             }
             places = modal["depth"], modal["accuracy"]
             data.append(plots.scatter(f"{name}, selected", *places, mode="markers+text", marker=look, **words))
-        ends.append((float(rows["accuracy"].iloc[-1]), plain(line.label, 24), line.colour))
+        ends.append((float(rows["accuracy"].iloc[-1]), plain(line.label, 20), line.colour))
     drawn = [curve for curve in curves.values() if len(curve)]
     low = min((float(curve["low"].min()) for curve in drawn), default=0.0)
     high = max((float(curve["high"].max()) for curve in drawn), default=1.0)

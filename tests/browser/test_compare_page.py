@@ -72,6 +72,16 @@ def test_back_returns_to_the_tab_before_with_its_choices(calm: Browser) -> None:
     assert calm.query()["k"] == "5" and "With 5 traces" in calm.text("#compare-answer")
 
 
+def test_enter_takes_the_first_length_that_fits(calm: Browser) -> None:
+    calm.open(f"{LINK}light")
+    field = calm.driver.find_element(By.ID, "condition")
+    field.click()
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("64", Keys.ENTER)
+    calm.wait(lambda: calm.query().get("condition") == "t64", "the length in the link")
+    calm.until("return document.querySelector('#compare-answer').innerText.includes('(first 64 tokens)')")
+
+
 @pytest.mark.parametrize(
     ("anchor", "place"), [("chapter-price", "cost"), ("figure-brings", "brings"), ("chapter-readouts", "reached")]
 )
@@ -90,10 +100,10 @@ def test_a_researcher_compares_two_readers_under_cut_responses(calm: Browser, ke
 
     field = calm.driver.find_element(By.ID, "readers")
     press(field)
-    field.send_keys("word n-grams")
+    field.send_keys("word n-grams every")
     calm.until("return [...document.querySelectorAll('[role=option]')].filter(o => o.offsetParent).length > 0")
     if keys:
-        field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+        field.send_keys(Keys.ENTER)
     else:
         calm.run("[...document.querySelectorAll('[role=option]')].find(o => o.offsetParent).click()")
     calm.wait(lambda: calm.query()["readers"].count(",") == 1, "two readers in the link")

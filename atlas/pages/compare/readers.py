@@ -435,7 +435,8 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
         own: Any = frame[frame["reader"] == best].iloc[0]
         but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}"
         sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
-    return sentence
+    absent = [names[reader] for reader in readers if reader not in there.index]
+    return [*sentence, f" Not measured there: {', '.join(absent)}."] if absent else sentence
 
 
 def _grouped(frame: pd.DataFrame) -> str:
