@@ -318,7 +318,9 @@ def unread(
     }
     if offer:
         found["columns"]["proposal"] = [proposal.response, proposal.prompt, proposal.time]
-        button = html.Button(_proposal(proposal, time=True), id="attr-propose", className="button button-main")
+        button = html.Button(
+            html.Span(_proposal(proposal, time=True)), id="attr-propose", className="button button-main"
+        )
         found["problem"] = [found["problem"], html.Div(button, className="row")]
     return found
 

@@ -169,7 +169,7 @@ def facts(*entries: tuple[str, str, str, str]) -> Component:
         number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
         parts.append(html.Div([html.Dt(name), html.Dd(number)]))
     lines = [
-        html.Li([*itertools.chain.from_iterable((name, " and ") for name in names[:-1]), names[-1], f": {why}"])
+        html.Li([*itertools.chain.from_iterable((name, ", ") for name in names[:-1]), names[-1], f": {why}"])
         for why, names in reasons.items()
     ]
     shown = html.Dl(parts, className="verdict-facts")

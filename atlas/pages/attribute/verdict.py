@@ -219,7 +219,9 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     answer = results["stop"] or {}
     if results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1) and "withheld" not in answer:
         stop = "–", AT_THE_END.format(traces=count(results["traces"], "trace"))
-    if "background" in report:
+    if not results["stated"]:
+        stop = ratio
+    elif "background" in report:
         stop = "–", "not tested: the stopping rule was fitted without added traffic"
     return [
         ("Kind of traffic", TRAFFIC_HELP, kind, like),
