@@ -40,12 +40,11 @@ REMARKS = ("time", "label", "name")  # in words of the file: a column that was t
 FORMAT = 5  # of reports; others are refused, since they state numbers where these were not validated
 RULE = {"decided_log10": Rule.log10_lr, "least_share": Rule.share, "unknown_p": Rule.unknown_level, "prompts_p": LEVEL}
 LIMITS = (
-    "A likelihood ratio compares the enrolled sources. It says nothing about a source that nobody enrolled beyond what "
-    "the unknown-source test says.",
-    "Traces are taken as independent given the source. Prompts that are alike, or asked twice, make the sum too sure.",
-    "A system prompt, a sampling setting, a filter or a rewrite between model and endpoint changes what is observed. "
-    "The enrolled source is the model as it was enrolled, under its settings.",
-    "The proxy reads at most 1,024 tokens of prompt and response together.",
+    "The answer compares enrolled sources. Of any other source it says only what the unknown-source test says.",
+    "Every trace counts as evidence of its own. Prompts that are alike, or asked twice, make the answer too sure.",
+    "Instructions, settings, filters or rewriting on the way change what a model's answers look like. A source was "
+    "enrolled with its own settings.",
+    "Of every trace at most 1,024 tokens are read, prompt and response together.",
     "The report shows where evidence points, and how strongly. It proves nothing.",
 )
 UNVALIDATED_CHOICE = "This choice of candidates was not validated: no held-out groups of just these sources are known."
@@ -141,6 +140,7 @@ def results_of(scored: Scored, enrolment: Enrolment, findings: Findings) -> dict
         "complete": scored.complete,
         "calibrated": f.calibrated,
         "log10_ratio_others": f.log10_others,
+        "capped": f.verdict.capped,
         "in_words": words.strength,
         "stated": words.stated,
         "traffic": asdict(f.traffic),

@@ -25,11 +25,13 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
+from backend.inference.verdict import log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
-CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 236, 60, 190, 80
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 200, 104, 154, 88
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
     "SUPPORTS": "Yes{among}: {who}",
     "AGAINST": "No: not {who}",
@@ -61,31 +63,28 @@ class Table:
 
 @dataclass(frozen=True)
 class Pivot:
-    """How rows of one part become a table: their metrics are its columns, and a field of theirs names its rows."""
+    """How rows of one part become a table: one field of theirs names its rows, another its columns."""
 
     part: str
     title: str
     first: str  # title of the first column
     field: str
-    names: Mapping[Any, str]  # of the field's values, in order; empty takes all of them as error rates
+    names: Mapping[Any, str]  # of the field's values, in order; empty takes all of them as shares
     columns: Mapping[str, str]
+    across: str = "metric"  # field of the columns
+    metric: str | None = None  # the only one, where another field has the columns
 
 
 TRAFFIC = {"same": "held-out prompts of the enrolled kind", "math100": "mathematical problems, not enrolled"}
 ABSENT = {"family": "a family that was left out", "sibling": "a source whose siblings are enrolled"}
 PAIRS = {"same": "of the same source", "sibling": "of two siblings", "family": "of two families"}
+UNENROLLED = {"false_acceptance": "pass as enrolled", "false_rejection": "enrolled ones called unknown"}
+ROLES = {"claimed": "of the claimed source", "leading": "of the leading source", "other": "of another source"}
+MIXED = {"any": "another source's is found", "sibling": "a sibling's is found"}
 PIVOTS = (
     Pivot(
         "transfer", "On other traffic", "prompts", "scenario", TRAFFIC,
         {"flagged": "found to be another kind", "false_unknown": "UNKNOWN although enrolled", "wrong": "wrong answers"},
-    ),
-    Pivot(
-        "unknown", "Sources that nobody enrolled", "simulated by", "scenario", ABSENT,
-        {"false_acceptance": "pass as an enrolled source's", "false_rejection": "enrolled sources called unknown"},
-    ),
-    Pivot(
-        "refit", "Sources that nobody enrolled, with the reader fitted without them", "left out", "scenario", ABSENT,
-        {"false_acceptance": "pass as an enrolled source's", "false_rejection": "enrolled sources called unknown"},
     ),
     Pivot(
         "stop", "Stopping early", "stated error rate", "level", {},
@@ -95,7 +94,12 @@ PIVOTS = (
             "claim_false_against": "true claims refuted",
         },
     ),
+    Pivot("refit", "Not enrolled, and the reader made without them", "left out", "scenario", ABSENT, UNENROLLED),
+    Pivot("unknown", "Not enrolled, simulated in the scores alone", "left out", "scenario", ABSENT, UNENROLLED),
     Pivot("drift", "Two windows of different prompts", "windows", "scenario", PAIRS, {"alarms": "called different"}),
+    Pivot("mixture", "Two sources mixed", "share mixed in", "level", {}, MIXED, "scenario", "found"),
+    Pivot("mixture", "95 % intervals of shares in mixtures", "share", "statistic", ROLES,
+          {"share_coverage": "hold the true share"}),
 )  # fmt: skip
 QUESTIONS = (
     ("Without a claim", "named", "family", "right", "wrong"),
@@ -144,8 +148,8 @@ def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[
     rules = {row["metric"]: row for row in rows if row["metric"].startswith("verdict_")}
     tables, used = (
         [],
-        {id(row) for row in rows if row["metric"] in ("accuracy_after", "ece_after")},
-    )  # on the first sheet
+        {id(row) for row in rows if row["metric"] in ("accuracy_after", "ece_after", "cllr_claim_after")},
+    )  # on the first sheet, and in the table of the calibration
     if rules:
         groups = next(iter(rules.values()))
         title = f"What the rule answers: {groups['n']:,} groups of {groups['k']:,} traces to prompts held out, "
@@ -154,7 +158,11 @@ def validation_tables(validation: Mapping[str, Any]) -> tuple[list[Table], list[
         tables.append(Table(title, columns, tuple(_answers(rules, *question) for question in QUESTIONS)))
         used |= {id(row) for row in rules.values()}
     for pivot in PIVOTS:
-        cells = {(row[pivot.field], row.get("of", row["metric"])): row for row in rows if row["part"] == pivot.part}
+        cells = {
+            (row[pivot.field], row.get("of", row[pivot.across])): row
+            for row in rows
+            if row["part"] == pivot.part and pivot.metric in (None, row["metric"]) and row[pivot.field] is not None
+        }
         names = pivot.names or {level: f"{100 * level:g} %" for level, _ in sorted(cells)}
         found = {key: row for key, row in cells.items() if key[0] in names and key[1] in pivot.columns}
         if found:
@@ -206,6 +214,11 @@ def case_title(report: Report) -> str:
     return str(report["case"] if report["case"] != DEFAULTS.case else report["input"]["name"])
 
 
+def document_title(report: Report) -> str:
+    """Case and question, which name a report everywhere."""
+    return f"{case_title(report)} · {report['question']}"
+
+
 def reader_words(reader: str) -> str:
     """Method, and proxy or encoder, of a reader's id in words."""
     method, *read_with = reader.split("/")
@@ -213,24 +226,9 @@ def reader_words(reader: str) -> str:
     return name if reads_text(method) or not read_with else f"{name} ({read_with[0]})"
 
 
-def ratio_words(log10_ratio: float) -> str:
-    """A likelihood ratio in words: 'about 160 times more likely (160 to 1)'."""
-    times = _rounded(log10_ratio)
-    if times == "1":
-        return "no more likely (1 to 1)"
-    about = "" if "more" in times else "about "
-    return f"{about}{times} times {'more' if log10_ratio > 0 else 'less'} likely ({odds(log10_ratio)})"
-
-
-def odds(log10_ratio: float) -> str:
-    """A likelihood ratio of that log10, such as '160 to 1' or '1 to 160'."""
-    return f"{_rounded(log10_ratio)} to 1" if log10_ratio >= 0 else f"1 to {_rounded(log10_ratio)}"
-
-
-def _rounded(log10_ratio: float) -> str:
-    """How many times more or less likely, to two digits."""
-    size = abs(log10_ratio)
-    return "more than a million" if size > 6 else f"{float(f'{10**size:.2g}'):,.10g}"
+def ratio_words(log10_ratio: float, capped: bool = False) -> str:
+    """A likelihood ratio in words and as odds: 'about 160 times more likely (160 to 1)'."""
+    return f"{times_words(log10_ratio, capped)} ({odds(log10_ratio)})"
 
 
 def fact_words(value: Any) -> str:
@@ -253,6 +251,7 @@ def write_html(report: Report) -> str:
         "share": _share,
         "heat": _heat,
         "ratio": ratio_words,
+        "log10": log10_text,
         "odds": odds,
         "reader": reader_words,
         "fact": fact_words,
@@ -265,6 +264,8 @@ def write_html(report: Report) -> str:
         results=results,
         headline=headline(report),
         title=case_title(report),
+        document_title=document_title(report),
+        judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
         words=WORDS,
         reservation=reservation(report),
         steps=steps_of(report),
@@ -309,9 +310,15 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
-        "marks": [(y(mark), f"{mark:g}".replace("-", "−")) for mark in marks],
-        "rules": [(y(2), "100 to 1"), (y(-2), "1 to 100")],
+        "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
+        "rules": [(y(2), "enough for it"), (y(-2), "against it")],
     }
+
+
+def _axis_odds(power: int) -> str:
+    """The odds of a mark on the axis: '100 to 1', 'even' or '1 to 10⁹'."""
+    many = f"{10 ** abs(power):,}" if abs(power) <= 6 else f"10{str(abs(power)).translate(SUPERSCRIPTS)}"
+    return "even" if power == 0 else f"{many} to 1" if power > 0 else f"1 to {many}"
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -16,6 +16,7 @@ from backend.enrolment.validation_lookup import passing_of
 from backend.inference.verdict import FAR, REFERENCE_CHECK, SHORT, UNLIKE, VERIFY
 from backend.protocol import CLEAN
 
+COMMAND = "python -m jobs"
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
 SOURCES = frozenset(
@@ -69,11 +70,11 @@ def only_among(report: Report) -> bool:
 def reservation(report: Report) -> str | None:
     """What the answer does not exclude, by what was measured; None where nothing was, or nothing needs it."""
     reference, validation = report.get("reference", {}), report.get("validation")
-    if only_among(report):
+    if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
         return (
-            f"A source that is none of the {many:,} enrolled ones cannot be excluded by the unknown-source test: "
-            f"{passing_of(validation)}."
+            f"A source that is none of the {many:,} enrolled ones is not excluded: measured with {passing.traces:,} "
+            f"traces, {passing.span} of such sources pass as enrolled."
         )
     if report["results"]["verdict"] != "UNKNOWN":
         return None
@@ -96,7 +97,10 @@ def validated_for(report: Report) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do next: words before a command, the page that does the same, the command, and words after it."""
+    """Something to do next: words before a command, the page that does the same, the command, and words after it.
+
+    As text it has no command.
+    """
 
     before: str
     page: str | None = None  # of :data:`PAGES`
@@ -110,19 +114,21 @@ class Step:
 
     def __str__(self) -> str:
         if self.page is None:
-            return self.by_command
-        return f"{self.before}{self.page} (page Attribute, or {self.command}){self.after or '.'}"
+            return self.before.partition(f": {COMMAND}")[0].removesuffix(".") + "."
+        return f"{self.before}{self.page} (page Attribute){self.after or '.'}"
 
 
 def steps_of(report: Report) -> list[Step]:
     """What to do next, with the report's own file in commands."""
     name, out = str(report["input"]["name"]), []
     file = "TRACES" if name.startswith("-") else shlex.quote(name)
-    for text in report["results"]["next_steps"]:
-        command = next((one for one in PAGES if one in text), None)
+    pages = {command.replace("traces.jsonl", file): page for command, page in PAGES.items()}
+    for step in report["results"]["next_steps"]:
+        text = step.replace("traces.jsonl", file)
+        command = next((one for one in pages if one in text), None)
         if command is None:
             out.append(Step(text))
             continue
         before, _, after = text.partition(command)
-        out.append(Step(before, PAGES[command], command.replace("traces.jsonl", file), after))
+        out.append(Step(before, pages[command], command, after))
     return out

@@ -53,14 +53,16 @@ SCALE: tuple[tuple[float, str], ...] = (
 )
 """Upper ends (log10 of the ratio) and words."""
 OTHER_TRAFFIC: dict[Kind, str] = {
-    "other topic": "these prompts are another kind of traffic than enrolled (other topic)",
-    "other language": "these prompts are another kind of traffic than enrolled (other language)",
-    "no prompts": "no prompts were given, so that nobody can check whether this kind of traffic was enrolled",
-    "unchecked": "this enrolment cannot check whether this kind of traffic was enrolled",
+    "other topic": "these prompts are on other topics than those that the sources answered when they were enrolled",
+    "other language": "these prompts are in another language than those that the sources answered when they were "
+    "enrolled",
+    "no prompts": "no prompts were given, so that nobody can check whether they are on the enrolled topics",
+    "unchecked": "this enrolment cannot check whether the prompts are on the enrolled topics",
     "unlike pool": "these prompts are another kind of traffic than the unlabelled responses that were given",
     "unfitted pool": "this enrolment has no error rates of scores that unlabelled traffic of this kind balanced",
 }
 """Why nothing is decided where the prompts are not known to be of the enrolled kind."""
+OTHER_PROMPTS = (OTHER_TRAFFIC["other topic"], OTHER_TRAFFIC["other language"])
 SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
 FAR = "they fit no enrolled source, which with unlabelled traffic may be the other kind of traffic alone"
@@ -68,11 +70,14 @@ UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which not
 ENROL = "Or have the candidates enrolled on prompts of this kind: python -m jobs collect, then python -m jobs enroll."
 REFERENCE_CHECK = "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
 REFERENCE = (
-    "Ask the {who} these very prompts through an endpoint that you trust, and compare both sets of answers: "
+    "Ask the {who} these very prompts at a provider that you trust, and compare both sets of answers: "
     + REFERENCE_CHECK
 )
 REST = "Read the rest of the file: it was stopped before the end."
-PROMPTS = "Give the prompts beside the responses: choose their column as Prompt, or name it: --prompt-column NAME."
+PROMPTS = (
+    "Give the prompts with the responses; choose their column as Prompt: python -m jobs attribute traces.jsonl "
+    "--prompt-column NAME."
+)
 AGAIN = "Make the enrolment again, from {why}."
 COMPARABLE = f"{FEWEST} prompts at least: this one cannot compare prompts"
 SUSPECT = "Enrol the model that you suspect, or {also}."
@@ -81,8 +86,8 @@ ADD = (
     "jobs enroll."
 )
 VALIDATE = (
-    "Ask without candidates, or make the enrolment again with --held-out, which measures any choice of candidates: "
-    "python -m jobs enroll."
+    "Ask without candidates, or make an enrolment that measures any choice of candidates: python -m jobs enroll "
+    "--held-out."
 )
 SAME_KIND = "Give unlabelled traffic of the same kind as the traces, or attribute them without it."
 MORE = "Collect more traces to further prompts of the enrolled kind."
@@ -124,6 +129,8 @@ class Evidence:
     calibrated: bool = True
     balanced: bool = False  # by unlabelled traffic
     choice: Choice | None = None  # where candidates were chosen; ratios and shares are those among them then
+    capped: bool = False  # whether the ratio lies beyond what the validation can bear, and the family's
+    family_capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,7 @@ class Verdict:
     log10_ratio: float  # of the source, or of its family where the outcome is about that, against the others
     validated: bool = True  # whether ratios and probabilities hold in the condition of these traces
     outside: str = ""  # source that fits better than the chosen candidates, where the level is 'candidates'
+    capped: bool = False  # whether the ratio was larger, and stops at what the validation can bear
 
 
 def gather(
@@ -172,6 +180,8 @@ def gather(
         family_share=float(np.exp(logsumexp(log_posterior[members]))),
         posterior=float(np.exp(weighed[source])),
         family_posterior=float(np.exp(logsumexp(weighed[members]))),
+        capped=not limits[0] <= ratio <= limits[1],
+        family_capped=several and not family_limits[0] <= wide <= family_limits[1],
     )
 
 
@@ -192,7 +202,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
     ratio = evidence.log10_lr
 
     def undecided(reason: str, validated: bool = True) -> Verdict:
-        return Verdict("INCONCLUSIVE", "none", reason, ratio, validated)
+        return Verdict("INCONCLUSIVE", "none", reason, ratio, validated, capped=evidence.capped)
 
     like, fits = evidence.traffic == "like", not evidence.p_unknown <= rule.unknown_level
     if evidence.traces < rule.minimum_traces:
@@ -215,16 +225,16 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
         reason = f"the traces point to a source outside of the candidates ({choice.outside})"
         return Verdict("AGAINST", "candidates", reason, choice.log10_lr, outside=choice.outside)
     elsewhere = choice is not None and choice.leads and choice.share < rule.share
-    levels: tuple[tuple[Level, float, float, float], ...] = (
-        ("source", evidence.log10_lr, evidence.share, evidence.posterior),
-        ("family", evidence.family_log10_lr, evidence.family_share, evidence.family_posterior),
+    levels: tuple[tuple[Level, float, bool, float, float], ...] = (
+        ("source", evidence.log10_lr, evidence.capped, evidence.share, evidence.posterior),
+        ("family", evidence.family_log10_lr, evidence.family_capped, evidence.family_share, evidence.family_posterior),
     )
-    for level, ratio_here, share, posterior in levels:
+    for level, ratio_here, capped, share, posterior in levels:
         alone = share >= rule.share and (evidence.claimed or posterior >= rule.share)
         if ratio_here >= rule.log10_lr and alone and not elsewhere:
-            return Verdict("SUPPORTS", level, f"the traces point to this {level}", ratio_here)
+            return Verdict("SUPPORTS", level, f"the traces point to this {level}", ratio_here, capped=capped)
         if ratio_here <= -rule.log10_lr and evidence.claimed:
-            return Verdict("AGAINST", level, f"the traces point away from this {level}", ratio_here)
+            return Verdict("AGAINST", level, f"the traces point away from this {level}", ratio_here, capped=capped)
     if choice and elsewhere:
         reason = f"a source outside of the candidates fits better ({choice.outside})"
         return Verdict("INCONCLUSIVE", "candidates", reason, ratio, outside=choice.outside)
@@ -244,6 +254,32 @@ def verbal(log10_ratio: float, level: Level = "source") -> str:
     return f"{words} for the {sides[log10_ratio <= 0]}"
 
 
+def times_words(log10_ratio: float, capped: bool = False) -> str:
+    """A likelihood ratio in words: 'about 160 times more likely'; at least, where it is capped."""
+    times = _rounded(log10_ratio)
+    if times == "1":
+        return "no more likely"
+    about = "" if "more" in times else "at least about " if capped else "about "
+    return f"{about}{times} times {'more' if log10_ratio > 0 else 'less'} likely"
+
+
+def odds(log10_ratio: float) -> str:
+    """A likelihood ratio of that log10, such as '160 to 1' or '1 to 160'."""
+    return f"{_rounded(log10_ratio)} to 1" if log10_ratio >= 0 else f"1 to {_rounded(log10_ratio)}"
+
+
+def log10_text(log10_ratio: float, capped: bool = False) -> str:
+    """A log10 ratio with two decimals: '2.20', or '≥ 2.20' where it is capped."""
+    bound = ("≥ " if log10_ratio > 0 else "≤ ") if capped else ""
+    return f"{bound}{log10_ratio:,.2f}".replace("-", "−")
+
+
+def _rounded(log10_ratio: float) -> str:
+    """How many times more or less likely, to two digits."""
+    size = abs(log10_ratio)
+    return "more than a million" if size > 6 else f"{float(f'{10**size:.2g}'):,.10g}"
+
+
 @dataclass(frozen=True)
 class Passing:
     """Shares of groups of sources that are not enrolled that pass the unknown-source test."""
@@ -257,6 +293,12 @@ class Passing:
         """Whether passing tells nothing."""
         share = self.sibling if self.family is None else self.family
         return share is not None and share > BLIND
+
+    @property
+    def span(self) -> str:
+        """The shares in short: '92 %', or '79 to 92 %'."""
+        shares = sorted({f"{100 * share:.0f}" for share in (self.family, self.sibling) if share is not None}, key=int)
+        return f"{' to '.join(shares)} %"
 
     def __str__(self) -> str:
         shares = (("families", self.family), ("siblings", self.sibling))
@@ -324,7 +366,10 @@ def _sentence(
     verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None, chosen: bool
 ) -> str:
     who = f"the family {family}" if verdict.level == "family" else name
-    ratio = f"log10 likelihood ratio {verdict.log10_ratio:.1f}"
+    times = times_words(verdict.log10_ratio, verdict.capped)
+    ratio = f"(log10 ratio {log10_text(verdict.log10_ratio, verdict.capped)})"
+    others = f"other {'families' if verdict.level == 'family' else 'candidates' if chosen else 'enrolled sources'}"
+    against = f"{times} from {'that family' if verdict.level == 'family' else 'it'} than from the {others} {ratio}"
     they = "Of the candidates they are" if chosen else "They are"
     if verdict.outcome == "UNKNOWN":
         with_p = "" if p is None else f" (p = {p_text(p)})"
@@ -334,15 +379,16 @@ def _sentence(
         )
     if verdict.outcome == "SUPPORTS":
         first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
-        return f"{first} against the other {'candidates' if chosen else 'enrolled sources'}: {ratio}."
+        return f"{first}: {against}."
     if verdict.outcome == "AGAINST" and verdict.level == "candidates":
         rest = f"They are nearest to {verdict.outside}, which is none of them."
-        return f"No, the {many} speak against all candidates: {ratio}. {rest}"
+        return f"No, the {many} speak against all candidates: {times} from one of them than from others {ratio}. {rest}"
     if verdict.outcome == "AGAINST":
         rest = "Only the stated prior keeps it ahead." if nearest == name else f"{they} nearest to {nearest}."
-        return f"No, the {many} speak against {who}: {ratio}. {rest}"
+        return f"No, the {many} speak against {who}: {against}. {rest}"
     question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
-    return f"We cannot say {question}: {verdict.reason}."
+    known = ", and error rates were measured on those only" if verdict.reason in OTHER_PROMPTS else ""
+    return f"We cannot say {question}: {verdict.reason}{known}."
 
 
 def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:

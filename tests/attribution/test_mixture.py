@@ -93,7 +93,7 @@ def test_of_many_traces_so_many_count_as_were_simulated(enrolment: Enrolment) ->
     [
         (scored([0]), "fewer than 20 traces"),
         (scored([0] * 19), "fewer than 20 traces"),
-        (scored([0] * 50, kind="other topic"), "another kind of traffic"),
+        (scored([0] * 50, kind="other topic"), "on other topics"),
         (scored([0] * 50, kind="no prompts"), "no prompts were given"),
     ],
 )

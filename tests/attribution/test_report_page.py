@@ -10,6 +10,7 @@ import pytest
 from backend.attribution.report_page import (
     PIVOTS,
     case_title,
+    document_title,
     first_findings,
     ratio_words,
     reader_words,
@@ -18,6 +19,7 @@ from backend.attribution.report_page import (
 from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.validation_lookup import matched_validation
+from backend.inference.verdict import log10_text
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def test_every_measured_rate_stands_in_a_table_or_in_a_sentence(validation):
         if row["sentence"] and row["part"] != "calibration":
             text = f"{100 * row['value']:.1f} % of {row['n']:,}" if row["value"] is not None else "none could be seen"
             assert text in cells or row["sentence"] in sentences
-    assert len(tables) == len({pivot.part for pivot in PIVOTS} & {row["part"] for row in validation["rows"]}) + 1
+    measured = {row["part"] for row in validation["rows"] if row["sentence"]}
+    assert len(tables) == sum(pivot.part in measured for pivot in PIVOTS) + 1
+    assert not sentences
 
 
 def test_answers_of_the_rule_add_up(validation):
@@ -78,9 +82,16 @@ def test_a_ratio_is_said_in_plain_odds(log10, words):
     assert ratio_words(log10) == words
 
 
+def test_a_ratio_beyond_the_validation_is_a_bound():
+    assert ratio_words(2.2, capped=True) == "at least about 160 times more likely (160 to 1)"
+    assert (log10_text(2.2, capped=True), log10_text(-2.2, capped=True)) == ("≥ 2.20", "≤ −2.20")
+    assert log10_text(-1.22) == "−1.22"
+
+
 def test_readers_and_cases_without_a_name_go_by_what_people_know():
     assert reader_words("reader-paper/smollm2-135m/ur") == "READER (smollm2-135m)"
     assert "/" not in reader_words("ngram-word-lengths")
-    report = {"case": DEFAULTS.case, "input": {"name": "week1.csv"}}
+    report = {"case": DEFAULTS.case, "input": {"name": "week1.csv"}, "question": "Is it gpt-4o?"}
+    assert document_title(report) == "week1.csv · Is it gpt-4o?"
     assert case_title(report) == "week1.csv"
     assert case_title(report | {"case": "Appeal"}) == "Appeal"

@@ -10,7 +10,7 @@ import pytest
 from backend.attribution.report_page import headline, write_html
 from backend.attribution.report_words import reservation, steps_of, validated_for, with_names
 from backend.attribution.settings import Settings
-from backend.inference.verdict import KEEP, MORE, REFERENCE, SHORT
+from backend.inference.verdict import ENROL, KEEP, MORE, PROMPTS, REFERENCE, SHORT
 from tests.attribution import test_verify
 from tests.attribution.test_verify import ENROLMENT, run, verified
 
@@ -69,7 +69,10 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert headline(report) == "Yes, among the 3 enrolled sources: a"
     said = reservation(report) or ""
-    assert "none of the 3 enrolled ones cannot be excluded" in said and "92 % of unenrolled families pass" in said
+    assert "none of the 3 enrolled ones is not excluded" in said
+    assert "measured with 10 traces, 92 % of such sources pass" in said
+    report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
+    assert "measured with 10 traces, 79 to 92 % of such" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
     report["results"]["level"] = "family"
@@ -88,9 +91,12 @@ def test_an_unknown_source_comes_with_how_often_enrolled_ones_fail_too() -> None
 
 
 def test_steps_lead_to_the_page_that_does_them() -> None:
-    texts = [MORE, REFERENCE.format(who="genuine a"), KEEP]
+    texts = [MORE, REFERENCE.format(who="genuine a"), KEEP, ENROL, PROMPTS]
     report = report_of("INCONCLUSIVE", next_steps=texts) | {"input": {"name": "two weeks.csv"}}
-    more, reference, keep = steps_of(report)
+    more, reference, keep, enrol, prompts = steps_of(report)
+    assert all("python" not in str(step) and "--" not in str(step) for step in steps_of(report))
+    assert str(enrol) == "Or have the candidates enrolled on prompts of this kind." and enrol.by_command == ENROL
+    assert "attribute 'two weeks.csv' --prompt-column" in prompts.by_command
     assert (more.page, str(more), more.by_command) == (None, MORE, MORE)
     assert reference.page == "Claim against reference" and keep.page == "Check a report"
     assert reference.by_command.endswith("reference-check 'two weeks.csv' --reference genuine.jsonl")

@@ -32,6 +32,7 @@ from backend.inference.verdict import (
     Statements,
     Verdict,
     decide,
+    log10_text,
     reconcile,
 )
 from backend.intake import Columns, Layout, trace_hash
@@ -208,9 +209,10 @@ def test_no_answer_contradicts_itself(case: dict[str, Any]) -> None:
 
 ALL_WORDS = {
     (0.01, None): "No, not a-one: the 20 traces fit none of the enrolled sources (p = .010). The nearest is b-one.",
-    (0.4, 3.0): "Yes, the 20 traces support the claim a-one against the other enrolled sources: log10 likelihood "
-    "ratio 3.0.",
-    (0.4, -3.0): "No, the 20 traces speak against a-one: log10 likelihood ratio -3.0. They are nearest to b-one.",
+    (0.4, 3.0): "Yes, the 20 traces support the claim a-one: about 1,000 times more likely from it than from the other "
+    "enrolled sources (log10 ratio 3.00).",
+    (0.4, -3.0): "No, the 20 traces speak against a-one: about 1,000 times less likely from it than from the other "
+    "enrolled sources (log10 ratio −3.00). They are nearest to b-one.",
     (0.4, 0.0): "We cannot say whether the 20 traces come from a-one: the evidence is not strong enough either way.",
 }
 
@@ -232,7 +234,7 @@ def test_a_source_that_only_the_prior_keeps_ahead_is_not_called_nearest() -> Non
         decide(evidence), SOURCES, FAMILIES, subject=0, claimed=True, leader=0, traces=20, traffic=traffic_of("like"),
         p=0.4, stop=None, siblings=("a-one", "a-two"),
     )  # fmt: skip
-    assert said.sentence.endswith("log10 likelihood ratio -3.0. Only the stated prior keeps it ahead.")
+    assert said.sentence.endswith("(log10 ratio −3.00). Only the stated prior keeps it ahead.")
 
 
 # The same through the whole of an audit, to the report's page
@@ -333,7 +335,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]
     assert all(str(step) in text for step in steps)
     assert ("Ratios and probabilities are not stated" in text) == (not stated)
-    ratio = f"{results['log10_ratio_others']:,.2f}".replace("-", "−")
+    ratio = log10_text(results["log10_ratio_others"], results["capped"])
     assert (f": {ratio} ({results['in_words']})" in text) == stated
     if not stated:
         assert not re.search(r"log10 (likelihood )?ratio[^.]*−?\d+\.\d\d\b", text)
