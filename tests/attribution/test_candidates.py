@@ -237,7 +237,7 @@ def test_a_report_of_candidates_is_computed_again(settings: Settings) -> None:
     read = settings_of(report, "invented", lambda _: "further")
     assert read.candidates == settings.candidates
     page = write_html(report)
-    assert "1 enrolled sources are no candidates: d-four." in page and "3 candidates by" in page
+    assert "1 enrolled sources are no candidates: d-four." in page and "Compared with 3 candidates." in page
     assert verified(report).found == ()
     forged = json.loads(json.dumps(report))
     forged["reference"]["left_out"] = []
