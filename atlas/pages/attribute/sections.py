@@ -8,6 +8,7 @@ there is no link to copy: a link does not carry traces.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -283,11 +284,14 @@ def _tools(name: str, build: Component, *, picture: bool, table: bool) -> Compon
 
 
 def grouped(sources: Sequence[str], families: Sequence[str], known: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Sources to choose from, by name and label, grouped by family, large families first.
+    """Sources to choose from, by name, grouped by family, large families first.
 
-    Flat where every source is its own family. Both words can be typed into the search of a menu.
+    Flat where every source is its own family. Where two have one name, their labels stand beside it; the search of a
+    menu knows both words of all.
     """
-    labels = [one if known.get(one, one) == one else f"{known[one]} · {one}" for one in sources]
+    names = [known.get(one, one) for one in sources]
+    alike = Counter(names)
+    labels = [f"{name} · {one}" if alike[name] > 1 else name for one, name in zip(sources, names, strict=True)]
     options: dict[str, list[dict[str, str]]] = {}
     for source, family, label in zip(sources, families, labels, strict=True):
         options.setdefault(family, []).append({"value": source, "label": label})

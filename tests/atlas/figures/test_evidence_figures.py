@@ -449,8 +449,9 @@ def test_sources_are_offered_by_family() -> None:
     groups = grouped(SOURCES, FAMILIES, {"a-one": "Org/A-1", "b-one": "B"})
     assert [group["group"] for group in groups] == ["A", "C", "<i>D</i>"]
     assert [item["value"] for item in groups[0]["items"]] == ["a-one", "<b>two</b>"]
-    assert [item["label"] for item in groups[0]["items"]] == ["Org/A-1 · a-one", "<b>two</b>"]
+    assert [item["label"] for item in groups[0]["items"]] == ["Org/A-1", "<b>two</b>"]
     assert grouped(["x", "y"], ["x", "y"], {"y": "y"}) == [{"value": s, "label": s} for s in ("x", "y")]
+    assert [item["label"] for item in grouped(["x", "y"], ["x", "y"], dict.fromkeys("xy", "N"))] == ["N · x", "N · y"]
 
 
 # Two windows
