@@ -62,7 +62,7 @@ def budget_curves(
         if line.named:
             # The colour of lines in the background is too faint for words.
             ink = token["soft"] if line.colour == token["edge"] else line.colour
-            parts = textwrap.wrap(line.label, 24, max_lines=2, placeholder=" …")
+            parts = textwrap.wrap(line.label, 27, max_lines=2, placeholder=" …")
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02
     if not unit:
@@ -72,7 +72,7 @@ def budget_curves(
     apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.05
     notes = plots.end_notes(ends, apart * (high - low), high)
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
-    return plots.figure(theme, (64, 176, 12, 52), data, x, y, shapes=shapes, annotations=notes)
+    return plots.figure(theme, (64, 192, 12, 52), data, x, y, shapes=shapes, annotations=notes)
 
 
 def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
