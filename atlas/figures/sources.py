@@ -118,7 +118,8 @@ def error_families(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: The
     for row, (expected, share) in enumerate(tables.rows(frame, "expected", "share")):
         words = f"{_percent(share)} <span style='color:{soft}'>(chance {_percent(expected)})</span>"
         notes.append(plots.note(max(share, expected), row, words, 13, ink, xanchor="left", xshift=6))
-    x = plots.titled("Share of the wrong answers", rangemode="tozero", tickformat=".0%")
+    most = float(frame[["share", "expected"]].to_numpy().max())
+    x = plots.titled("Share of the wrong answers", range=[0, min(1.0, 1.05 * most)], tickformat=".0%")
     names = [f"<b>{plain(name, 16)}</b>" if name == own else plain(name, 16) for name in frame["family"]]
     more = {"barmode": "overlay", "annotations": notes, "hovermode": None}
     # Narrower than chance, which shows behind it whichever of the two is longer.

@@ -390,14 +390,13 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
         if frame[f"accuracy_{k}"].notna().any()
     ]
     words = {"filter": "agTextColumnFilter", "floatingFilter": True}
-    names = {**words, "cellClass": "mono", "flex": 1}
+    frame = frame.assign(access=frame["access"].replace("api", "API"))
     columns: list[tables.Column] = [
-        {**names, "field": "name", "headerName": "Source", "minWidth": 152, "tooltipField": "name"},
+        tables.source("name", "Source", width=152),
         {**words, "field": "family", "headerName": "Family", "width": 104},
         {**words, "field": "access", "headerName": "Access", "width": 80},
         {"headerName": "Accuracy at budget K", "children": budgets},
-        {**names, "field": "confused_name", "headerName": "Most confused with", "minWidth": 160,
-         "tooltipField": "confused_name"},
+        tables.source("confused_name", "Most confused with", "confused_with", 160),
         tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
     ]  # fmt: skip
     return shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {}), sentence

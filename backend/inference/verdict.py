@@ -370,21 +370,22 @@ def _sentence(
     ratio = f"(log10 ratio {log10_text(verdict.log10_ratio, verdict.capped)})"
     others = f"other {'families' if verdict.level == 'family' else 'candidates' if chosen else 'enrolled sources'}"
     against = f"{times} from {'that family' if verdict.level == 'family' else 'it'} than from the {others} {ratio}"
-    they = "Of the candidates they are" if chosen else "They are"
+    highest = "Of the candidates, " if chosen else ""
     if verdict.outcome == "UNKNOWN":
         with_p = "" if p is None else f" (p = {p_text(p)})"
         first = f"No, not {name}: the" if claimed else "The"
         return (
-            f"{first} {many} fit none of the enrolled sources{with_p}. The nearest {'candidate ' * chosen}is {nearest}."
+            f"{first} {many} fit none of the enrolled sources{with_p}. "
+            f"Of {'the candidates' if chosen else 'these'}, {nearest} scores highest."
         )
     if verdict.outcome == "SUPPORTS":
         first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
         return f"{first}: {against}."
     if verdict.outcome == "AGAINST" and verdict.level == "candidates":
-        rest = f"They are nearest to {verdict.outside}, which is none of them."
+        rest = f"{verdict.outside}, which is none of them, scores highest."
         return f"No, the {many} speak against all candidates: {times} from one of them than from others {ratio}. {rest}"
     if verdict.outcome == "AGAINST":
-        rest = "Only the stated prior keeps it ahead." if nearest == name else f"{they} nearest to {nearest}."
+        rest = "Only the stated prior keeps it ahead." if nearest == name else f"{highest}{nearest} scores highest."
         return f"No, the {many} speak against {who}: {against}. {rest}"
     question = f"whether the {many} come from {name}" if claimed else f"which model wrote the {many}"
     known = ", and error rates were measured on those only" if verdict.reason in OTHER_PROMPTS else ""

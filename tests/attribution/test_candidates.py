@@ -105,7 +105,8 @@ def test_traces_of_a_source_outside_are_held_against_all_candidates() -> None:
         assert (found.verdict.outcome, found.verdict.level, found.verdict.outside) == ("AGAINST", "candidates", "h")
         assert "outside of the candidates (h)" in found.verdict.reason
         assert (
-            "speak against all candidates" in found.statements.sentence and "nearest to h" in found.statements.sentence
+            "speak against all candidates" in found.statements.sentence
+            and "h, which is none of them, scores highest" in found.statements.sentence
         )
         assert not found.statements.stated and found.statements.strength is None
         assert "Add h to the candidates" in found.statements.next_steps[0]

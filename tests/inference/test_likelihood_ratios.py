@@ -173,7 +173,7 @@ def test_a_claim_a_wrong_claim_and_none() -> None:
     assert [found.verdict.outcome for found in (right, wrong, none)] == ["SUPPORTS", "AGAINST", "SUPPORTS"]
     assert (right.subject, wrong.subject, none.subject, none.claimed) == (1, 2, 1, None)
     assert wrong.leader == wrong.rival == 1
-    assert "nearest to a2" in wrong.statements.sentence
+    assert "a2 scores highest" in wrong.statements.sentence
     assert "prove" not in right.statements.sentence + wrong.statements.sentence
     assert right.unknown_p is right.stop is right.flags is right.drift is None
     assert np.exp(right.log_posterior).sum() == pytest.approx(1)

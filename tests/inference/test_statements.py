@@ -186,7 +186,7 @@ def check(case: Mapping[str, Any], verdict: Verdict, said: Statements) -> None:
     else:
         assert not said.sentence.startswith(("Yes", "No"))
     if outcome == "AGAINST" and verdict.level == "source":
-        assert f"nearest to {name}" not in said.sentence
+        assert f"{name} scores highest" not in said.sentence
     if outcome == "INCONCLUSIVE":
         assert "nearest" not in said.sentence
     if outcome == "SUPPORTS" and verdict.level == "source":
@@ -208,11 +208,14 @@ def test_no_answer_contradicts_itself(case: dict[str, Any]) -> None:
 
 
 ALL_WORDS = {
-    (0.01, None): "No, not a-one: the 20 traces fit none of the enrolled sources (p = .010). The nearest is b-one.",
+    (
+        0.01,
+        None,
+    ): "No, not a-one: the 20 traces fit none of the enrolled sources (p = .010). Of these, b-one scores highest.",
     (0.4, 3.0): "Yes, the 20 traces support the claim a-one: about 1,000 times more likely from it than from the other "
     "enrolled sources (log10 ratio 3.00).",
     (0.4, -3.0): "No, the 20 traces speak against a-one: about 1,000 times less likely from it than from the other "
-    "enrolled sources (log10 ratio −3.00). They are nearest to b-one.",
+    "enrolled sources (log10 ratio −3.00). b-one scores highest.",
     (0.4, 0.0): "We cannot say whether the 20 traces come from a-one: the evidence is not strong enough either way.",
 }
 
