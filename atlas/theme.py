@@ -201,4 +201,7 @@ def style_variables() -> str:
     for theme in THEMES:
         pairs = "".join(f"--{name}:{value};" for name, value in TOKENS[theme].items())
         blocks.append(f":root[data-theme={theme}]{{color-scheme:{theme};{pairs}}}")
+    # A presentation shows the brief's case in its theme; paper and the sheets of figures stay light.
+    own = "".join(f"--{name}:inherit!important;" for name in TOKENS["light"])
+    blocks.append(f"@media screen{{:root[data-present] .sheet-case{{color-scheme:inherit!important;{own}}}}}")
     return f":root{{--sans:{SANS};--mono:{MONO};}}" + "".join(blocks)

@@ -29,8 +29,8 @@ from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
-from backend.attribution.report_page import case_title, headline
-from backend.attribution.report_words import reservation, with_names
+from backend.attribution.report_page import case_title, first_findings
+from backend.attribution.report_words import validated_for
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
 
@@ -41,7 +41,13 @@ OTHERS = 3
 """Readers next to the chosen one."""
 CASE = "case"  # the visitor's own answer, which no generation holds
 CASE_QUESTION = "Your case: what was asked, and the answer"
-BY_CASE, WITHOUT_ONE = "Which language model wrote these traces?", "How well can the atlas tell models apart?"
+BY_CASE, REACH = "Which language model wrote these traces?", "How far can this answer be trusted?"
+WITHOUT_ONE = "How well can the atlas tell models apart?"
+HELD = (
+    "A case is held for the session that asked it, 24 hours at most. Opened elsewhere, this link shows the atlas's own "
+    "figures only."
+)
+OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
 OWN: list[Component | str] = [
     "These numbers are of the reader below. For an answer about your own traces, print the report of ",
     dcc.Link("Attribute", href="/attribute"),
@@ -106,12 +112,11 @@ def layout(cache: QueryCache, linked: View) -> Component:
         offered,
         html.Div([budget, button], className="controls"),
     ]
-    style = {"colorScheme": "light", **{f"--{name}": colour for name, colour in PAPER.items()}}
     children = [
         shell.settled(linked, view),
         drawing.remembered(PAGE.name),
         html.Div(controls, className="brief-controls"),
-        html.Article(_sheets(cache, view), id="brief-sheets", className="sheets", style=style),
+        html.Article(_sheets(cache, view), id="brief-sheets", className="sheets"),
     ]
     return html.Div(children, className="column brief")
 
@@ -154,11 +159,11 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     drawn = {name: KINDS[name].printed(cache, view) for name in figures}
     builds = builds_of(cache, view, [name for name in figures if drawn[name] is not None])
     case = _newest_case() if CASE in names else None
-    sheets = [_cover(cache, view, names, case)]
-    for number, name in enumerate(names, start=1):
-        content = _case(cache, view, case, number) if name == CASE else _figure(name, drawn[name], number, builds)
-        sheets.append(_sheet(cache, content, name))
-    return [*sheets, _sheet(cache, _builds(builds), "builds")]
+    sheets = [] if case is None else [_sheet(cache, _case(cache, view, case), CASE)]
+    sheets.append(_cover(cache, view, names, case))
+    for number, name in enumerate(figures, start=1):
+        sheets.append(_sheet(cache, _figure(name, drawn[name], number, builds), name))
+    return [*sheets, _sheet(cache, _builds(builds), "builds")] if len(builds) else sheets
 
 
 def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component:
@@ -166,7 +171,8 @@ def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component
         [html.Span("Provenance Atlas"), html.Span(f"generation {cache.generation().name}"), html.Span(_today())],
         className="sheet-foot",
     )
-    return html.Section([*children, foot], className=f"sheet sheet-{name}")
+    style = {"colorScheme": "light", **{f"--{token}": colour for token, colour in PAPER.items()}}
+    return html.Section([*children, foot], className=f"sheet sheet-{name}", style=style)
 
 
 def _today() -> str:
@@ -178,49 +184,67 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[
     reader = cache.attribution_reader(view) or view.reader
     link = View(reader=view.reader, roster=view.roster, domain=view.domain, k=view.k, figures=names).query()
     own = f"/brief?{link}"
-    facts = {
-        "Figures by" if case else "Reader": [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))]
-        if reader
-        else ["–"],
-        "Sources": [f"{scope(cache, view)} (roster {view.roster})"],
-        "Date": [_today()],
-        "This view": [html.Span(own, id="brief-address", title=own, className="mono long")],
-    }
+    by = [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"]
+    sources = f"{scope(cache, view)} (roster {view.roster})"
+    address = html.Span(own, id="brief-address", title=own, className="mono long")
+    found = html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings")
+    figures = [QUESTIONS[name] for name in names if name != CASE]
+    facts: dict[str, Any]
+    if case is None:
+        title, name = WITHOUT_ONE, "cover sheet-case" if CASE in names else "cover"
+        facts = {"Reader": by, "Sources": [sources], "Date": [_today()], "This view": [address]}
+        samples = [("Ask about your own traces, or open a sample", f"/attribute?{view.query()}")]
+        absent = [shell.empty("No question has been answered in this session yet", HELD, samples)]
+        measured = [*(absent if CASE in names else [html.P(OWN, className="sentence")]), _facts(facts)]
+        measured += [html.H3("What was found"), found]
+    else:
+        title, name, method = REACH, "cover", case["method"]
+        facts = {
+            "Reader": [sections.reader_words(cache, SimpleNamespace(**method))],
+            "Sources": [f"{len(case['reference']['sources']):,}, enrolled as {_enrolled(case)}"],
+            "Traces": [f"{case['results']['traces']:,}"],
+            "Date": [_today()],
+            "This view": [address, html.Div(HELD, className="soft")],
+        }
+        who = "the same reader" if method["reader"] == reader else "another reader"
+        measured = [
+            _facts(facts),
+            html.H3("How often is this reader right?"),
+            html.Ul([html.Li(rate) for rate in _rates(case)], className="findings"),
+            html.H3(f"The atlas in general ({who}, {pieces.roster_size(cache, view)} sources)"),
+            html.P(
+                [f"{sources}, read by ", *by, " The figures that follow are of these." * bool(figures)],
+                className="sentence",
+            ),
+            found,
+        ]
     children = [
         html.P("Provenance Atlas", className="kicker"),
-        html.H2(BY_CASE if case else WITHOUT_ONE, className="brief-title"),
-        html.P(OWN, className="sentence") if case is None else _answer(cache, case),
-        shell.facts(facts, className="facts"),
-        html.H3("What was measured beforehand" if case else "What was found"),
-        html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings"),
+        html.H2(title, className="brief-title"),
+        *measured,
         html.H3("The method in five sentences"),
         html.Ol([html.Li(sentence) for sentence in METHOD], className="method"),
         html.H3("Limits"),
         html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
-        html.H3("Figures"),
-        html.Ol([html.Li(QUESTIONS[name]) for name in names], className="contents"),
+        *([html.H3("Figures"), html.Ol([html.Li(one) for one in figures], className="contents")] if figures else []),
     ]
-    return _sheet(cache, children, "cover")
+    return _sheet(cache, children, name)
 
 
-def _answer(cache: QueryCache, case: Mapping[str, Any]) -> Component:
-    """The answer about the visitor's traces, and who gave it."""
-    case = with_names(case)
-    results, method, reference = case["results"], case["method"], case["reference"]
-    sentences = results["sentence"], reservation(case)
-    name = method["facts"].get("roster") or reference["enrolment"]
-    word = results["verdict"]
-    return sections.answer_box(
-        word,
-        [html.Span(case["case"], dir="auto"), " · ", html.Span(case["question"], dir="auto")],
-        ("brief-answer", verdict.SIGNS[word], [word, html.Span(headline(case), className="verdict-means", dir="auto")]),
-        html.P(" ".join(filter(None, sentences)), className="verdict-sentence long", dir="auto"),
-        html.P(
-            sections.judged_by(cache, name, len(reference["sources"]), SimpleNamespace(**method), None),
-            className="hint verdict-judge",
-        ),
-        **shell.aria(labelledby="brief-answer"),
-    )
+def _facts(facts: Mapping[str, Any]) -> Component:
+    return shell.facts(facts, className="facts")
+
+
+def _enrolled(case: Mapping[str, Any]) -> str:
+    return str(case["method"]["facts"].get("roster") or case["reference"]["enrolment"])
+
+
+def _rates(case: Mapping[str, Any]) -> list[str]:
+    """How often the reader that judged a case is right and wrong in such a case, in sentences."""
+    found = case.get("validation")
+    if not found:
+        return [verdict.UNVALIDATED if case["results"]["calibrated"] else verdict.UNCALIBRATED]
+    return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found)]
 
 
 def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
@@ -270,7 +294,7 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
 
 def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.DataFrame) -> list[Component]:
     kind = KINDS[name]
-    head = _numbered(number, kind.question)
+    head = html.H3([html.Span(f"Figure {number}. ", className="soft"), kind.question], className="plate-title")
     if printed is None:
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
@@ -285,10 +309,6 @@ def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.Data
         html.Div([title, tools], className="figure-head"),
         html.Figure(figure, id=f"figure-brief-{name}", className="plate"),
     ]
-
-
-def _numbered(number: int, question: str) -> Component:
-    return html.H3([html.Span(f"Figure {number}. ", className="soft"), question], className="plate-title")
 
 
 def _still(figure: go.Figure | Plot, height: int) -> Component:
@@ -311,20 +331,20 @@ def _newest_case() -> dict[str, Any] | None:
     return report and report | {"case": case_title(report)}
 
 
-def _case(cache: QueryCache, view: View, report: Mapping[str, Any] | None, number: int) -> list[Component]:
+def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Component]:
     """The visitor's newest answer: verdict, evidence, and how to check it."""
-    head = _numbered(number, CASE_QUESTION)
-    if report is None:
-        remedy = "Run an attribution on the page Attribute; its answer then stands here, for this browser alone"
-        samples = [("Open the samples of Attribute", f"/attribute?{view.query()}")]
-        return [head, shell.empty("No question has been answered in this session yet", remedy, samples)]
     caption = (
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
         f"{report['results']['traces']:,} traces. Report sha256 {report['sha256']}; python -m jobs verify checks it."
     )
-    drawn = html.Div(_still(evidence_curve(report, theme=view.theme), 340), role="img", className="plate-drawing")
-    figure = html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")
-    return [head, verdict.verdict(report, cache), figure]
+    curve = _still(evidence_curve(report, theme=view.theme), 300)
+    drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
+    return [
+        html.P("Provenance Atlas", className="kicker"),
+        html.H2(BY_CASE, className="brief-title"),
+        verdict.verdict(report, cache),
+        html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate"),
+    ]
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------

@@ -742,8 +742,14 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     pressed("4")
     browser.until(top, ".sheet-case")
     assert word in browser.text(".sheet-case .verdict-word")
-    assert word in browser.text(".sheet-cover .verdict-word")
-    assert "Figure 1." in browser.text(".sheet-case .plate-title")
+    assert browser.run("return document.querySelectorAll('.verdict').length") == 1
+    rates, general = browser.run("return [...document.querySelectorAll('.sheet-cover h3')].map(e => e.innerText)")[:2]
+    assert rates == "How often is this reader right?" and general.startswith("The atlas in general (")
+    assert browser.text(".sheet-cover .findings").startswith("With 10 traces the most probable source")
+    ground = "return getComputedStyle(document.querySelector('.sheet-case')).backgroundColor"
+    assert browser.run(ground) == browser.run(
+        "return getComputedStyle(document.querySelector('.rail')).backgroundColor"
+    )
     assert browser.text("#brief-address").startswith(f"{browser.url}/brief?")
     browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
     pressed(Keys.ESCAPE)

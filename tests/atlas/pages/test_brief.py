@@ -211,8 +211,30 @@ def test_the_brief_holds_the_chosen_figures_in_their_order(asked: QueryCache) ->
     assert page.index("sheet-purity") < page.index("sheet-budget") < page.index("sheet-builds")
     assert "nonsense" not in page
     case = told(brief.layout(figures="case,budget", roster="12-way"))
-    assert "No question has been answered in this session yet" in case and '"Figure 1. "' in case
+    assert "No question has been answered in this session yet" in case and brief.HELD in case and brief.HELD not in page
+    assert case.index(brief.HELD) < case.index("sheet-budget") and case.count('"Figure 1. "') == 1
     assert brief.chosen(View()) == USUAL == brief.chosen(View(figures=("nonsense",)))
+
+
+def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"part": "calibration", "scenario": None, "sentence": "x", "k": 10, "n": 50}
+    rows = [row | {"metric": "accuracy_after", "value": 0.78}]
+    facts = {"reader": "reader-paper/tiny/ur", "proxy": "tiny", "view": "ur", "facts": {}}
+    case = {
+        "method": facts, "reference": {"sources": ["a", "b"], "enrolment": "mine"}, "validation": {"rows": rows},
+        "results": {"traces": 10, "calibrated": True},
+    }  # fmt: skip
+    monkeypatch.setattr(brief, "_newest_case", lambda: case)
+    monkeypatch.setattr(brief, "_case", lambda *_: ["the verdict"])
+    monkeypatch.setattr(brief, "validated_for", lambda _: False)
+    page = told(brief.layout(figures="budget,case", roster="12-way"))
+    own, general = page.index("With 10 traces the most probable source"), page.index("The atlas in general (the same ")
+    assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < general < page.index("sheet-budget")
+    assert "2, enrolled as mine" in page and page.count(brief.HELD) == 1 and page.count('"Figure 1. "') == 1
+    alone = told(brief.layout(figures="case", roster="12-way"))
+    assert "sheet-cover" in alone and "sheet-builds" not in alone
+    case["validation"] = None
+    assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
 
 
 def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
