@@ -58,7 +58,7 @@ PAGES = tuple(
 )  # fmt: skip
 ANYTHING = "/<path:path>"  # where Dash answers whatever nobody else does
 FAILED = "The server could not answer this. Reload the page; the server's log says more."
-WITHOUT_FIGURES = ("attribute", "watch", "methods")  # pages without a figure; others fetch plotly.js
+WITHOUT_FIGURES = ("attribute", "methods")  # pages without a figure; others fetch plotly.js
 
 # Runs before anything is painted, so that no page flashes in the wrong theme or width. Figures wait for plotly.js,
 # which Dash would ask for last.

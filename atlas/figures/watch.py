@@ -1,4 +1,4 @@
-"""The evidence of a watch over its traces, with the line at which it raises an alarm."""
+"""The evidence of a watch over its traces, and how soon watches raised their alarms after a change."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from atlas.figures import plots, tables
 from atlas.figures.plots import end_note, scatter
 from atlas.theme import TOKENS, Plot, Theme, dress
 from backend.inference.e_process import LN10
 
 MOST = 1_000  # points that are drawn; of more, as many in even steps and the last
 HEIGHT = 260
+CHANGES = {
+    "family": "Another family's model answers",
+    "sibling": "A sibling answers",
+    "mixture": "30 % of answers: another family's",
+    "resampled": "Nothing changes: false alarms",
+}
+"""What changes in simulated streams, and its words."""
+ENDS = (("delay", "half", "circle", "middle left"), ("delay90", "nine of ten", "circle-open", "middle right"))
+DELAYS_HEIGHT = 280
+LEFT, RIGHT = 232, 120  # margins of the names and of the shares, in pixels
 
 
 def evidence_curve(log_e: npt.NDArray[np.float64], rate: float, alarm: int | None, theme: Theme) -> Plot:
@@ -44,3 +56,45 @@ def evidence_curve(log_e: npt.NDArray[np.float64], rate: float, alarm: int | Non
         },
     }  # fmt: skip
     return {"data": [curve, *marks], "layout": layout}
+
+
+def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
+    """Answers from a change until half of the watches, and nine of ten, raised their alarm; a line a change.
+
+    frame : Columns scenario (of :data:`CHANGES`), alarms, delay, delay90 (NaN without a change), n.
+    """
+    token, rows = TOKENS[theme], frame.set_index("scenario")
+    rows = rows.loc[[name for name in CHANGES if name in rows.index]].assign(place=lambda found: range(len(found)))
+    changed = rows[rows["delay"].notna()]
+    marks, shapes = [], []
+    for field, words, symbol, side in ENDS:
+        hover = [
+            f"{words} of {row.n:,.0f} watches had raised the alarm within {getattr(row, field):,.0f} answers"
+            for row in tables.rows(changed)
+        ]
+        marks.append(
+            scatter(
+                words,
+                changed[field].clip(lower=1),
+                changed["place"],
+                hover,
+                mode="markers+text",
+                text=[f"\u00a0\u00a0{value:,.0f}\u00a0\u00a0" for value in changed[field]],
+                textposition=side,
+                textfont={"size": 14},
+                marker={"size": 12, "symbol": symbol, "color": token["accent"], "line": plots.pen(token["accent"], 2)},
+            )
+        )
+    notes = [plots.page_note(0, 1, "● half, ○ nine of ten had raised it", 12, token["soft"], **plots.ABOVE)]
+    for row in tables.rows(rows):
+        notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b> alarms", token["ink"]))
+        if pd.notna(row.delay):
+            ends = max(row.delay, 1), max(row.delay90, 1)
+            shapes.append(plots.segment(ends, (row.place, row.place), token["accent"], 3, layer="below"))
+    most = max(100.0, *(1.3 * changed["delay90"])) if len(changed) else 100.0
+    ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if k <= most]
+    x = plots.budget_axis(ticks, "Answers after the change, log scale", 0.04, [math.ceil(most)])
+    y = plots.rows_axis([CHANGES[str(name)] for name in rows.index])
+    return plots.plot(
+        theme, (LEFT, RIGHT, 28, 52), marks, x | plots.STILL, y | plots.STILL, shapes=shapes, annotations=notes
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +11,17 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from flask import request
 
-from atlas import shell
+from atlas import drawing, shell
 from atlas.api import answers
 from atlas.api.access import authorised
 from atlas.data import QueryCache, questions
+from atlas.figures import tables
 from atlas.figures import watch as figures
 from atlas.pages import pieces, validation
+from atlas.pages.attribute import sections, visitor
 from atlas.state import View
 from atlas.theme import Theme
+from backend.enrolment.catalogue import Ecosystem, default
 from backend.errors import AtlasError
 from backend.inference.e_process import LN10
 from backend.service.watch_state import COUNTED, FORMS, KINDS, WatchState, alarm_sentence, evidence_text, watches
@@ -45,26 +49,32 @@ SENT = {
 STARTS = (
     (
         "watch-endpoint",
-        "An endpoint, asked every hour",
-        "python -m jobs watch http://localhost:8000/v1 --model NAME --prompts prompts.txt --claimed LABEL "
-        "--reference enrolled.jsonl --every 1h",
+        "2. Watch an endpoint, asked every hour",
+        "python -m jobs watch http://localhost:8000/v1 --model NAME --prompts prompts.jsonl --claimed LABEL "
+        "--reference FILE --every 1h",
     ),
     (
         "watch-folder",
-        "A folder of logs, new files and new lines of which are read",
-        "python -m jobs watch logs/ --claimed LABEL --reference enrolled.jsonl",
+        "or a folder of logs, new files and new lines of which are read",
+        "python -m jobs watch logs/ --claimed LABEL --reference FILE",
     ),
 )
 """Id, meaning and command of the usual ways to start a watch."""
-PLACEHOLDERS = (
-    "LABEL is the enrolled model that the endpoint is said to be. enrolled.jsonl holds the labelled traces that were "
-    "enrolled; python -m jobs collect writes such a file, and python -m jobs enroll reads it."
+OF_RELEASE = (
+    "python -m jobs fetch --to release\n"
+    "cat release/data/responses/{corpus}/*.jsonl.gz > enrolled.jsonl.gz\n"
+    "gunzip -c release/data/prompts/{corpus}.jsonl.gz > prompts.jsonl"
 )
-CHANGES = {
-    "family": "to another family",
-    "sibling": "to a sibling",
-    "mixture": "of 30 % of the traffic to another family",
+YOURS = {
+    "LABEL": "is the enrolled name of the claimed model; the choice above puts it in.",
+    "http://localhost:8000/v1": "is the endpoint's address; it has to answer like OpenAI's chat completions. "
+    "--key-env VARIABLE names where its key stands.",
+    "NAME": "is the model's name at that endpoint. Settings have to be those of the enrolled answers: "
+    "NAME,temperature=0.7 and --max-new-tokens.",
+    "prompts.jsonl": "holds prompts of the enrolled kind, one a line as text or JSON; best are the enrolled ones.",
+    "logs/": "is a folder of logs in any format that Attribute reads.",
 }
+"""What a person puts into the commands, by the words that stand for it."""
 OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
 AGAIN_MS = 20_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
@@ -75,11 +85,14 @@ FILES = {"html": "Report", "json": "JSON", "csv": "CSV", "jsonl": "Traces"}
 def layout(**query: str) -> Component:
     """The page for a query string; nobody keeps it, because it changes while nobody looks."""
     answers.refuse()
-    content = html.Div(_content(View.parse(query).theme), id="watch-content", className="column")
+    view = View.parse(query)
+    content = html.Div(_content(view.theme), id="watch-content", className="column")
     cache = questions()
-    measured = [] if cache.problem() else validation.sections(cache, MEASURED)
+    measured = [] if cache.problem() or streams(cache).empty else [
+        drawing.section("alarms", MEASURED["alarms"].question, _delays(cache, view), figures.DELAYS_HEIGHT)
+    ]  # fmt: skip
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
-    below = html.Div([_explained(cache), _starts(), *measured], className="column")
+    below = html.Div([*measured, _starts(cache), _explained()], className="column")
     return html.Div([clock, content, below], className="watch")
 
 
@@ -95,7 +108,17 @@ def register(app: Dash) -> None:
     def again(theme: str | None, _: int | None) -> Any:
         return _content("light" if theme == "light" else "dark")
 
-    for name, _, _ in STARTS:
+    drawing.follow(app, drawing.figure("alarms", _delays))
+
+    @app.callback(
+        [Output("watch-enrolled", "children"), *(Output(name, "children") for name, _, _ in STARTS)],
+        Input("watch-claim", "value"),
+        prevent_initial_call=True,
+    )
+    def claimed(claim: str | None) -> Any:
+        return _filled(visitor.ecosystems(), claim)
+
+    for name in ("watch-files", *(name for name, _, _ in STARTS)):
         app.clientside_callback(
             ClientsideFunction("attribute", "copy"),
             Output(f"{name}-copy", "children"),
@@ -105,56 +128,128 @@ def register(app: Dash) -> None:
         )
 
 
-def delays(frame: pd.DataFrame) -> str:
-    """How seldom a watch is wrong and how soon it is right, by rows of the table of streams; '' without any."""
-    if frame.empty:
-        return ""
-    first = frame.iloc[0]
-    one = frame[(frame["reader"] == first["reader"]) & (frame["roster"] == first["roster"])]
-    one = one[one["level"] == one["level"].min()].set_index("scenario")
-    parts = []
-    if "resampled" in one.index:
-        row = one.loc["resampled"]
-        parts.append(
-            f"With {100 * row['level']:g} % of false alarms allowed, {100 * row['alarms']:.1f} % of {row['n']:,.0f} "
-            f"watches over {row['k']:,.0f} answers without a change raised one."
-        )
-    for scenario, words in CHANGES.items():
-        if scenario in one.index:
-            row = one.loc[scenario]
-            parts.append(
-                f"After a change {words}, {100 * row['alarms']:.1f} % raised one: half within {row['delay']:,.0f} "
-                f"answers, nine of ten within {row['delay90']:,.0f}."
-            )
-    return " ".join(parts)
+def streams(cache: QueryCache) -> pd.DataFrame:
+    """Measured streams of the first reader and roster: one is enough to see how soon an alarm comes."""
+    frame = cache.ask(page_queries.streams)
+    first = frame.head(1)[["reader", "roster"]]
+    return frame.merge(first, on=["reader", "roster"])
 
 
-def _explained(cache: QueryCache) -> Component:
-    found = "" if cache.problem() else delays(cache.ask(page_queries.streams))
-    measured = [html.P(["Measured on held-out answers (table below): ", found], className="sentence")] if found else []
+def rows(cache: QueryCache, _view: View) -> pd.DataFrame:
+    """The measured streams in words and per cent; delays count the answers after the change."""
+    frame = streams(cache)
+    return pd.DataFrame(
+        {
+            "What changes": frame["scenario"].map(lambda name: validation.STREAMS.get(name, name)),
+            "Allowed, %": 100 * frame["level"],
+            "Alarms, %": 100 * frame["alarms"],
+            "Half within": frame["delay"],
+            "90 % within": frame["delay90"],
+            "Watches": frame["n"],
+            "Answers": frame["k"],
+        }
+    )
+
+
+def false_alarms(frame: pd.DataFrame) -> str:
+    """How seldom a watch is wrong, by rows of the table of streams at one level; '' without such a row."""
+    unchanged = frame[frame["scenario"] == "resampled"]
+    return "".join(
+        f"With {100 * row.level:g} % of false alarms allowed, {100 * row.alarms:.1f} % of {row.n:,.0f} watches over "
+        f"{row.k:,.0f} answers without a change raised one. "
+        for row in tables.rows(unchanged)
+    )
+
+
+def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
+    frame = streams(cache)
+    strictest = frame[frame["level"] == frame["level"].min()]
+    reader, roster = frame[["reader", "roster"]].iloc[0]
+    name = cache.reader_name(reader) if cache.knows(reader) else reader
+    sentence = (
+        f"{false_alarms(strictest)}Measured on held-out answers with one reader: {name}, roster {roster}. Your watch "
+        "reads with the reader that enrolled the claimed model; the header's choice changes nothing here."
+    )
+    return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
+
+
+def _explained() -> Component:
     return html.Section(
         [
             html.H2("What is an alarm, and what does it send?"),
             html.P(ALARM, className="sentence"),
-            *measured,
             shell.facts(SENT, className="watch-facts"),
         ],
         className="figure",
     )
 
 
-def _starts() -> Component:
+def _starts(cache: QueryCache) -> Component:
+    known = visitor.ecosystems()
+    claim = shell.select(
+        "watch-claim", "Which model is it said to be?", _claims(known, sections.known_sources(cache)), size="sm",
+        searchable=True, clearable=True, limit=200, maxDropdownHeight=320, filter=shell.CLOSEST,
+        placeholder="Choose the claimed model", nothingFoundMessage="No enrolled source has this name",
+    )  # fmt: skip
+    enrolled, *commands = _filled(known, None)
     ways: list[Component] = []
-    for name, words, command in STARTS:
-        copy = html.Button(
-            "Copy", id=f"{name}-copy", className="button", title="Copy the command",
-            **shell.aria(label=f"Copy the command: {words}"),
-        )  # fmt: skip
-        code = html.Code(command, id=name, className="command", dir="ltr")
-        ways += [html.H3(words, className="group"), html.Div([code, copy], className="copyable")]
+    for (name, words, _), command in zip(STARTS, commands, strict=True):
+        ways += [html.H3(words, className="group"), _copyable(name, command, words)]
+    lead = "Run these in a terminal on this machine. The watch then stands at the top of this page."
     return html.Section(
-        [html.H2("Start a watch"), html.P(PLACEHOLDERS, className="sentence"), *ways], className="figure"
+        [
+            html.H2("Start a watch"),
+            html.P(lead, className="sentence"),
+            shell.labelled("Which model is it said to be?", "watch-claim", claim),
+            html.H3("1. Have the answers that were enrolled", className="group"),
+            html.Div(enrolled, id="watch-enrolled"),
+            *ways,
+            html.H3("Replace by your own", className="group"),
+            shell.facts(YOURS, className="watch-facts"),
+        ],
+        className="figure",
+        id="watch-start",
     )
+
+
+def _copyable(name: str, command: str, words: str) -> Component:
+    copy = html.Button(
+        "Copy", id=f"{name}-copy", className="button", title="Copy the command",
+        **shell.aria(label=f"Copy the command: {words}"),
+    )  # fmt: skip
+    return html.Div([html.Code(command, id=name, className="command", dir="ltr"), copy], className="copyable")
+
+
+def _claims(known: list[Ecosystem], names: dict[str, str]) -> list[dict[str, Any]]:
+    """Enrolled sources to choose from, those of the preferred ecosystem by family, each label once."""
+    options: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for one in known:
+        if not options:
+            options = sections.grouped(one.sources, one.families, names)
+        elif new := [source for source in one.sources if source not in seen]:
+            options.append({"group": one.roster or one.name, "items": sections.grouped(new, new, names)})
+        seen.update(one.sources)
+    return options
+
+
+def _filled(known: list[Ecosystem], claim: str | None) -> list[Any]:
+    """Where the enrolled answers of a claimed model come from, and the commands of :data:`STARTS` for it."""
+    one = default(known, claim)
+    file, command = "enrolled.jsonl", ""
+    if one is None:
+        words = "They are in the file that python -m jobs enroll was given; python -m jobs collect writes one."
+    elif one.sample:
+        file, words = "sample", "Those of the sample come with the atlas: the name 'sample' stands for them."
+    elif one.own:
+        words = f"They are in the file from which {one.roster} was enrolled."
+    else:
+        file, command = "enrolled.jsonl.gz", OF_RELEASE.format(corpus=one.facts.get("benchmark", "agent500"))
+        words = f"The {len(one.sources):,} models of {one.roster} were enrolled from the public release. Once:"
+    enrolled: list[Component] = [html.P(words, className="sentence")]
+    if command:
+        enrolled.append(_copyable("watch-files", command, "Fetch the enrolled answers"))
+    return [enrolled, *(command.replace("FILE", file).replace("LABEL", claim or "LABEL") for _, _, command in STARTS)]
 
 
 def _content(theme: Theme) -> list[Component]:
@@ -170,8 +265,8 @@ def _sections(theme: Theme) -> list[Component]:
         return [shell.empty("This atlas shows its watches to people with its token only", remedy)]
     known = watches()
     if not known:
-        remedy = "Start one with a command below, and its evidence over time stands here."
-        return [shell.empty("Nothing is watched yet", remedy, [("What the evidence means", "/methods")])]
+        start = html.A("Start a watch", href="#watch-start", className="forward")
+        return [html.P(["Nothing is watched yet. ", start, ", and its evidence over time stands here."], role="note")]
     return [_section(state, theme) for state in known]
 
 
@@ -253,4 +348,7 @@ def _plain(name: str) -> str:
     return name.replace(".", "-")
 
 
-PAGE = pieces.page("watch", layout, register, validation.figures(MEASURED))
+PAGE = pieces.page(
+    "watch", layout, register,
+    {name: dataclasses.replace(meta, table=rows) for name, meta in validation.figures(MEASURED).items()},
+)  # fmt: skip

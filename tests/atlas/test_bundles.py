@@ -138,5 +138,5 @@ def test_plotly_is_the_small_build_of_the_version_that_figures_are_made_for(app:
 def test_pages_with_figures_ask_for_plotly_at_once(app: Dash) -> None:
     page = app.server.test_client().get("/").get_data(as_text=True)
     head = page[: page.index("</head>")]
-    assert PLOTLY in head and '["/attribute", "/watch", "/methods"].indexOf(location.pathname)<0' in head
+    assert PLOTLY in head and '["/attribute", "/methods"].indexOf(location.pathname)<0' in head
     assert script(app, "dash_renderer")

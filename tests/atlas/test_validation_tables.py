@@ -12,6 +12,7 @@ from flask import Flask
 
 from atlas.application import create_application
 from atlas.pages import methods, validation, watch
+from backend.enrolment.catalogue import Ecosystem, sample_labels
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows
@@ -92,17 +93,53 @@ def test_rows_are_those_of_the_store_in_words(measured: Flask) -> None:
     assert (family.scenario, family.level, family.delay, family.alarms) == ("another family", 0.01, 5.0, 1.0)
 
 
-def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right():
-    columns = ["reader", "roster", "scenario", "k", "level", "alarms", "delay", "delay90", "n"]
+def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right() -> None:
+    columns = ["scenario", "k", "level", "alarms", "delay", "delay90", "n"]
     rows = [
-        ("a", "9-way", "resampled", 1_000, 0.01, 0.001, None, None, 1_000),
-        ("a", "9-way", "family", 1_000, 0.01, 0.979, 5.0, 8.0, 1_000),
-        ("a", "9-way", "family", 1_000, 0.05, 1.0, 4.0, 7.0, 1_000),
-        ("b", "9-way", "sibling", 1_000, 0.01, 0.5, 1.0, 2.0, 1_000),
+        ("resampled", 1_000, 0.01, 0.001, None, None, 1_000),
+        ("sibling", 1_000, 0.01, 0.979, 5.0, 54.0, 1_000),
+        ("family", 1_000, 0.01, 1.0, 0.0, 8.0, 1_000),
     ]
     frame = pd.DataFrame(rows, columns=columns)
-    assert watch.delays(frame) == (
+    assert watch.false_alarms(frame) == (
         "With 1 % of false alarms allowed, 0.1 % of 1,000 watches over 1,000 answers without a change raised one. "
-        "After a change to another family, 97.9 % raised one: half within 5 answers, nine of ten within 8."
     )
-    assert watch.delays(frame.iloc[:0]) == ""
+    assert watch.false_alarms(frame.iloc[1:]) == ""
+    drawn = watch.figures.alarm_delays(frame, "light")
+    half, most = drawn["data"]
+    assert (half["x"], most["x"]) == ([1.0, 5.0], [8.0, 54.0]) and half["text"][0].strip() == "0"
+    changes = [watch.figures.CHANGES[name] for name in ("family", "sibling", "resampled")]
+    assert drawn["layout"]["yaxis"]["ticktext"] == changes
+    shares = [note["text"] for note in drawn["layout"]["annotations"][1:]]
+    assert [share.split("</b>")[0] for share in shares] == ["<b>100.0 %", "<b>97.9 %", "<b>0.1 %"]
+
+
+def test_a_watch_shows_one_readers_streams_in_per_cent(measured: Flask) -> None:
+    with measured.test_request_context():
+        cache = measured.extensions["atlas"]
+        (meta,) = watch.PAGE.figures.values()
+        unchanged, family = meta.table(cache, methods.View()).to_dict("records")
+        assert (unchanged["What changes"], unchanged["Alarms, %"]) == ("nothing; answers may repeat", 0.1)
+        assert (family["Allowed, %"], family["Half within"]) == (1.0, 5.0)
+        sentence = str(watch._delays(cache, methods.View()).sentence)
+        assert cache.reader_name(READER) in sentence and "roster 27-way" in sentence
+
+
+def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:
+    def ecosystem(name: str, roster: str | None, *sources: str) -> Ecosystem:
+        facts = {"roster": roster, "benchmark": "agent500"} if roster else {}
+        return Ecosystem(name, "r", "tiny", "ur", sources, sources, "0" * 64, facts)
+
+    own, sample = ecosystem("mine", "mine", "m-1", "m-2"), ecosystem("samples", None, "m-1", *sample_labels())
+    release = ecosystem("100-way-r", "100-way", "gpt4o", "m-2")
+    known = [release, own, sample]
+    enrolled, endpoint, folder = watch._filled(known, "gpt4o")
+    assert "responses/agent500/" in str(enrolled) and "--claimed gpt4o --reference enrolled.jsonl.gz" in endpoint
+    assert "logs/ --claimed gpt4o" in folder
+    enrolled, endpoint, _ = watch._filled(known, "m-1")
+    assert "from which mine was enrolled" in str(enrolled) and "--reference enrolled.jsonl --" in endpoint
+    assert "--reference sample" in watch._filled(known, sample.sources[1])[1]
+    assert "--claimed LABEL" in watch._filled([], None)[1] and "jobs enroll" in str(watch._filled([], None)[0])
+    options = watch._claims(known, {})
+    labels = [one["value"] for option in options for one in option.get("items", [option])]
+    assert len(labels) == len(set(labels)) == len({source for one in known for source in one.sources})
