@@ -96,8 +96,8 @@ def layout(cache: QueryCache, linked: View) -> Component:
     """The page for a query string."""
     view = cache.opened(linked)
     lead = (
-        "A page for the file: choose the figures, print it or save it as PDF. The link holds the choice; reader, "
-        "roster and domain are those of the header."
+        "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never "
+        "the case; reader, roster and domain are those of the header."
     )
     offered = pieces.select(
         "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),

@@ -746,10 +746,8 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     rates, general = browser.run("return [...document.querySelectorAll('.sheet-cover h3')].map(e => e.innerText)")[:2]
     assert rates == "How often is this reader right?" and general.startswith("The atlas in general (")
     assert browser.text(".sheet-cover .findings").startswith("With 10 traces the most probable source")
-    ground = "return getComputedStyle(document.querySelector('.sheet-case')).backgroundColor"
-    assert browser.run(ground) == browser.run(
-        "return getComputedStyle(document.querySelector('.rail')).backgroundColor"
-    )
+    panel = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue('--panel')"
+    assert browser.run(panel, ".sheet-case") == browser.run(panel, ":root") != browser.run(panel, ".sheet-cover")
     assert browser.text("#brief-address").startswith(f"{browser.url}/brief?")
     browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
     pressed(Keys.ESCAPE)
