@@ -10,6 +10,7 @@ Exit status: 0 for SUPPORTS, 1 for AGAINST, 3 for INCONCLUSIVE.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, required=True, metavar="FILE", help="answers of the claimed source")
     text = "answers of another source to the same prompts; may be given several times"
     parser.add_argument("--rival", type=Path, action="append", default=[], metavar="FILE", help=text)
+    parser.add_argument("--claim", metavar="NAME", help="name of the claimed source, for the answer")
     add_windows(parser)
 
 
@@ -48,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if stopped():
                     raise StoppedError("The comparison was stopped", "Start it again; all files are read whole")
     claimed, reference, *rivals = read
+    settings = replace(settings, question=arguments.claim)
     answer = reference_answer(claimed, reference, rivals, enrolment, settings, portable(command_line()))
     _print(answer)
     write_answer(arguments, answer)

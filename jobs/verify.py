@@ -17,7 +17,7 @@ from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Models
 from backend.attribution.settings import settings_of
 from backend.attribution.signed_files import signature_sentences
-from backend.attribution.verify import alterations, compared, fitting, read_report, selection_for
+from backend.attribution.verify import Check, alterations, compared, fitting, read_report, selection_for, with_page
 from backend.enrolment.catalogue import find_enrolment
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
@@ -55,19 +55,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.signed_by and arguments.traces is None and arguments.report.suffix != ".json":
         return 0
     try:
-        report = read_report(arguments.report.read_text("utf-8"), COMMAND_LINE.values)
+        text = arguments.report.read_text("utf-8")
+        report = read_report(text, COMMAND_LINE.values)
     except (OSError, UnicodeDecodeError) as error:
-        raise AtlasError(f"{arguments.report} cannot be read", "Give the .json file of a report") from error
+        raise AtlasError(f"{arguments.report} cannot be read", "Give a report as it was saved, HTML or JSON") from error
     if arguments.traces is None:
-        return _say(alterations(report), "The report agrees with itself. Give --traces to compute it again.")
+        check = with_page(Check.of(report, alterations(report)), text, report)
+        return _tell(check, "The report agrees with itself. Give --traces to compute it again.")
     enrolment, again = recomputed(
         report, arguments.traces, arguments.enrolment, arguments.device, arguments.encoding, arguments.background
     )
     result = compared(report, again.report, enrolment, again.scored.mean, again.background)
-    for note in result.notes:
-        say(note)
-    return _say(
-        result.found,
+    return _tell(
+        with_page(result, text, report),
         f"EQUAL: {result.traces:,} traces give the same answer ({result.verdict}); the largest difference of a "
         f"log-posterior is {result.largest:.2g} nats.",
     )
@@ -112,7 +112,13 @@ def _check_log(path: Path) -> int:
     return _say(result.found, equal)
 
 
-def _say(found: list[str] | tuple[str, ...], equal: str) -> int:
+def _tell(check: Check, equal: str) -> int:
+    for note in check.notes:
+        say(note)
+    return _say(check.found, equal)
+
+
+def _say(found: tuple[str, ...], equal: str) -> int:
     """Print the differences, or ``equal``; 1 if there are any."""
     if not found:
         say(equal)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
@@ -33,9 +34,12 @@ def write_comparison(test: Mapping[str, Any]) -> str:
          f"log10 likelihood ratio; {ratio_words(kind, ratio)}")
         for kind, ratio in (test["log10_ratios"] if reference else {}).items()
     ]  # fmt: skip
+    if claimed := test.get("claimed"):
+        numbers.insert(0, ("Claim", claimed, "the model that the traces are said to come from"))
     labels = ("Traces", "Reference") if reference else ("First window", "Second window")
     return environment.get_template("comparison.html").render(
         test={"rivals": [], **test},
+        data=htmlsafe_json_dumps(test, allow_nan=False),
         title="Claim against reference" if reference else "Two windows of one endpoint",
         colour=COLOURS.get(test["verdict"], UNDECIDED),
         names=[named(window) for window in test["windows"]],

@@ -231,7 +231,10 @@ def size_words(test: Mapping[str, Any]) -> str:
     drawn = int(test["permutations"])
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
     how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
-    return f"larger than in {smaller:,} of {drawn:,} comparisons {how}"
+    return (
+        f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference. Nothing measured says which "
+        "size is large"
+    )
 
 
 def other_columns(windows: Sequence[Window]) -> list[str]:
@@ -241,7 +244,7 @@ def other_columns(windows: Sequence[Window]) -> list[str]:
         tuple(file["columns"][role] for role in ("response", "prompt")) if file.get("mapped") else None
         for file in files
     }
-    note = "The files name their columns differently; the result's own command reads all of them by those of the first."
+    note = "The files name their columns differently: give them the same names before the command repeats this result."
     return [note] if len(chosen) > 1 else []
 
 

@@ -43,10 +43,6 @@ MEANINGS = {
     INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured.",
 }
 """What the answers mean in a comparison with a reference."""
-OTHER_PROMPTS = (
-    "These prompts are another kind of traffic than the enrolled ones. A difference counts as it does there; what the "
-    "absence of one is worth was measured on enrolled prompts alone, so that it supports nothing here."
-)
 SAME_SETTINGS = (
     "A system prompt, a temperature or a limit of tokens that the reference does not share looks like another model: "
     "ask it as the endpoint is asked."
@@ -64,6 +60,7 @@ def reference_answer(
     """Whether traces are like a reference's answers to their prompts; the answer as JSON without texts.
 
     rivals : answers of other sources to the same prompts, which may be nearer than the reference.
+    settings : how the files are read; their question is the name of the claimed source, where one is given.
     Raises AtlasError where fewer than six prompts are answered by both sides.
     """
     windows = claimed, reference, *rivals = share_fingerprints((claimed, reference, *rivals))
@@ -78,13 +75,14 @@ def reference_answer(
     body = {
         "format": FORMAT,
         "verdict": verdict,
-        "sentence": _sentence(verdict, test),
+        "claimed": settings.question,
+        "sentence": _sentence(verdict, test, settings.question),
         "next_step": _next_step(verdict, len(first), needed),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "notes": [
             *_unused(windows[:2], len(rows[0])),
-            *([] if traffic == "like" else [OTHER_PROMPTS]),
+            *([] if traffic == "like" else [drift.NOT_LIKE]),
             SAME_SETTINGS,
             *other_columns(windows),
         ],
@@ -170,13 +168,13 @@ def _first_answers(window: Window) -> dict[str, int]:
     return rows
 
 
-def _sentence(verdict: str, test: Mapping[str, Any]) -> str:
-    p = p_text(test["p_value"])
+def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str:
+    p, reference = p_text(test["p_value"]), f"the reference for {claimed}" if claimed else "the reference"
     how = f"on {test['before']} prompts that both answered (p = {p}, answers swapped within prompts)"
     return {
-        AGAINST: f"The traces differ from the reference by more than chance {how}.",
-        SUPPORTS: f"The traces are like the reference {how}; a sibling would rarely be.",
-        INCONCLUSIVE: f"The traces are like the reference {how}, but so might a sibling's be.",
+        AGAINST: f"The traces differ from {reference} by more than chance {how}.",
+        SUPPORTS: f"The traces are like {reference} {how}; a sibling would rarely be.",
+        INCONCLUSIVE: f"The traces are like {reference} {how}, but so might a sibling's be.",
     }[verdict]
 
 
@@ -203,5 +201,6 @@ def _command(windows: Sequence[Window], enrolment: Enrolment, settings: Settings
     traces, reference, *rivals = (window.report["input"]["name"] for window in windows)
     words = ["python", "-m", "jobs", "reference-check", traces, "--reference", reference]
     words += [word for rival in rivals for word in ("--rival", rival)]
+    words += ["--claim", settings.question] if settings.question else []
     words += ["--enrolment", enrolment.name, *column_words(settings.columns)]
     return shlex.join(words + ([] if settings.encoding is None else ["--encoding", settings.encoding]))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
@@ -257,10 +258,12 @@ def write_html(report: Report) -> str:
         "fact": fact_words,
         "condition": condition_words,
     }
+    data = htmlsafe_json_dumps(report, allow_nan=False)  # what the page can be checked by
     report = with_names(report)
     results, reference = report["results"], report["reference"]
     return environment.get_template("report.html").render(
         report=report,
+        data=data,
         results=results,
         headline=headline(report),
         title=case_title(report),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +19,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import TemplateError
 
 from backend.attribution.background import Background
 from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
+from backend.attribution.report_page import write_html
 from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
-from backend.attribution.settings import DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
+from backend.attribution.settings import DAMAGED, DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference.domain_shift import Traffic
@@ -31,6 +34,7 @@ from backend.inference.likelihood_ratios import LN10
 from backend.inference.verdict import REST
 from backend.intake import Columns, Layout, Limits, Received, inspect, trace_hash
 from backend.intake.traces import MOST_VALUES, TooManyValuesError, parse_json, short, visible
+from backend.store.builds import code_version
 
 STEP = ("number", "step", "at", "details", "previous", "sha256")  # nothing else is shown of a step, or may be in it
 NEEDED = (
@@ -45,6 +49,12 @@ LANDED = 0.005  # of a cosine; products in float32 and bfloat16 differ by 0.002 
 EXACT = 1e-6  # largest difference of two numbers that are the same; relative to those beyond 1
 STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
 SENTENCES = 12  # differences that are named one by one
+DATA = '<template id="report-data">'  # what holds the JSON of a report in its page
+OWN_HASH = "The report's own sha256 does not agree: something in it was changed"
+PAGE = (
+    "The page is not, sign for sign, what the data in it give: it was changed, or a browser saved it anew. All else "
+    "here is about the data"
+)
 # Parts that only the author can know, or that are compared in a way of their own.
 APART = frozenset(
     {
@@ -237,18 +247,26 @@ class Check:
         return self.sha256 != self.own_sha256
 
 
+def data_of(text: str) -> str | None:
+    """The JSON in the page of a report; None for a text that is no page."""
+    if not text.lstrip()[:15].lower().startswith("<!doctype html"):
+        return None
+    return text.partition(DATA)[2].partition("</template>")[0]
+
+
 def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
-    """Read a report of this format, whose values take at most so many bytes by estimate."""
+    """Read a report of this format, JSON or its page, whose values take at most so many bytes by estimate."""
+    data = data_of(text)
+    if data == "":
+        raise AtlasError("This page holds no data of a report", "Save Report (JSON) of the same answer, and give that")
     try:
-        report: dict[str, Any] = parse_json(text, values)
+        report: dict[str, Any] = parse_json(text if data is None else data, values)
     except TooManyValuesError as error:
         raise AtlasError(
             "The report holds too many values", "Check it by command line: python -m jobs verify FILE"
         ) from error
     except (ValueError, RecursionError) as error:
-        page = text.lstrip()[:15].lower().startswith("<!doctype html")
-        problem = "This is the page of a report, to be read" if page else "The report is no JSON"
-        raise AtlasError(problem, "Give the .json file that was written with it") from error
+        raise AtlasError("The file is no report", "Give a report as it was saved, HTML or JSON") from error
     if isinstance(report, dict) and {"windows", "reading", "verdict", "sha256"} <= report.keys():
         kind = "Claim against reference" if "rivals" in report else "Two windows"
         whole = digest(_without(report, ("sha256",))) == report["sha256"]
@@ -266,8 +284,23 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
         message = f"The report has format {short(version)}, and this program knows {FORMAT}"
         raise AtlasError(message, "Update the program")
     if version is None or any(key not in report for key in NEEDED):
-        raise AtlasError("The file is JSON and no report", "Give the .json file that was written with the report")
+        raise AtlasError("The file is JSON and no report", "Give a report as it was saved, HTML or JSON")
     return report
+
+
+def with_page(check: Check, text: str, report: Report) -> Check:
+    """The result for a report that was given as its page: also whether that shows what its data say."""
+    if data_of(text) is None:
+        return check
+    if report["method"].get("code_version") != code_version():
+        note = "Other code wrote this page. The data in it were checked, and not what the page shows of them."
+        return replace(check, notes=(*check.notes, note))
+    try:
+        same = text.replace("\r\n", "\n") == write_html(report)
+    except (*DAMAGED, TemplateError):
+        same = False
+    shows = "The page shows its data, sign for sign as this program writes it."
+    return replace(check, notes=(*check.notes, shows)) if same else replace(check, found=(*check.found, PAGE))
 
 
 @unreadable_if_damaged()
@@ -298,7 +331,7 @@ def alterations(report: Report) -> list[str]:
     """Sentences about a report that does not agree with itself; empty for one that is as it was written."""
     found = []
     if digest(_without(report, ("sha256",))) != report["sha256"]:
-        found.append("The report's own sha256 does not agree: something in it was changed")
+        found.append(OWN_HASH)
     found += [*wrong_steps(report), *_wrong_traces(report)]
     for shown in report["heat_maps"]:
         text = "".join(piece["text"] for piece in shown["pieces"]) + shown["rest"]
@@ -332,10 +365,16 @@ def _notes(report: Report, again: Report) -> Iterator[str]:
         )
     foreign = sum(entry["reason"] == UNSELECTED for entry in again["exclusions"])
     n, excluded = len(again["traces"]), len(again["exclusions"])
-    yield (
-        f"Of the {n + excluded:,} traces of the file {n:,} were scored, {excluded - foreign:,} repeat an earlier one, "
-        f"and {foreign:,} are not in the report; {len(again['input']['problems']):,} places give no trace."
-    )
+    rest = [
+        f"{number:,} {what}"
+        for number, what in (
+            (excluded - foreign, "repeat an earlier one"),
+            (foreign, "are not in the report"),
+            (len(again["input"]["problems"]), "places of the file give no trace"),
+        )
+        if number
+    ]
+    yield f"Of the {n + excluded:,} traces of the file {n:,} were scored{''.join(f'; {one}' for one in rest)}."
     if report["results"]["complete"] is False:
         yield f"The report says that somebody stopped it after {len(report['traces']):,} traces."
     if report["method"].get("code_version") != again["method"]["code_version"]:
@@ -402,18 +441,38 @@ def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Itera
         for key in {**now, **was}:
             inner = f"{place}.{key}" if place else str(key)
             if key not in was or key not in now:
-                yield visible(f"{short(inner, 80)} is {'missing' if key in now else 'no part of a report'}")
+                missing = "is missing in this file" if key in now else "is no part of a report"
+                yield visible(f"{_place_words(short(inner, 80))} {missing}")
             else:
                 yield from unlike(was[key], now[key], inner, slack)
     elif isinstance(was, list) and isinstance(now, list):
         if len(was) != len(now):
-            yield visible(f"{place} had {len(was):,} entries and has {len(now):,}")
+            yield _both(f"{len(was):,} entries", f"{len(now):,}", place)
         for number, (one, other) in enumerate(zip(was, now, strict=False), start=1):
             yield from unlike(one, other, f"{place}[{number}]", slack)
     elif type(was) is not type(now) or not (
         abs(was - now) <= slack(place.rpartition(".")[2], now) if isinstance(now, float) else was == now
     ):
-        yield visible(f"{place} was {short(was)} and is {short(now)}")
+        yield _both(*_apart(was, now), place)
+
+
+def _both(was: str, now: str, place: str) -> str:
+    return visible(f"In this file {was}, computed again {now} ({_place_words(place)})")
+
+
+def _apart(was: Any, now: Any) -> tuple[str, str]:
+    """Two values in words, numbers with as many digits as tell them apart."""
+    if not (isinstance(was, float) and isinstance(now, float)):
+        return ("nothing" if was is None else short(was)), ("nothing" if now is None else short(now))
+    pairs = [(f"{was:.{digits}g}", f"{now:.{digits}g}") for digits in (3, 6, 17)]
+    one, other = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
+    return re.sub(r"^(-?)0\.", r"\1.", one), re.sub(r"^(-?)0\.", r"\1.", other)
+
+
+def _place_words(place: str) -> str:
+    """Where a value of a report stands, as its page names it."""
+    words = re.sub(r"s?\[(\d+)\]", r" \1", place).replace("_", " ").replace(".", ", ")
+    return words.replace("validation, row", "validation table, row")
 
 
 def _selection(report: Report, again: Report) -> Iterator[str]:
@@ -502,7 +561,7 @@ def _landing(report: Report, now: Report) -> Iterator[str]:
     yield from unlike(rows, [row | {"rank": rank} for rank, row in enumerate(fitting, start=1)], "results.lands.rows")
     was, due = ({row["source"]: _without(row, ("rank",)) for row in one["rows"]} for one in (lands, there))
     if len(rows) != len(was):
-        yield "results.lands.rows name a source more than once"
+        yield "The rows of where the traces land name a source more than once"
     yield from unlike(was, due, "results.lands", _slack(cosine=LANDED))
 
 

@@ -40,8 +40,9 @@ UNPAIRED = (
     "with the same prompts where you can."
 )
 NOT_LIKE = (
-    "These prompts are not known to be of the enrolled kind, on which alone it was measured how often such a test "
-    "calls windows different."
+    "These prompts are not known to be of the enrolled kind. How often such a test misses another model was measured "
+    "on that kind alone, so seeing no difference supports nothing here. A difference between answers to the same "
+    "prompts counts all the same."
 )
 UNMEASURED = "What a test with windows of this size is worth is no part of this enrolment's validation."
 

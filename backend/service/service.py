@@ -360,24 +360,27 @@ class Service:
         raise MissingError("The audit has not ended", "Wait for it, or cancel it: what is done is kept")
 
     def read_report(self, session: str, key: str) -> dict[str, Any]:
-        """A report out of an uploaded file."""
+        """A report out of an uploaded file, JSON or its page."""
         from backend.attribution.verify import read_report
 
+        return read_report(self._text_of(session, key))
+
+    def _text_of(self, session: str, key: str) -> str:
         _, path = self.uploads.get(session, key)
         try:
             with open_in_turn(path) as stream:
-                return read_report(stream.read().decode("utf-8"))
+                return stream.read().decode("utf-8")
         except UnicodeDecodeError as error:
-            raise AtlasError("The report is no JSON", "Give the .json file that was written with it") from error
+            raise AtlasError("The file is no report", "Give a report as it was saved, HTML or JSON") from error
         except OSError as error:
             raise MissingError("The report was deleted", "Upload it again") from error
 
     def agrees(self, session: str, key: str) -> Check:
         """Whether an uploaded report agrees with itself; nothing is scored."""
-        from backend.attribution.verify import Check, alterations
+        from backend.attribution.verify import Check, alterations, with_page
 
         report = self.read_report(session, key)
-        check = Check.of(report, alterations(report))
+        check = with_page(Check.of(report, alterations(report)), self._text_of(session, key), report)
         self._note_check(session, check)
         return check
 
@@ -420,11 +423,12 @@ class Service:
 
     def checked(self, session: str, key: str, job: str) -> Check:
         """Compare an uploaded report with its traces, which a job has scored once more."""
-        from backend.attribution.verify import compared
+        from backend.attribution.verify import compared, with_page
 
         report, again = self.read_report(session, key), self.report(session, job)
         enrolment = self._enrolment_of(self._job(session, job))
         check = compared(report, again, enrolment, self._arrays(session, job)["mean"])
+        check = with_page(check, self._text_of(session, key), report)
         self._note_check(session, check)
         return check
 

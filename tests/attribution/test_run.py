@@ -446,10 +446,11 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
     assert page.with_suffix(".csv").read_text("utf-8").count("\n") == 14
     assert str(published) not in page.with_suffix(".json").read_text("utf-8")
 
-    checked = ["verify", str(page.with_suffix(".json"))]
-    assert main(checked) == 0
-    assert main([*checked, "--traces", str(traces)]) == 0
-    assert "EQUAL: 13 traces" in capsys.readouterr().out
+    for saved in (page.with_suffix(".json"), page):
+        assert main(["verify", str(saved)]) == 0
+        assert main(["verify", str(saved), "--traces", str(traces)]) == 0
+        assert "EQUAL: 13 traces" in (said := capsys.readouterr().out)
+    assert "sign for sign" in said
 
 
 def test_prompts_of_another_kind_state_nothing(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,7 +486,7 @@ def test_verify_sees_what_was_changed(published: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "NOT EQUAL" in said
     assert "not those that the last step recorded" in said
-    assert "verdict was SUPPORTS" in said
+    assert "In this file SUPPORTS, computed again INCONCLUSIVE (results, verdict)" in said
     path.write_text(write_json(report), "utf-8")
     traces.write_text(traces.read_text("utf-8").replace("AGAIN", "again"), "utf-8")
     assert main(["verify", str(path), "--traces", str(traces)]) in (1, 2)

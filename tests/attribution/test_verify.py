@@ -26,7 +26,19 @@ from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
 from backend.attribution.token_evidence import Split, TokenEvidence
-from backend.attribution.verify import Check, alterations, compared, fitting, read_report, selection_for, steps_of
+from backend.attribution.verify import (
+    OWN_HASH,
+    PAGE,
+    Check,
+    alterations,
+    compared,
+    fitting,
+    read_report,
+    selection_for,
+    steps_of,
+    unlike,
+    with_page,
+)
 from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.fit import attached
 from backend.errors import AtlasError
@@ -250,8 +262,7 @@ def test_an_honest_report_is_given_again(report: Report) -> None:
     assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, report["results"]["verdict"])
     assert found.notes[:2] == (
         "The file of traces is the one of the report, byte for byte.",
-        "Of the 16 traces of the file 15 were scored, 1 repeat an earlier one, and 0 are not in the report; 2 places "
-        "give no trace.",
+        "Of the 16 traces of the file 15 were scored; 1 repeat an earlier one; 2 places of the file give no trace.",
     )
     assert alterations(sealed(report)) == []
     assert [entry["reason"] for entry in report["exclusions"]] == ["the same as line 1"]
@@ -289,7 +300,8 @@ def test_a_report_that_was_stopped_is_given_again(report: Report) -> None:
         assert not told["results"]["complete"]
         found = verified(told)
         assert found.found == ()
-        assert any(f"{GOOD + BAD - most:,} are not in the report" in note for note in found.notes)
+        unread = GOOD + BAD - most
+        assert any(f"; {unread:,} are not in the report" in note for note in found.notes) == bool(unread)
         assert any(f"stopped it after {most:,} traces" in note for note in found.notes)
     whole = copy.deepcopy(report)
     assert verified(sealed(whole)).found == ()
@@ -300,7 +312,7 @@ def test_other_files_with_the_same_traces(report: Report) -> None:
     found = verified(report, more)
     assert found.found == ()
     assert "not the one of the report" in found.notes[0]
-    assert "15 were scored, 1 repeat an earlier one, and 1 are not in the report" in found.notes[1]
+    assert "15 were scored; 1 repeat an earlier one; 1 are not in the report" in found.notes[1]
     assert any("are not the" in sentence for sentence in verified(report, "\n".join(LINES[1:-2]).encode()).found)
 
 
@@ -359,7 +371,7 @@ def test_pieces_of_another_engine_may_differ_a_little_and_not_be_repainted(repor
     bent = changed(report, engine_named, at("heat_maps.0.pieces.0.value", float("0.5")), at("heat_maps.0.stored", 1.2))
     assert verified(bent).found == ()
     more = changed(report, engine_named, at("heat_maps.0.pieces.0.proof", 1))
-    assert any("pieces[1].proof is no part" in sentence for sentence in verified(more).found)
+    assert any("piece 1, proof is no part" in sentence for sentence in verified(more).found)
 
 
 def test_where_traces_land_by_another_engine(report: Report) -> None:
@@ -382,7 +394,7 @@ def test_where_traces_land_by_another_engine(report: Report) -> None:
     engine_named(swapped)
     assert list(differences._landing(swapped, close)) == []
     swapped["results"]["lands"]["rows"][0]["rank"] = 2
-    assert any("rows[1].rank" in sentence for sentence in differences._landing(swapped, close))
+    assert any("row 1, rank" in sentence for sentence in differences._landing(swapped, close))
 
 
 def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
@@ -539,7 +551,7 @@ def test_a_score_that_the_same_engine_does_not_give(report: Report) -> None:
 def test_scores_of_another_engine_bear_their_own_answer(report: Report) -> None:
     """A changed log-posterior within the tolerance leads to other numbers, which have to be those of the report."""
     found = verified(changed(report, nudged, engine_named)).found
-    assert found and all("results." in sentence or "more differences" in sentence for sentence in found)
+    assert found and all("(results, " in sentence or "more differences" in sentence for sentence in found)
 
 
 def picked(content: bytes = FILE) -> Report:
@@ -602,7 +614,7 @@ def test_a_picked_report_in_another_file_is_told_from_the_whole() -> None:
     forged = changed(picked(), silent, at("input.sha256", "0" * 64))
     found = verified(forged)
     assert "is not the one of the report" in found.notes[0]
-    assert f"{GOOD} were scored, 1 repeat an earlier one, and {BAD} are not in the report" in found.notes[1]
+    assert f"{GOOD} were scored; 1 repeat an earlier one; {BAD} are not in the report" in found.notes[1]
     assert any("repeat none" in sentence for sentence in alterations(changed(picked(), reasons)))
 
 
@@ -667,12 +679,52 @@ def test_a_step_holds_nothing_else(report: Report) -> None:
         return {**body, "sha256": digest(body)}
 
     assert alterations(rewritten({})) == []
-    assert alterations(rewritten({"proof": "certified"})) == ["step 2 (question).proof is no part of a report"]
+    assert alterations(rewritten({"proof": "certified"})) == ["step 2 (question), proof is no part of a report"]
     assert alterations(rewritten({"at": "certified"})) == ["The time of step 2 (question) is none"]
     scored = report["steps"][4]["details"]
     for seconds in ("certified", True, None):
         (sentence,) = alterations(rewritten({"details": scored | {"seconds": seconds}}, number=5))
-        assert "step 5 (scores).seconds was" in sentence
+        assert "(step 5 (scores), seconds)" in sentence
+
+
+# The page of a report
+
+
+def checked_page(text: str) -> Check:
+    read = read_report(text)
+    return with_page(Check.of(read, alterations(read)), text, read)
+
+
+def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data are the report; what it shows has to be what they give."""
+    monkeypatch.setattr(differences, "code_version", lambda: "v")
+    page = write_html(changed(report, at("case", "<script>1</script></template>")))
+    assert page.count("<template") == page.count("</template") == 1 and "<script" not in page
+    page = write_html(report)
+    assert read_report(page) == report
+    whole = checked_page(page.replace("\n", "\r\n"))
+    assert (whole.equal, whole.sha256) == (True, report["sha256"])
+    assert any("sign for sign" in note for note in whole.notes)
+    shown = page.replace(report["input"]["name"], "other.jsonl", 1)
+    assert checked_page(shown).found == (PAGE,)
+    inside = page.replace(json.dumps(report["question"]), '"Who?"')
+    assert OWN_HASH in checked_page(inside).found and PAGE in checked_page(inside).found
+    older = changed(report, at("method.code_version", "0000000000"))
+    assert PAGE not in checked_page(write_html(older)).found
+    assert any("Other code wrote this page" in note for note in checked_page(write_html(older)).notes)
+    for nothing in (page[: page.index("<template")], "<!doctype html>"):
+        with pytest.raises(AtlasError, match="no data of a report"):
+            read_report(nothing)
+
+
+def test_a_difference_is_told_with_both_values_and_its_place() -> None:
+    was, now = ({"rows": [{"value": value}], "name": name} for value, name in ((0.7913264, None), (-0.39132, "a")))
+    assert list(unlike(was, now, "validation")) == [
+        "In this file .791, computed again -.391 (validation table, row 1, value)",
+        "In this file nothing, computed again a (validation, name)",
+    ]
+    (close,) = unlike(0.70001, 0.7, "p")
+    assert close == "In this file .70001, computed again .7 (p)"
 
 
 # What the file of a report may hold
@@ -753,7 +805,7 @@ def test_text_of_a_heat_map_belongs_to_its_trace(report: Report) -> None:
         assert len(alterations(sealed({**report, "heat_maps": [wrong]}))) == 1
     rounded = changed(report, at("heat_maps.0.log_odds", shown["log_odds"] + 5e-4))
     assert alterations(rounded) == []
-    assert any("log_odds was" in sentence for sentence in verified(rounded).found)
+    assert any("log odds)" in sentence for sentence in verified(rounded).found)
 
 
 def test_settings_give_the_report_again(report: Report) -> None:
