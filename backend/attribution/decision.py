@@ -115,7 +115,7 @@ class EnrolmentCapabilities:
     stop_levels: tuple[float, ...]  # error rates of the sequential stop that can be chosen, ascending
     validated: bool  # whether the realised error rates of just these statistics are known
     named: str  # how often it names the right source with :data:`USUAL` traces, in a sentence; '' without a validation
-    power: Mapping[bool, Mapping[str, Any] | None]  # of a comparison of as many: on other prompts, and on the same
+    power: Mapping[str, Any] | None  # of a comparison of as many on the same prompts
 
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
@@ -135,7 +135,7 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
         stop_levels=tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
         validated=not rows.empty,
         named=named,
-        power={paired: expected_power(enrolment, USUAL, paired) for paired in (False, True)},
+        power=expected_power(enrolment, USUAL, paired=True),
     )
 
 

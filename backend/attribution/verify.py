@@ -242,6 +242,11 @@ class Check:
         return not self.found
 
     @property
+    def differences(self) -> list[str]:
+        """What was found apart from the report's own sha256."""
+        return [sentence for sentence in self.found if sentence != OWN_HASH]
+
+    @property
     def changed(self) -> bool:
         """Whether the report has another sha256 than it says."""
         return self.sha256 != self.own_sha256

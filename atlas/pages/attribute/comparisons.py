@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import dash_mantine_components as dmc
 import pandas as pd
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
@@ -43,11 +44,11 @@ REFUSED = {"unread": True}
 """In place of a file: else a refused second window would leave the halves of the first one to be compared."""
 P_HELP = (
     "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
-    "windows are called different."
+    "windows are called different. It says nothing about the size of a change."
 )
 PAIRED_HELP = (
     "How often answers swapped within prompts look at least as different. Two draws of one source pass .05 in 95 of "
-    "100 comparisons, whatever they are about."
+    "100 comparisons, whatever they are about. It says nothing about the size of a difference."
 )
 DISTANCE_HELP = "Distance of the two sides' fingerprints; 0 for equal ones"
 RATIO_HELP = (
@@ -58,7 +59,8 @@ AT_LEVEL = f"called different at {p_text(LEVEL)} or below"
 SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
 CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "
 KEEP = (
-    "Keep the report with its traces. Compare the hash below with the one that its maker reads out: others can be made."
+    "Keep the report with its traces. Compare the hash below with the one that its maker reads out: anybody can write "
+    "another report with a hash that fits it."
 )
 DROP = "Drop its traces as well."
 ORIGINAL = (
@@ -70,10 +72,8 @@ AS_MADE = (
     "then the same code has to check it. Anything else is a reason to ask its maker."
 )
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
-AFTER_WINDOWS = {
-    DIFFERENT: [("Whose answers are they? One set of traces", "/attribute"), ("See every change: Watch", "/watch")],
-    ALIKE: [("Look every night: Watch", "/watch")],
-}
+LATER = "How often such a test sees a change is stated with the answer, for these traces and prompts."
+AFTER_WINDOWS = {DIFFERENT: "See every change: Watch", ALIKE: "Look every night: Watch"}
 SEVERAL = ("win", "before")  # the place that takes the files of both windows at once
 OVER = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
@@ -123,7 +123,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         [before, " against ", after],
         ("win-verdict", sign, [test["verdict"]]),
         html.P(test["sentence"], className="verdict-sentence"),
-        _next_step(test["next_step"], AFTER_WINDOWS[test["verdict"]]),
+        _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
             (
@@ -152,6 +152,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         test["verdict"], ("INCONCLUSIVE", "?")
     )
     traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
+    claim = [" · claim: ", html.Strong(test["claimed"], dir="auto")] if test["claimed"] else []
     ratios = [
         (f"Same source or {KINDS[kind]}", RATIO_HELP, f"{ratio:+.2f}".replace("-", "−"),
          f"log10 likelihood ratio: {ratio_words(kind, ratio)}")
@@ -159,7 +160,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     ]  # fmt: skip
     box = sections.answer_box(
         tone,
-        [traces, " against the reference ", reference],
+        [traces, " against the reference ", reference, *claim],
         ("ref-verdict", sign, [test["verdict"]]),
         html.P(test["sentence"], className="verdict-sentence"),
         _meanings(test["verdict"]),
@@ -182,14 +183,14 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     return html.Div([box, _exports("ref-export")])
 
 
-def judged_by(reader: str, proxy: str, paired: bool, rates: str) -> list[Component | str]:
-    """Who compares, and with which error rates."""
+def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[Component | str]:
+    """Who compares, and with which error rates; ``paired`` is None while the prompts are not known."""
     name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
     exact = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. " if paired else ""
     return [
         "Judged by the fingerprints of ",
         html.Strong(name),
-        f" on {'the same' if paired else 'different'} prompts. {exact}{rates}",
+        {True: " on the same prompts. ", False: " on different prompts. ", None: ". "}[paired] + exact + rates,
     ]
 
 
@@ -209,12 +210,21 @@ def _meanings(verdict: str) -> Component:
     return html.Div([html.Dl(lines, className="meanings"), html.P(rule, className="hint")])
 
 
-def _next_step(step: str, links: Sequence[tuple[str, str]] = ()) -> Component:
-    places = []
-    for word, page in links:
-        kept: dict[str, Any] = {"data-page": page, "data-choices": "{}"}
-        places.append(html.A(word, href=page, className="forward", **kept))
-    more = [html.P(places, className="row")] if places else []
+def _after_windows(test: Mapping[str, Any]) -> list[Component]:
+    """Where to go on: to the second window as one set of traces, and to Watch."""
+    kept: dict[str, Any] = {"data-page": "/watch", "data-choices": "{}"}
+    watch = html.A(AFTER_WINDOWS[test["verdict"]], href="/watch", className="forward", **kept)
+    if test["verdict"] == ALIKE:
+        return [watch]
+    name = html.B(test["windows"][-1]["name"], className="long", dir="auto")
+    return [
+        html.Button(["Ask whose answers ", name, " holds"], id=live("win-whose", "after"), className="button"),
+        watch,
+    ]
+
+
+def _next_step(step: str, *places: Component) -> Component:
+    more = [html.P(list(places), className="row")] if places else []
     return html.Div([html.Strong("What to do next"), html.P(step), *more], className="verdict-next")
 
 
@@ -241,8 +251,9 @@ def _text(test: Mapping[str, Any], words: Sequence[str], more: Sequence[str] = (
     reading = test["reading"]
     files = [f"{word}: {named(window)}, {len(window['traces']):,} traces, file sha256 {window['file']['sha256']}"
              for word, window in zip(words, test["windows"], strict=True)]  # fmt: skip
+    claim = [f"Claim: {test['claimed']}"] if test.get("claimed") else []
     lines = [
-        f"{test['verdict']}: {test['sentence']}", test["expected"], *more, *test["notes"], "", *files,
+        *claim, f"{test['verdict']}: {test['sentence']}", test["expected"], *more, *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
         f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
         f"Result sha256 {test['sha256']}",
@@ -283,32 +294,28 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
 def check_answer(check: Check) -> Component:
     """Whether a report is equal to what was computed again, and where not."""
     sign, tone = ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
-    word, sentence = {
-        (True, True): (
-            "EQUAL",
+    parts, word = check.differences, {(True, True): "EQUAL", (True, False): "UNCHANGED", (False, True): "NOT EQUAL",
+                              (False, False): "CHANGED"}[check.equal, bool(check.traces)]  # fmt: skip
+    if check.equal and check.traces:
+        sentence = (
             f"{count(check.traces, 'trace')} read once more give the report again: the same scores, the same answer "
-            f"({check.verdict}).",
-        ),
-        (True, False): (
-            "UNCHANGED",
+            f"({check.verdict})."
+        )
+    elif check.equal:
+        sentence = (
             "The report is unchanged by its own hashes. Whether its numbers are right shows when its traces are read "
-            "again.",
-        ),
-        (False, True): (
-            "NOT EQUAL",
-            f"{CHANGED * check.changed}The traces, read once more, do not give this report: "
-            f"{count(len(check.found), 'difference')}.",
-        ),
-        (False, False): (
-            "CHANGED",
-            f"The report was changed after it was made: {count(len(check.found), 'part')} of it "
-            f"{'do' if len(check.found) != 1 else 'does'} not agree with the rest.",
-        ),
-    }[check.equal, bool(check.traces)]
-    found = [html.Li(f"{difference}.", className="long") for difference in check.found]
+            "again."
+        )
+    else:
+        again = (
+            "The traces, read once more, do not give this report" if check.traces else "It does not agree with itself"
+        )
+        sentence = CHANGED * check.changed + (f"{again}: {count(len(parts), 'difference')}." if parts else "")
+    found = [html.Li(f"{difference}.", className="long") for difference in parts]
     differences = html.Details([html.Summary("The differences, one by one"), html.Ul(found, id="check-found")],
                                className="folded")  # fmt: skip
     read = f"{check.traces:,}" if check.traces else "none given"
+    scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
     return sections.answer_box(
         tone,
         [html.Span(check.case, dir="auto"), f" · {check.created[:19].replace('T', ' ')}"],
@@ -320,11 +327,7 @@ def check_answer(check: Check) -> Component:
         *([differences] if found else []),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
-            *(
-                []
-                if check.largest is None
-                else [("Largest difference of a score", LARGEST_HELP, f"{check.largest:.2g}", "nats")]
-            ),
+            *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
             ("This file", SHA_HELP, check.own_sha256[:12], f"sha256 {check.own_sha256}"),
             *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),
@@ -383,7 +386,7 @@ CHECK = Part(
     "check",
     "job",
     {
-        "report": ["Drop the report (.json)", "The .json file that was exported with the report"],
+        "report": ["Drop the report", "As it was saved from its answer: HTML or JSON"],
         "traces": ["Drop its traces", "The file that the report is about, in any form that the atlas reads"],
     },
     ("Report", "Check"),
@@ -401,7 +404,10 @@ def stores() -> list[Component]:
     out: list[Component] = []
     for part in PARTS:
         names = [*(f"{kind}-{what}" for kind in part.files for what in ("upload", "file")), part.job, "done", "seen"]
-        out += [dcc.Store(id=f"{part.prefix}-{name}") for name in names]
+        # Files and answer of two windows are there again when somebody comes back from another page.
+        kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part is WINDOWS else []
+        for name in names:
+            out.append(dcc.Store(id=f"{part.prefix}-{name}", storage_type="session" if name in kept else "memory"))
         out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
     out += [dcc.Download(id=f"{part.prefix}-download") for part in PARTS if part.compares]
     return [*out, dcc.Download(id="ref-prompts-file")]
@@ -420,7 +426,11 @@ def page(part: Part) -> Component:
         carry = html.Button(id=f"{prefix}-carry", className="button", hidden=True)
         files.insert(1, html.Div(carry, className="row"))
     if part is REFERENCE:
-        files.append(_prompts())
+        name = dmc.TextInput(
+            id="ref-claim", value="", size="sm", w=360, maw="100%", placeholder="Name of the claimed model (optional)",
+            attributes={"input": {"maxLength": question.LONGEST, "dir": "auto", "aria-label": "Claimed model"}},
+        )  # fmt: skip
+        files += [_prompts(), html.Div(shell.labelled("Claimed model", "ref-claim", name), className="row")]
     if part.compares:
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
         about = "A short case that ships with the atlas; nothing of yours is needed."
@@ -541,7 +551,7 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
             return nothing | {"file": upload, "head": refused, "empty": not upload}
         try:
             if part is CHECK and kind == "report":
-                return nothing | {"file": upload, "head": _describe_report(upload), "empty": False}
+                return nothing | {"file": upload, "head": _describe_report(upload), "empty": False, "problem": None}
             if pressed.endswith(("-upload", "None")) or not last or "recognised" not in last:
                 found = intake.look(upload, *_given(upload, report if of_report else None))
                 file = found["file"]
@@ -557,12 +567,14 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
                 if not chosen or chosen == last["shown"]:
                     return same
                 found = intake.look(upload, Columns(**last["base"]), last["encoding"], chosen, last)
+        except MissingError:
+            return nothing | {"file": None, "head": "The file was deleted here. Drop it again.", "empty": True}
         except AtlasError as error:
             visitor.count_refusal(error)
             head = [html.Strong(upload["name"], className="long", dir="auto"), " was not taken."]
             return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": visitor.refusal(error)}
         if of_report and report and "key" in report:
-            found["head"] = [*found["head"], _of_the_report(upload, report)]
+            found["head"] = [*found["head"], *_of_the_report(upload, report)]
         return nothing | found | {"empty": False, "problem": None}
 
 
@@ -576,12 +588,16 @@ def _given(upload: Mapping[str, Any], report: Stored) -> tuple[Columns, str | No
     return Columns(**upload.get("columns", {})), upload.get("encoding")
 
 
-def _of_the_report(upload: Mapping[str, Any], report: Mapping[str, Any]) -> Component:
+def _of_the_report(upload: Mapping[str, Any], report: Mapping[str, Any]) -> list[Component]:
     """Whether a file is the one that a report was made of."""
-    about = visitor.service().read_report(visitor.session(), report["key"])["input"]
+    try:
+        about = visitor.service().read_report(visitor.session(), report["key"])["input"]
+    except AtlasError:  # the report's own place says so
+        return []
     if isinstance(about, dict) and about.get("sha256") == upload["key"]:
-        return html.P("This is the file of the report, byte for byte.")
-    return html.P("This is not the report's own file, byte for byte; traces are compared one by one.", className="flag")
+        return [html.P("This is the file of the report, byte for byte.")]
+    words = "This is not the report's own file, byte for byte; traces are compared one by one."
+    return [html.P(words, className="flag")]
 
 
 def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], failure: str, done: Any) -> Any:
@@ -661,13 +677,15 @@ def _run(app: Dash, part: Part) -> None:
     def offered(options: list[dict[str, str]] | None, chosen: Text) -> Any:
         return options or [], chosen
 
-    @sections.callback(app, f"{prefix}-judge.children", f"{prefix}-ecosystem.value", prevent=False)
-    def judge(ecosystem: Text) -> Any:
-        one, paired = question.ecosystem(ecosystem), part is REFERENCE
+    @sections.callback(app, f"{prefix}-judge.children", f"{prefix}-ecosystem.value {files}", prevent=False)
+    def judge(ecosystem: Text, *given: Stored) -> Any:
+        one = question.ecosystem(ecosystem)
         if one is None:
             return None
-        brings = visitor.service().brings(one.name)
-        return judged_by(one.reader, one.proxy, paired, expected(brings.power[paired], paired))
+        # Files have their own number of traces and prompts, of which the answer gives the rates.
+        if any(given):
+            return judged_by(one.reader, one.proxy, True if part is REFERENCE else None, LATER)
+        return judged_by(one.reader, one.proxy, True, expected(visitor.service().brings(one.name).power, paired=True))
 
     def missing(given: Sequence[Stored]) -> bool:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])
@@ -682,9 +700,9 @@ def _run(app: Dash, part: Part) -> None:
         app,
         f"{prefix}-jobs.data {prefix}-problem.children {prefix}-tick.disabled {prefix}-cancel-said.children",
         f"{prefix}-go.n_clicks",
-        f"{prefix}-ecosystem.value {files}",
+        f"{prefix}-ecosystem.value ref-claim.value {files}",
     )
-    def start(clicks: Clicks, ecosystem: Text, *given: Stored) -> Any:
+    def start(clicks: Clicks, ecosystem: Text, claim: Text, *given: Stored) -> Any:
         if not clicks or missing(given):
             return (no_update,) * 4
         service = visitor.service()
@@ -695,6 +713,8 @@ def _run(app: Dash, part: Part) -> None:
                 raise AtlasError("No ecosystem is enrolled here", "Run: python -m jobs enroll --sample")
             files = [file for file in given if file]
             settings = [of_windows(one.name, Columns(**file["columns"]), file["encoding"]) for file in files]
+            if part is REFERENCE:
+                settings = [replace(each, question=" ".join((claim or "").split()) or None) for each in settings]
             jobs = begin(visitor.admitted(), [file["key"] for file in files], settings, request.remote_addr)
         except AtlasError as error:
             return None, visitor.refusal(error), True, None
@@ -717,17 +737,33 @@ def _run(app: Dash, part: Part) -> None:
 
 
 def _show_windows(app: Dash) -> None:
-    @sections.callback(app, "win-result.children", "win-done.data theme.data")
-    def shown(jobs: list[str] | None, theme: Theme) -> Any:
+    @sections.callback(
+        app, "win-result.children", "win-done.modified_timestamp theme.data", "win-done.data", prevent=False
+    )
+    def shown(_changed: int | None, theme: Theme, jobs: list[str] | None) -> Any:
         if not jobs:
             return None
         try:
             test, report = _answer(WINDOWS, jobs), visitor.service().report(visitor.session(), jobs[0])
+        except MissingError:
+            return None
         except AtlasError as error:
             return visitor.refusal(error)
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
         rows = power(questions(), report["method"]["reader"], roster, test["validation"])
         return windows_answer(test, rows, theme or "dark")
+
+    @sections.callback(
+        app,
+        "attr-mode.value* attr-upload.data* attr-job.data* attr-claim.value* attr-sample-story.children*",
+        "win-whose:ALL.n_clicks",
+        "win-done.data",
+    )
+    def ask_whose(clicks: list[Clicks], jobs: list[str] | None) -> Any:
+        if not any(clicks) or not jobs:
+            return (no_update,) * 5
+        stored, _ = visitor.service().file_of(visitor.session(), jobs[-1])
+        return "one", intake.reference(stored), None, None, None
 
 
 def _show_reference(app: Dash) -> None:
@@ -778,10 +814,14 @@ def _carry(app: Dash) -> None:
         traces = ["Use the traces of One set of traces: ", name]
         return traces, False, ["Check the report just made of ", name], not (ended and ended == job)
 
-    @sections.callback(app, "ref-traces-upload.data*", "ref-carry.n_clicks",
-                       "attr-upload.data attr-columns.data attr-job.data")  # fmt: skip
-    def take(clicks: Clicks, upload: Stored, columns: Stored, job: Text) -> Any:
-        return (_one_set(upload, columns, job) if clicks else None) or no_update
+    @sections.callback(app, "ref-traces-upload.data* ref-claim.value*", "ref-carry.n_clicks",
+                       "attr-upload.data attr-columns.data attr-job.data attr-claim.value")  # fmt: skip
+    def take(clicks: Clicks, upload: Stored, columns: Stored, job: Text, claim: Text) -> Any:
+        file = _one_set(upload, columns, job) if clicks else None
+        if file is None:
+            return no_update, no_update
+        claim = claim or file.get("claimed") or ""
+        return file, sections.known_sources(questions()).get(claim, claim)
 
     @sections.callback(app, "check-report-upload.data* check-traces-upload.data* check-problem.children*",
                        "check-carry.n_clicks", "attr-ended.data")  # fmt: skip
@@ -808,7 +848,8 @@ def _one_set(upload: Stored, columns: Stored, job: Text) -> dict[str, Any] | Non
         stored, settings = visitor.service().file_of(visitor.session(), job)
     except AtlasError:
         return None
-    return intake.reference(stored) | {"columns": asdict(settings.columns), "encoding": settings.encoding}
+    known = {"columns": asdict(settings.columns), "encoding": settings.encoding, "claimed": settings.claimed}
+    return intake.reference(stored) | known
 
 
 def _check(app: Dash) -> None:
