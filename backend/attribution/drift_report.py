@@ -232,8 +232,8 @@ def size_words(test: Mapping[str, Any]) -> str:
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
     how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
     return (
-        f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference. Nothing measured says which "
-        "size is large"
+        f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference. Which sizes are "
+        "large was not measured"
     )
 
 

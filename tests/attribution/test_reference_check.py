@@ -20,8 +20,10 @@ from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import Window, worth_of
 from backend.attribution.reference_check import MEANINGS, nearer, ratio_words
 from backend.attribution.report import digest
+from backend.attribution.verify import read_report
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
+from backend.errors import AtlasError
 from backend.inference.drift import NOT_LIKE, outcome_ratios
 from backend.inference.validation import validation_arrays
 from backend.proxies.reader import Reader
@@ -92,7 +94,8 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
 
 
 def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
-    _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl")
+    _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl", "--claim", "a<b>")
+    assert "the reference for a<b> " in answer["sentence"] and "Claim: a<b>\n" in comparisons.reference_text(answer)
     server, sent = Flask("page"), comparisons.reference_text(answer)
     server.extensions["atlas"] = None
     with server.app_context():
@@ -108,6 +111,9 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):
         assert str(escape(words)) in page
     assert all(repr(meaning)[1:-1] in shown for meaning in MEANINGS.values())
+    with pytest.raises(AtlasError, match="Claim against reference, whose own sha256 agrees"):
+        read_report(page)
+    assert "a<b>" not in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
 
 

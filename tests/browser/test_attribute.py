@@ -236,14 +236,14 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     false.write_text(json.dumps(forged), "utf-8")
     given(browser, traces, "#check-traces")
     browser.until("return document.querySelector('#check-traces-head .preview-facts') !== null")
-    for path, word in ((report, "EQUAL"), (false, "NOT EQUAL")):
+    for path, word in ((report, "EQUAL"), (saved["html"], "EQUAL"), (false, "NOT EQUAL")):
         given(browser, path, "#check-report")
         browser.until("return document.querySelector('#check-report-head').innerText.includes(arguments[0])", path.name)
         browser.until("return !document.querySelector('#check-go').disabled")
         browser.click("#check-go")
         browser.until("return document.querySelector('#check-verdict')?.innerText.endsWith('\\n' + arguments[0])", word)
     browser.run("document.querySelector('#check-result details').open = true")
-    assert "unknown_p was 0.999" in browser.text("#check-found")
+    assert "In this file .999" in browser.text("#check-found")
     # The answer is about the files that are there; another file takes it away.
     given(browser, file_of(downloads, "others.jsonl", ["Something else."] * 12), "#check-traces")
     browser.until("return document.querySelector('#check-verdict') === null")
@@ -598,6 +598,15 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
     assert f"out of {SAMPLES}" in browser.text("#figure-power .sentence")
+    # Files and answer are there after a visit to another page, and the second window becomes one set of traces.
+    opened(browser)
+    browser.click("#attr-mode input[value=two]")
+    assert browser.text("#win-verdict").split()[-1] == "DIFFERENT" and "before.jsonl" in browser.text(
+        "#win-before-head"
+    )
+    browser.click("#win-result .verdict-next button")
+    browser.until("return document.querySelector('#attr-preview-head').innerText.includes('after.jsonl')")
+    assert browser.run("return document.querySelector('#attr-two').hidden")
 
 
 def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path, tmp_path: Path) -> None:

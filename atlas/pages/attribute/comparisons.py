@@ -217,10 +217,8 @@ def _after_windows(test: Mapping[str, Any]) -> list[Component]:
     if test["verdict"] == ALIKE:
         return [watch]
     name = html.B(test["windows"][-1]["name"], className="long", dir="auto")
-    return [
-        html.Button(["Ask whose answers ", name, " holds"], id=live("win-whose", "after"), className="button"),
-        watch,
-    ]
+    whose = html.Span(["Ask whose answers ", name, " holds"])
+    return [html.Button(whose, id=live("win-whose", "after"), className="button"), watch]
 
 
 def _next_step(step: str, *places: Component) -> Component:
@@ -575,7 +573,9 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
             return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": visitor.refusal(error)}
         if of_report and report and "key" in report:
             found["head"] = [*found["head"], *_of_the_report(upload, report)]
-        return nothing | found | {"empty": False, "problem": None}
+        # What is wrong with the report is said in the same place.
+        problem = no_update if pressed.startswith("check-report") else None
+        return nothing | found | {"empty": False, "problem": problem}
 
 
 def _given(upload: Mapping[str, Any], report: Stored) -> tuple[Columns, str | None]:

@@ -116,7 +116,7 @@ def place(identity: str, words: str, taken: str = TAKEN) -> Component:
 def file_place(identity: str, words: str, taken: str = TAKEN, *, several: bool = False) -> Component:
     """:func:`drop` with what its file is, the choice of its columns, and its first rows below it; see :func:`look`."""
     selects = [
-        sections.choice(word, f"{identity}-{role}", f"{word}: {meaning}", [], placeholder="none")
+        sections.choice(word, f"{identity}-{role}", f"{word}: {meaning}", [], placeholder="as recognised")
         for role, (word, meaning) in ROLES.items()
         if role in CHOSEN
     ]
