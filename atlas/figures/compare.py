@@ -106,7 +106,7 @@ def curve_panels(
                 "mode": "lines+markers",
                 "showlegend": line.key not in in_legend,
             }
-            traces.append(plots.scatter(plain(line.label, 28), rows["k"], rows["value"], hover, **look, **group))
+            traces.append(plots.scatter(plain(line.label, 38), rows["k"], rows["value"], hover, **look, **group))
             in_legend.add(line.key)
         axes[across] = {
             **plots.STILL, "domain": [start, stop], "anchor": at["yaxis"], "type": "log", "tickvals": budgets,
@@ -214,7 +214,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
 
 def short(name: str) -> str:
     """A model's name without what every name ends with."""
-    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 30)
+    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 38)
 
 
 def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str, str], tuple[float, float]]:

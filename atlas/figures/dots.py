@@ -119,8 +119,7 @@ def dot_rows(
             }  # fmt: skip
         rank = 1000 + list(series).index(key)
         traces.append(style.marks(rows, heights, hover, theme, published, legendrank=rank, **more))
-    numbers = _at_ends(frame, usual)
-    notes = [_number_note(number, numbers.get(row, ""), theme) for row, number in place.items()]
+    notes = [_number_note(place[row], text, series[key].ink(theme)) for row, key, text in _at_ends(frame, usual)]
     shapes = []
     if level is not None and place:
         notes.append(plots.note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
@@ -157,9 +156,11 @@ def difference_rows(
             for row in tables.rows(rows)
         ]
         traces.append(style.marks(rows, heights, hover, theme, published, **legend))
+        ends = [
+            (row.p_text, "ink") if row.clear else (f"{row.p_text}: may be luck", "soft") for row in tables.rows(rows)
+        ]
         notes += [
-            plots.end_note(height, row.p_text, token["ink" if row.clear else "soft"], 12, 12)
-            for height, row in zip(heights, tables.rows(rows), strict=True)
+            plots.end_note(height, text, token[ink], 12, 12) for height, (text, ink) in zip(heights, ends, strict=True)
         ]
     across = plots.titled(axis, tickformat="+.2~f", zeroline=False)
     shapes = [plots.upright(0, token["edge"], 1.5)]
@@ -197,7 +198,8 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
         over, under = (rows["high"] - rows["value"]).fillna(0.0), (rows["value"] - rows["low"]).fillna(0.0)
         heights = [place[row] - 0.18 * style.place for row in rows["row"]]
         traces.append(style.marks(rows, heights, hover, theme, key == "paper", over=over, under=under))
-    notes = [_number_note(number, _verdict(frame[frame["row"] == row]), theme) for row, number in place.items()]
+    ink = TOKENS[theme]["ink"]
+    notes = [_number_note(number, _verdict(frame[frame["row"] == row]), ink) for row, number in place.items()]
     across = plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
     return name_lines(names, theme, traces, across, [], notes, itemsizing="constant")
 
@@ -215,8 +217,8 @@ def name_lines(
     return plots.plot(theme, (LEFT, RIGHT, 60, 56), traces, {**plots.STILL, **across}, upwards, **more)
 
 
-def _number_note(row: int, text: str, theme: Theme) -> Plot:
-    return plots.end_note(row, text, TOKENS[theme]["ink"], 13, 12, align="left")
+def _number_note(row: int, text: str, ink: str) -> Plot:
+    return plots.end_note(row, text, ink, 13, 12, align="left")
 
 
 def _verdict(rows: pd.DataFrame) -> str:
@@ -233,14 +235,12 @@ def _std(row: Any) -> str:
     return f" ± {rate_text(row.std)}" if pd.notna(row.std) else ""
 
 
-def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> dict[str, str]:
-    """The numbers that lines end with: that of the usual series, else the highest, measured before published."""
+def _at_ends(frame: pd.DataFrame, usual: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Row, series and number at its end: that of the usual series, else the highest, measured before published."""
     rank = {key: number for number, key in enumerate(usual)}
     rows = frame[frame["series"].isin(rank)] if rank else frame
     order = rows["series"].map(rank) if rank else -rows["value"]
     ordered = rows.assign(rank=order).sort_values(["origin", "rank"], kind="stable")
-    numbers = {}
     for row in tables.rows(ordered.drop_duplicates("row")):
         spread = plots.interval(row.low, row.high) or _std(row)
-        numbers[str(row.row)] = f"{rate_text(row.value)}{plots.small(spread)}"
-    return numbers
+        yield str(row.row), str(row.series), f"{rate_text(row.value)}{plots.small(spread)}"

@@ -296,23 +296,25 @@ def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     columns = [column for column in columns if column["field"] not in same]
     proxies = " and ".join(cache.proxy_name(reader) for reader in voters(cache, view))
     judged: list[Component | str] = (
-        [f"With the {readers} proxies here, {int((frame['passes'] == 'yes').sum())} pairs pass. "]
+        [
+            f"With the {readers} proxies here, {int((frame['passes'] == 'yes').sum())} pairs pass. By the paper's rule "
+            f"{FEWEST} of 4 proxies put each among the other's {WITHIN} nearest, and the median agrees. "
+        ]
         if readers >= FEWEST
         else [
-            f"Here there {'is' if one else 'are'} only {proxies}, so that no pair can pass",
+            f"No pair can be confirmed here: the paper's rule needs {FEWEST} proxies that READER reads with, given the "
+            f"same input, and here {'is' if one else 'are'} only {proxies}",
             *_passing_ways(cache, view),
-            ". The page's other readers do not count: they read another input or use another method. ",
+            ". ",
         ]
     )
     order = "" if one else "the number of proxies that agree, then the median "
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
     sentence: shell.Children = [
-        f"The paper's rule counts proxy models that READER reads with, all given the same input: a pair passes when "
-        f"{FEWEST} of 4 put each among the other's {WITHIN} nearest and the median agrees. ",
         *judged,
         f"{'The first ' if len(frame) == MOST_PAIRS else ''}n = {len(frame)} candidates, in order of {order}",
         shell.term("mutual rank", MUTUAL_HELP),
-        ". Two families can be of one maker, as Gemini and Gemma are.",
+        "; two families can be of one maker, as Gemini and Gemma are.",
     ]
     return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
 
@@ -328,7 +330,7 @@ def _passing_ways(cache: QueryCache, view: View) -> list[Component | str]:
             there = dataclasses.replace(view, reader=str(members.iloc[0]), roster=str(roster), domain=str(domain))
             words = f"{drawing.choice_words(there)} by {cache.reader_words(there.reader)}"
             ways += ["; one can on ", dcc.Link(words, href=f"{PAGE.path}?{pieces.choices_query(there)}")]
-    return ways or [f", nor with any other reader, roster or domain of this atlas: none has {FEWEST} such proxies"]
+    return ways or [f"; no other choice in this atlas has {FEWEST}"]
 
 
 def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:

@@ -689,7 +689,7 @@ def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     measure = MEASURES[_compared(view)].lower()
     figure = figures.contrast_dots(frame, lines, theme=view.theme, measure=measure)
     sentence: shell.Children = [
-        f"{_tested_words(view)}What the readout of ",
+        f"{_halves_words(frame)}{_tested_words(view)}What the readout of ",
         shell.term("both components", "DC is the mean of the proxy's states over a response, first AC how they drift"),
         " gains over one of them alone, right of zero for a gain; bars are 95 % bootstrap intervals over the splits, p "
         "is ",
@@ -698,6 +698,18 @@ def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         "the split.",
     ]
     return FigureView(figure, sentence)
+
+
+def _halves_words(frame: pd.DataFrame) -> str:
+    """For how many readers each half of the fingerprint helps the other, or does harm, beyond luck."""
+    clear = frame[frame["p_holm"] < 0.05]
+    parts = []
+    for half, other, rows in (("drift", "mean", "dc"), ("mean", "drift", "ac")):
+        differences = clear.loc[clear["reference_readout"] == rows, "difference"]
+        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+        count = int((frame["reference_readout"] == rows).sum())
+        parts.append(f"adding the {half} to the {other} helps {better} of {count} readers and harms {worse}")
+    return f"{'; '.join(parts).capitalize()}, by more than luck (Holm p < .05). "
 
 
 def _contrasts_height(cache: QueryCache, view: View) -> int:
@@ -744,9 +756,9 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
     real = int((frame["p_holm"] < 0.05).sum())
     measure = MEASURES[_compared(view)].lower()
     sentence = (
-        f"{_tested_words(view)}Differences in {measure}, paired by split; p by sign flips, Holm-corrected over both "
-        f"strict protocols and three metrics of its set. {real} of {len(frame)} stay below .05. n = "
-        f"{int(frame['splits'].max())} splits."
+        f"{real} of {len(frame)} differences are more than luck (Holm p < .05). {_tested_words(view)}Differences in "
+        f"{measure}, paired by split; p by sign flips, Holm-corrected over both strict protocols and three metrics of "
+        f"its set. n = {int(frame['splits'].max())} splits."
     )
     return tables.grid("tested-grid", rows, columns), sentence
 

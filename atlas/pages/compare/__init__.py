@@ -49,7 +49,7 @@ TABS = {
     "cost": Tab(proxies.cost_answer, {"cost": "Size", "costs": "Time and memory", "capability": "Capability"}),
 }  # fmt: skip
 CONTROLS = {
-    **{"curves": "readers k metric reduction condition", "ends": "readers k condition"},
+    **{"curves": "readers k metric reduction condition", "ends": "readers k reduction condition"},
     **dict.fromkeys(("panels", "elsewhere"), "readers k metric"),
     **dict.fromkeys(("depths", "every"), "readers k"),
 }
@@ -114,7 +114,7 @@ def _head(cache: QueryCache, view: View) -> Component:
     tabs = [_way(words, view, name == view.tab, tab=name, figure="") for name, words in TAB_NAMES.items()]
     limit = html.Span(f"(up to {MOST_READERS})", className="soft", title="The first one is the reference")
     field = pieces.select(
-        "readers", readers.reader_options(cache), list(view.readers), "Readers side by side",
+        "readers", readers.reader_options(cache, view), list(view.readers), "Readers side by side",
         kind=dmc.MultiSelect, maxValues=MOST_READERS, searchable=True, clearable=True, hidePickedOptions=True,
         nothingFoundMessage="No reader has this name", filter=shell.BY_WORDS, maxDropdownHeight=420,
     )  # fmt: skip
@@ -162,7 +162,8 @@ def register(app: Dash) -> None:
     fills = {"answer": _answer, "figures": _figure_links}
     places = [drawing.place(f"compare-{name}", fill) for name, fill in fills.items()]
     options = drawing.Part(
-        (Output("condition", "data"),), lambda cache, view: (readers.condition_options(cache, view),)
+        (Output("readers", "data"), Output("condition", "data")),
+        lambda cache, view: (readers.reader_options(cache, view), readers.condition_options(cache, view)),
     )
     pieces.follow(app, FIGURES, *places, options, **inputs, **here)
 

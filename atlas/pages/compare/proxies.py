@@ -27,7 +27,9 @@ from atlas.pages.compare.readers import (
     names_of,
     origin_column,
     percent,
+    points,
     row_names,
+    tested_words,
 )
 from atlas.state import View
 from atlas.theme import Plot
@@ -120,11 +122,16 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
     frame = frame.sort_values("value", ascending=False, kind="stable")
     frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
     best = frame[frame["row"] == frame["row"].iloc[0]]
-    first, *others = (f"{percent(part.value)} from {series[part.series].words}" for part in tables.rows(best))
-    share, _, words = first.partition(" from ")
-    rest = "".join(f", {one}" for one in others)
-    lead = f"With {traces(view.k)}, {best['name'].iloc[0]} names the right source "
-    return [lead, html.Strong(share), f" of the time from {words}{rest}."]
+    top, *others = tables.rows(best)
+    tests = cache.ask(queries.paired_tests, top.reader, [other.reader for other in others], view.roster)
+    tests = tests[tests["measure"] == f"accuracy@{view.k}"].drop_duplicates("reader").set_index("reader")
+    rest = ""
+    for other in others:
+        test: Any = tests.loc[other.reader] if other.reader in tests.index else None
+        rest += f"; {percent(other.value)} from {series[other.series].words}, {points(top.value - other.value)} less "
+        rest += " (not tested)" if test is None else f" ({tested_words(-test['high'], -test['low'], test['p_holm'])})"
+    lead = f"With {traces(view.k)}, {top.name} names the right source "
+    return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}."]
 
 
 @pieces.needs(part_rows, _missing("parts of a fingerprint", "--stage controls --method components"))

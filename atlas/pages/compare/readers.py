@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,13 +102,38 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
     return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
 
 
-def reader_options(cache: QueryCache) -> list[dict[str, Any]]:
-    """Readers to choose from; their names say what they read unless it is prompt and response."""
+def reader_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
+    """Readers to choose from, those with numbers for the roster first; names say what they read if it is unusual."""
     usual = f" · {VIEW_READS['ur']}"
-    return [
-        {**group, "items": [{**item, "label": item["label"].removesuffix(usual)} for item in group["items"]]}
-        for group in shell.reader_options(cache)
-    ]
+    items = [item for group in shell.reader_options(cache) for item in group["items"]]
+    items = [{**item, "label": item["label"].removesuffix(usual)} for item in items]
+    here = holders(cache, view.roster)
+    groups = {
+        f"Measured or published for {view.roster}": [item for item in items if item["value"] in here],
+        f"No numbers for {view.roster}, only for other rosters": [item for item in items if item["value"] not in here],
+    }
+    return [{"group": group, "items": members} for group, members in groups.items() if members]
+
+
+def holders(cache: QueryCache, roster: str) -> set[str]:
+    """Readers with numbers for a roster."""
+    return set(cache.ask(queries.summaries, everyone(cache), roster)["reader"])
+
+
+def without_numbers(cache: QueryCache, view: View, absent: Sequence[str], what: str) -> list[Component | str]:
+    """Which readers have none of something, each with a link to the largest roster that has its numbers."""
+    if not absent:
+        return []
+    names, here = names_of(cache, absent), holders(cache, view.roster)
+    rosters = [roster for roster in cache.ask(queries.rosters)["roster"][::-1] if roster != view.roster]
+    words: list[Component | str] = []
+    for reader in absent:
+        words += [", " if words else f" No {what}: ", names[reader]]
+        near = next((roster for roster in rosters if reader not in here and reader in holders(cache, roster)), "")
+        if near:
+            link = f"{PATH}?{dataclasses.replace(view, roster=near).query()}"
+            words += [" (", html.A(f"show {near}", href=link), ")"]
+    return [*words, "."]
 
 
 def condition_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
@@ -230,15 +256,28 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     rows = end_rows(cache, view)
     tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
     if best != readers[0] and readers[0] in here.index and tested.empty:
-        sentence.append(f": {100 * (here[best] - here[readers[0]]):.1f} points more (not tested)")
-    for more, low, high in tables.rows(100 * tested[["difference", "low", "high"]]):
-        sentence.append(f": {more:.1f} points more (95 % interval {low:.1f} to {high:.1f})")
-    return [*sentence, f"; chance: {percent(1 / pieces.roster_size(cache, view))}."]
+        sentence.append(f": {points(here[best] - here[readers[0]])} more (not tested)")
+    for more, low, high, p in tables.rows(tested, "difference", "low", "high", "p_holm"):
+        sentence.append(f": {points(more)} more ({tested_words(low, high, p)})")
+    absent = [reader for reader in readers if reader not in here.index]
+    chance = f"; chance: {percent(1 / pieces.roster_size(cache, view))}."
+    return [*sentence, chance, *without_numbers(cache, view, absent, f"accuracy with {traces(view.k)}")]
 
 
 def percent(share: float) -> str:
     """A share in a sentence."""
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def points(difference: float) -> str:
+    """A difference of two shares in a sentence."""
+    return f"{100 * difference:.1f} points"
+
+
+def tested_words(low: float, high: float, p: float) -> str:
+    """Interval of a difference of two shares, and whether it may be luck once p is corrected, in a sentence."""
+    luck = f", but p {plots.p_text(p)} after correction: may be luck" if p >= 0.05 else ""
+    return f"95 % interval {100 * low:.1f} to {100 * high:.1f}{luck}"
 
 
 def curves(cache: QueryCache, view: View) -> FigureView:
@@ -256,13 +295,13 @@ def curves(cache: QueryCache, view: View) -> FigureView:
         unit=view.metric != "nll",
     )  # fmt: skip
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
-    missing = len(drawn) - frame["reader"].nunique()
-    absent = f" {missing} of the readers {'has' if missing == 1 else 'have'} no such curve." if missing else ""
+    absent = [reader for reader in readers[::-1] if reader not in set(frame["reader"])]
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
-    sentence = (
+    sentence: shell.Children = [
         f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{_bands(frame, view)}. "
-        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}{absent}"
-    )
+        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
+        *without_numbers(cache, view, absent, "such curve"),
+    ]
     return FigureView(figure, sentence)
 
 
@@ -284,12 +323,13 @@ def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    """End points and the chosen budget, by fold where there is such a summary, and tests against the first."""
+    """End points and the chosen budget, in the chosen reduction where it is stored, and tests against the first."""
     readers = chosen(cache, view)
     reference = readers[0] if readers else ""
     frame = cache.ask(queries.summaries, readers, view.roster)
     frame = frame[(frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)]
-    frame = frame.sort_values("reduction", key=lambda names: names.map({"fold": 0, "pooled": 1}), kind="stable")
+    frame = pieces.over_folds(frame)
+    frame = frame.sort_values("reduction", key=lambda names: names != view.reduction, kind="stable")
     values = frame.drop_duplicates(["reader", "metric", "k"]).set_index(["reader", "metric", "k"])
     budgets = sorted({int(frame["k"].min()), view.k, int(frame["k"].max())}) if len(frame) else []
     tests = cache.ask(queries.paired_tests, reference, readers, view.roster)
@@ -343,12 +383,17 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
             "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "
             "that were measured here, and published ones come without the answers that a test in pairs needs."
         )
-    spread = "mean ± standard deviation over the folds where there is one"
+    ways = {"pooled": "folds pooled", "fold": "mean over the folds"}
+    how = " or, where that alone is stored, ".join(
+        words for name, words in sorted(ways.items(), key=lambda way: way[0] != view.reduction)
+        if name in set(frame["reduction"])
+    )  # fmt: skip
+    spread = f"{how}{' ± standard deviation over the folds' if frame['std'].notna().any() else ''}"
     less = frame.loc[frame["difference"].notna(), "reader"]
     below = f"Below an accuracy: its difference from that of {names[first(cache, view)]}. " if len(less) else ""
     sentence = (
         f"{drawing.choice_words(view)}, {pieces.condition_words(view.condition)}; "
-        f"{spread if (frame['reduction'] == 'fold').any() else 'folds pooled'}. {below}{text} "
+        f"{spread}. {below}{text} "
         f"n = {frame['reader'].nunique()} readers."
     )
     return pieces.scrolling(pieces.table(heads, body)), sentence
@@ -372,10 +417,9 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
     parts += [html.Br(), plots.signed(end["difference"]), html.Span(range_text, className="soft")]
     if pd.notna(end["p_holm"]):
         raw = f"p {plots.p_text(end['p_value'])} before correction"
-        parts += [
-            html.Br(),
-            html.Span(f"p {plots.p_text(end['p_holm'])} after correction", className="soft", title=raw),
-        ]
+        luck = ": may be luck" if end["p_holm"] >= 0.05 else ""
+        text = f"p {plots.p_text(end['p_holm'])} after correction{luck}"
+        parts += [html.Br(), html.Span(text, className="soft", title=raw)]
     return parts
 
 
@@ -435,8 +479,8 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
         own: Any = frame[frame["reader"] == best].iloc[0]
         but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}"
         sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
-    absent = [names[reader] for reader in readers if reader not in there.index]
-    return [*sentence, f" Not measured there: {', '.join(absent)}."] if absent else sentence
+    absent = [reader for reader in readers if reader not in there.index]
+    return [*sentence, *without_numbers(cache, view, absent, "number there")]
 
 
 def _grouped(frame: pd.DataFrame) -> str:
@@ -495,8 +539,9 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         f"{METRICS[view.metric]} at {traces(view.k)}, one line a domain and condition; the probe was trained on "
         f"whole responses of {pieces.domain_words(trained_on)}.{missing} "
         f"{f'Shortened responses were grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
-        f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. Numbers: {drawn[0].label}, else the next reader "
-        f"that was measured there. n = {int(frame['n'].min()):,} to {int(frame['n'].max()):,} groups a mark."
+        f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. Numbers have the colour of their mark: "
+        f"{drawn[0].label}, else the next reader that was measured there. n = {int(frame['n'].min()):,} to "
+        f"{int(frame['n'].max()):,} groups a mark."
     )
     return FigureView(figure, sentence)
 
@@ -563,8 +608,8 @@ def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     sentence: list[Component | str] = [
         f"Every reader at {traces(view.k)} among the sources of {view.roster}. ",
         shell.term("Kept", KEPT_HELP),
-        " is the share of the first column that is left. Shortened responses are grouped across folds where that is "
-        "stored, because the released files have no other groups; Math100 is the mean of the five fold models. Select "
-        f"a row to add it to the comparison. n = {len(frame)} readers.",
+        " is the share of the first column that is left. Folds are pooled where that is stored. Shortened responses "
+        "are grouped across folds where that is stored, because the released files have no other groups; Math100 is "
+        f"the mean of the five fold models. Select a row to add it to the comparison. n = {len(frame)} readers.",
     ]
     return tables.grid("every-grid", frame, columns, selectable=True), sentence

@@ -11,13 +11,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from atlas import drawing, shell
-from atlas.data import QueryCache
+from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots
 from atlas.figures.dots import Series
 from atlas.pages import pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, row_names, settled
 from atlas.state import View
+from backend.methods.registry import FUSED_LIVE
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
 
@@ -39,6 +40,7 @@ MEMBERS: Mapping[str, str] = {
     "ngram-char-lengths": "Character n-grams, every length",
     "ngram-style-lengths": "Style n-grams, every length",
     "encoder-lengths": "Fine-tuned encoder, every length",
+    FUSED_LIVE: METHOD_NAMES[FUSED_LIVE],
     WORDS: "Word n-grams, whole responses",
     READER_PAPER: "READER: a probe at one layer",
 }
@@ -307,11 +309,12 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     absent = [series.words for key, series in _budgets(view).items() if key not in set(frame["series"])]
     missing = f" No test is stored at {' or '.join(absent)}." if absent else ""
     sentence: shell.Children = [
+        f"{real} of {len(frame)} differences are more than luck (p < .05).{missing} "
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" {corrected(frame['together'])}. {real} of {len(frame)} differences are more than luck (p < .05).{missing} "
-        f"n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(cache, view)}",
+        f" {corrected(frame['together'])}. n = {int(frame['n'].max())} clusters of fold and source."
+        f"{_encoder_gain(cache, view)}",
     ]
     return FigureView(figure, sentence)
 

@@ -117,7 +117,7 @@ def test_differences_stand_in_their_places_with_their_p() -> None:
     one, many = figure.data
     assert one.y[0] == pytest.approx(-0.22) and many.y[0] == pytest.approx(0.22)
     inks = {note.text: note.font.color for note in figure.layout.annotations}
-    assert inks == {"p .001": TOKENS["dark"]["ink"], "p > .999": TOKENS["dark"]["soft"]}
+    assert inks == {"p .001": TOKENS["dark"]["ink"], "p > .999: may be luck": TOKENS["dark"]["soft"]}
     assert one.hovertext[0].endswith("Holm-corrected p .001, p < .001 before the correction")
     assert figure.layout.shapes[0].x0 == figure.layout.shapes[0].x1 == 0
     assert dots.height_of(figure.to_plotly_json()) == dots.dots_height(1) == dots.dots_height(2) < dots.dots_height(3)

@@ -184,6 +184,32 @@ def test_conditions_have_a_line_each_and_published_marks_are_hollow(asked: Query
     assert theirs.marker.color != ours.marker.color and "published" in theirs.hovertext[0]
     assert theirs.marker.color == TOKENS[view.theme]["ground"] and theirs.marker.symbol != ours.marker.symbol
     assert len(ours.x) == len(rows) and "groups" in ours.hovertext[0]
+    inks = {note.font.color for note in figure.layout.annotations if note.xref == "paper"}
+    # A number has the colour of its mark: here both readers have lines that end with theirs.
+    assert inks == {theirs.marker.line.color, ours.marker.line.color}
+
+
+def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: QueryCache, view: View) -> None:
+    away = dataclasses.replace(view, roster="27-way")
+    here, elsewhere = ([item["value"] for item in group["items"]] for group in readers.reader_options(asked, away))
+    assert TINY in here and set(here) == readers.holders(asked, "27-way")
+    assert not set(here) & set(elsewhere) and sorted([*here, *elsewhere]) == sorted(readers.everyone(asked))
+    absent = elsewhere[0]
+    pair = dataclasses.replace(away, readers=(TINY, absent))
+    link = f"?{dataclasses.replace(pair, roster='12-way').query()}"
+    for words in (readers.answer(asked, pair), readers.curves(asked, pair).sentence):
+        assert link in told(words) and readers.names_of(asked, [absent])[absent] in told(words)
+    assert readers.without_numbers(asked, pair, [], "number") == []
+
+
+def test_a_difference_that_may_be_luck_says_so() -> None:
+    assert readers.tested_words(0.002, 0.046, 0.599).endswith("p .599 after correction: may be luck")
+    assert readers.tested_words(0.055, 0.079, 0.001) == "95 % interval 5.5 to 7.9"
+    end = {"value": 0.9, "std": math.nan, "metric": "accuracy", "difference": 0.02, "low": 0.002, "high": 0.046}
+    assert ["may be luck" in told(readers._end(end | {"p_value": 0.03, "p_holm": p})) for p in (0.6, 0.01)] == [
+        True,
+        False,
+    ]
 
 
 def test_responses_to_choose_from_are_those_of_the_domain_in_groups(asked: QueryCache, view: View) -> None:
