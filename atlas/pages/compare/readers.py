@@ -110,7 +110,7 @@ def reader_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
     here = holders(cache, view.roster)
     groups = {
         f"Measured or published for {view.roster}": [item for item in items if item["value"] in here],
-        f"No numbers for {view.roster}, only for other rosters": [item for item in items if item["value"] not in here],
+        f"Without numbers for {view.roster}": [item for item in items if item["value"] not in here],
     }
     return [{"group": group, "items": members} for group, members in groups.items() if members]
 
@@ -261,7 +261,11 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         sentence.append(f": {points(more)} more ({tested_words(low, high, p)})")
     absent = [reader for reader in readers if reader not in here.index]
     chance = f"; chance: {percent(1 / pieces.roster_size(cache, view))}."
-    return [*sentence, chance, *without_numbers(cache, view, absent, f"accuracy with {traces(view.k)}")]
+    return [
+        *sentence,
+        chance,
+        *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
+    ]
 
 
 def percent(share: float) -> str:
@@ -540,7 +544,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         f"whole responses of {pieces.domain_words(trained_on)}.{missing} "
         f"{f'Shortened responses were grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
         f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. Numbers have the colour of their mark: "
-        f"{drawn[0].label}, else the next reader that was measured there. n = {int(frame['n'].min()):,} to "
+        f"the first reader's that was measured there, else the first published one's. n = {int(frame['n'].min()):,} to "
         f"{int(frame['n'].max()):,} groups a mark."
     )
     return FigureView(figure, sentence)

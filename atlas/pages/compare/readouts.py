@@ -308,6 +308,9 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     real = int(frame["clear"].sum())
     absent = [series.words for key, series in _budgets(view).items() if key not in set(frame["series"])]
     missing = f" No test is stored at {' or '.join(absent)}." if absent else ""
+    here = readouts(cache, view)
+    known = here["reader"].isin([*frame["row"], fused_reader(cache, view)])
+    missing += "" if known.all() else f" Not tested: {', '.join(here.loc[~known, 'words'])}."
     sentence: shell.Children = [
         f"{real} of {len(frame)} differences are more than luck (p < .05).{missing} "
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "

@@ -181,6 +181,15 @@ def test_the_pair_split_shows_the_tests_of_families(asked: QueryCache) -> None:
         for protocol in ("pair", "family")
     )
     assert len(pairs) and pairs.equals(families)
+    real = (families["p_holm"] < 0.05).sum()
+    assert f"{real} of {len(families)} differences are more than luck" in page
+    rows = pd.DataFrame(
+        {"reference_readout": ["dc", "dc", "ac"], "difference": [0.1, 0.2, -0.1], "p_holm": [0.01, 1, 0.02]}
+    )
+    assert relationships._halves_words(rows).startswith(
+        "Adding the drift to the mean helps 1 of 2 readers and harms 0; adding the mean to the drift helps 0 of 1 "
+        "readers and harms 1, by more than luck"
+    )
     strict = told(relationships.layout(protocol="family", measure="precision"))
     assert "Holm-corrected" in strict and "Differences in accuracy" in strict
 
