@@ -418,16 +418,16 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
     assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])
     assert pd.isna(first["difference"]) and pd.isna(ends.loc[("reader-paper/vast/ur", "accuracy", 100), "p_holm"])
     assert (
-        "p .004" in table
-        and "before the correction" in table
+        "p .004 after correction" in table
+        and "before correction" in table
         and tested["together"] == 1
         and "Published" in table
         and table.index("Tiny-1M") < table.index("Word n-grams")
     )
-    assert list(elsewhere.figure.layout.xaxis.ticktext) == [
-        "Agent500<br>whole responses",
-        "Agent500<br>64 tokens",
-        "Math100<br>whole responses",
+    assert [bare(words) for words in elsewhere.figure["layout"]["yaxis"]["ticktext"]] == [
+        "Agent500, whole responses",
+        "Agent500, 64 tokens",
+        "Math100, whole responses",
     ]
     assert default == ["reader-paper/tiny/ur", "reader-paper/vast/ur"]
 
