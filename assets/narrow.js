@@ -133,7 +133,7 @@
         return clear;
       }
       if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
-      const middle = ((note.x + 0.5) / columns) * across, half = (LETTER * bare(note.text).length) / 2;
+      const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? LINE * 0.6 : (LETTER * bare(note.text).length) / 2;
       if (middle - half < free) return false;
       free = middle + half + LETTER;
       return true;

@@ -28,33 +28,48 @@
     next.focus({ preventScroll: true });
   }
 
-  // The figure after or before the one at the top; the head of the page counts as one.
-  function step(way) {
-    const stage = document.getElementById("content");
-    const stops = [...document.querySelectorAll(".column > .page-head, .figure, .sheet")];
-    if (!stage || !stops.length) return;
-    const top = stage.getBoundingClientRect().top;
-    const places = stops.map((stop) => stop.getBoundingClientRect().top - top + stage.scrollTop);
-    const now = stage.scrollTop + 16;
-    // Compare has one figure at a time: after the last one of the page comes the next link to one.
-    const links = [...document.querySelectorAll(".questions > div:first-child a")];
-    const place = way > 0 ? places.find((y) => y > now + 32) : places.filter((y) => y < now - 32).pop();
-    if (place !== undefined) stage.scrollTo({ top: place - 16 });
-    else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
-  }
-
   // What a presenter shows with one key: pages, the part of them that comes to the top, and its name.
-  const STAGES = {
+  const SLIDES = {
     1: ["/", "", "#map", "Map"],
-    2: ["/attribution", "", "#figure-budget", "Accuracy"],
+    2: ["/attribution", "", ".first-screen", "Accuracy"],
     3: ["/attribution", "", "#figure-confusion", "Confusions"],
     4: ["/brief", "&figures=case", ".sheet-case", "Your case"],
   };
 
-  // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation.
-  const PRESENTING = [...Object.entries(STAGES).map(([key, stage]) => [key, stage[3]]), ["← →", "Figures"], ["?", "Keys"], ["Esc", "Leave"]];
+  // The number of the slide in sight, 0 elsewhere.
+  function slide() {
+    const { pathname, search } = window.location, confusion = document.querySelector(SLIDES[3][2]);
+    if (pathname === "/attribution") return confusion && confusion.getBoundingClientRect().top < 60 ? 3 : 2;
+    if (pathname === "/brief") return new URLSearchParams(search).get("figures") === "case" ? 4 : 0;
+    return pathname === "/" ? 1 : 0;
+  }
+
+  // The figure after or before the one at the top, and past the last or first one the next slide; the head of a page is one too.
+  function step(way) {
+    const stage = document.getElementById("content"), at = slide();
+    if (!stage) return;
+    const figures = ".column > .page-head, .first-screen, .figure:not(.first-screen *), .sheet";
+    const stops = [...document.querySelectorAll(at === 4 ? ".sheet-case, .sheet-case ~ .sheet" : figures)];
+    const top = stage.getBoundingClientRect().top, ended = stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
+    const far = (stop) => stop.getBoundingClientRect().top - top - 16;
+    const stop = way > 0 ? !ended && stops.find((one) => far(one) > 32) : stops.filter((one) => far(one) < -32).pop();
+    // Compare has one figure at a time: after the last one of the page comes the next link to one.
+    const links = [...document.querySelectorAll(".questions > div:first-child a")];
+    if (stop && stop.matches(SLIDES[3][2])) show(3);
+    else if (stop) stage.scrollTo({ top: stage.scrollTop + far(stop) });
+    else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
+    else if (at && SLIDES[at + way]) show(at + way);
+    if (stop && slide() !== at) strip(true, slide());
+  }
+
+  // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation. A new slide's number is
+  // seen with them for a few seconds.
+  let timer = 0;
+  const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Step"], ["?", "Keys"], ["Esc", "Leave"]];
   const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Keys"], ["Esc", "Close"]];
-  function strip(shown) {
+  function strip(shown, number) {
+    window.clearTimeout(timer);
+    if (number) timer = window.setTimeout(() => strip(false), 4000);
     let keys = document.getElementById("present-keys");
     if (!keys) {
       keys = document.createElement("aside");
@@ -69,10 +84,13 @@
       pair.append(cap, " " + name);
       return pair;
     }));
+    if (number) keys.prepend(number + " / " + Object.keys(SLIDES).length);
     keys.hidden = !shown;
   }
 
-  function show([path, choices, place]) {
+  function show(number) {
+    const [path, choices, place] = SLIDES[number];
+    strip(true, number);
     if (window.location.pathname !== path || choices) {
       window.history.pushState({}, "", path + "?" + window.atlasShared() + choices);
       window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
@@ -84,7 +102,7 @@
         found.scrollIntoView({ block: "start" });
         // Without a chosen pair the matrix says little from afar.
         const truth = new URL(window.location.href).searchParams.get("truth");
-        if (place === "#figure-confusion" && !truth) document.getElementById("largest").click();
+        if (number === 3 && !truth) document.getElementById("largest").click();
       } else if (Date.now() < until) window.setTimeout(top, 100);
     })();
   }
@@ -103,10 +121,14 @@
     if (event.key === "?") strip(!keys || keys.hidden);
     else if (keys && event.key !== "p" && event.key !== "Shift") strip(false);
     if (!on()) return;
-    if (STAGES[event.key]) show(STAGES[event.key]);
+    if (SLIDES[event.key]) show(Number(event.key));
     if (event.key === "Escape") present(false);
-    else if (event.key === "ArrowRight" || event.key === "PageDown") { event.preventDefault(); step(1); }
-    else if (event.key === "ArrowLeft" || event.key === "PageUp") { event.preventDefault(); step(-1); }
+    const space = event.key === " " && !(event.target.matches && event.target.matches("a, summary, button:not([data-quiet])"));
+    const back = ["ArrowLeft", "PageUp"].includes(event.key) || (space && event.shiftKey);
+    if (!back && !space && !["ArrowRight", "PageDown"].includes(event.key)) return;
+    event.preventDefault();
+    if (space) document.activeElement.blur(); // Else its release would press the button that leaves.
+    step(back ? -1 : 1);
   });
 
   // A page that is opened from here is presented too, whatever its link says.

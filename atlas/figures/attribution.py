@@ -16,17 +16,20 @@ from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, translucent
 
 MATRIX_HEIGHT = 760
 NAME_HEIGHT = 15  # pixels of a family's name beside its rows
-MATRIX_PIXELS = MATRIX_HEIGHT - 24 - 76  # without its margins, which the names next to it need to know
+HEAD_PIXELS = 72  # of the names above the columns, turned
+MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
 CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
 
 
 def budget_curves(
-    frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool
-) -> go.Figure:
+    frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool,
+    values: bool = False,
+) -> go.Figure:  # fmt: skip
     """A metric against the budget of traces, with bands around lines in front; bars where only some have an interval.
 
     frame : columns line (key), k, value, low, high (NaN without), band (what these are, in words), n, origin.
-    The line in front comes last; chance is drawn dotted; unit says that values lie in 0..1.
+    The line in front comes last; chance is drawn dotted; unit says that values lie in 0..1. values: labels end with
+    the value at k.
     """
     token = TOKENS[theme]
     budgets = sorted(int(budget) for budget in frame["k"].unique())
@@ -62,7 +65,8 @@ def budget_curves(
         if line.named:
             # The colour of lines in the background is too faint for words.
             ink = token["soft"] if line.colour == token["edge"] else line.colour
-            parts = textwrap.wrap(line.label, 27, max_lines=2, placeholder=" …")
+            here = [figure_text(value) for value in rows.loc[rows["k"] == k, "value"] if values]
+            parts = textwrap.wrap(" ".join([line.label, *here]), 32 if values else 27, max_lines=2, placeholder=" …")
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02
     if not unit:
@@ -72,7 +76,7 @@ def budget_curves(
     apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.05
     notes = plots.end_notes(ends, apart * (high - low), high)
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
-    return plots.figure(theme, (64, 192, 12, 52), data, x, y, shapes=shapes, annotations=notes)
+    return plots.figure(theme, (64, 224 if values else 192, 12, 52), data, x, y, shapes=shapes, annotations=notes)
 
 
 def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
@@ -122,12 +126,10 @@ def confusion_matrix(
         blocks = _blocks(rows["family"])
         sides = [(start - 0.5, stop - start) for start, stop, _ in blocks if stop - start > 1]
         shapes = [_box(start, start, side, plots.pen(token["edge"])) for start, side in sides]
-        truth, answer = ("Truth ↓", 13, token["soft"]), ("Answered →", 13, token["soft"])
         annotations = [
-            *_margin_names(blocks, size, token),
-            *_head_names(blocks, size, token),
-            plots.page_note(0, 1, *truth, xanchor="right", yanchor="bottom", xshift=-24),
-            plots.page_note(0, 0, *answer, xanchor="left", yanchor="top", yshift=-12),
+            *_block_names(blocks, size, token),
+            plots.page_note(0, 0.5, "True source", 13, token["soft"], xanchor="right", xshift=-92, textangle=-90),
+            plots.page_note(0, 0, "Named source", 13, token["soft"], xanchor="left", yanchor="top", yshift=-12),
         ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
         reach = 0.5 if size <= 70 else 1.2
@@ -142,7 +144,7 @@ def confusion_matrix(
         ticktext=[*cut, "elsewhere"] if zoom else across,
     )  # fmt: skip
     y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
-    margin = (232 if zoom else 112, 16, 24, 176 if zoom and not many else 76)
+    margin = (232 if zoom else 112, 16, 24 if zoom else HEAD_PIXELS, 176 if zoom and not many else 76)
     more = {"shapes": shapes, "annotations": annotations, "hovermode": None, "dragmode": False}
     return plots.plot(theme, margin, [heat], x, y, **more)
 
@@ -259,25 +261,18 @@ def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
     return [(int(start), int(stop), families.iloc[start]) for start, stop in itertools.pairwise(starts) if stop > start]
 
 
-def _margin_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
-    """Family names left of their rows, where a block is as high as its name; how many others follow them."""
+def _block_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
+    """Family names left of rows and above columns, where a block has room for one; how many others follow them."""
     most = [block for block in blocks if (block[1] - block[0]) * MATRIX_PIXELS / max(size, 1) >= NAME_HEIGHT]
     rest = [block for block in blocks if block not in most]
     named = [((start + stop - 1) / 2, plain(family, 14)) for start, stop, family in most]
     if rest:
         named.append(((rest[0][0] + rest[-1][1] - 1) / 2, f"{len(rest)} smaller"))
-    words = {"xanchor": "right", "font": {"size": 12, "color": token["soft"]}, "xshift": -6, "showarrow": False}
-    return [{"x": -0.5, "y": middle, "text": text, **words} for middle, text in named]
-
-
-def _head_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
-    """Family names above their columns, where a block of a matrix 560 pixels wide has room for one."""
+    look = (12, token["soft"])
+    turned = {"yref": "paper", "xanchor": "left", "yanchor": "bottom", "textangle": -45, "xshift": -6}
     return [
-        plots.note(
-            (start + stop - 1) / 2, 1, plain(family, 14), 12, token["soft"], yref="paper", yanchor="bottom", yshift=2
-        )
-        for start, stop, family in blocks
-        if 560 * (stop - start) / max(size, 1) > plots.LETTER * len(family) + 8
+        *(plots.note(-0.5, middle, text, *look, xanchor="right", xshift=-6) for middle, text in named),
+        *(plots.note(middle, 1, text, *look, **turned) for middle, text in named),
     ]
 
 

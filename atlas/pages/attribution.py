@@ -30,7 +30,9 @@ from backend.store import queries
 
 AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL (nats a group)", "ece": "ECE"}
 NAMED = 5
-"""Lines that a figure names directly."""
+"""Lines that a figure names in a colour."""
+APART = 0.2
+"""How far from the chosen reader's a line ends whose name stands in free room."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 METRIC_HELP = {
     "Accuracy": "Share of groups of K traces whose source is named first",
@@ -62,17 +64,16 @@ def layout(cache: QueryCache, linked: View) -> Component:
     )  # fmt: skip
     zoom = html.Div([html.Label("Family", htmlFor="zoom", className="choice-label"), family], className="segmented")
     pair = [
-        html.Label("Truth", htmlFor="truth", className="choice-label"),
+        html.Label("True source", htmlFor="truth", className="choice-label"),
         shell.source_search("truth", cache, view.roster, view.truth, "A source", "True source"),
-        html.Label("Answered", htmlFor="named", className="choice-label"),
-        shell.source_search("named", cache, view.roster, view.answer, "A source", "Answered source"),
+        html.Label("Named source", htmlFor="named", className="choice-label"),
+        shell.source_search("named", cache, view.roster, view.answer, "A source", "Named source"),
         html.Button("Show the largest confusion", id="largest", className="quiet"),
         html.Div(_pair(cache, view), id="pair", **shell.aria(live="polite")),
     ]
     children = [
         shell.settled(linked, view),
-        head,
-        show("budget", origin="", controls=choices),
+        html.Div([head, show("budget", origin="", controls=choices)], className="first-screen"),
         show("confusion", controls=[zoom], aside=html.Div(pair, className="pair")),
         html.Div([show("family"), show("folds")], className="two"),
         show("layers"),
@@ -206,7 +207,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     unit = view.metric != "nll"
     chance = {"accuracy": 1 / max(size, 1), "nll": float(np.log(max(size, 1)))}.get(view.metric)
     figure = figures.budget_curves(
-        frame, lines, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance, unit=unit
+        frame, lines, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance, unit=unit, values=True
     )
     singles = parts[0].loc[parts[0]["k"] == parts[0]["k"].min(), "n"].max()
     domain = pieces.domain_words(view.domain)
@@ -223,7 +224,9 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
-        + _better_lines(view, behind, parts[-1]),
+        + _better_lines(view, behind, parts[-1])
+        + f" Names end with the value at K = {view.k}.",
+        *([html.Span(" Hover over a grey line for its name.", className="hint")] if len(behind) else []),
     ]
     return FigureView(figure, sentence)
 
@@ -236,10 +239,7 @@ def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
         return ""
     sign = -1 if view.metric in ("nll", "ece") else 1
     better = int((sign * here > sign * mine.iloc[0]).sum())
-    return (
-        f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's. Hover over a grey line "
-        "for its name."
-    )
+    return f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -261,7 +261,10 @@ def _others(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame, most: int) -> list[Line]:
-    """Lines behind the chosen reader's, at most so many of them with a name and a colour, which are drawn last."""
+    """Lines behind the chosen reader's, at most so many of them with a name and a colour, which are drawn last.
+
+    The two worst lines have a name too where they end far from the chosen reader's.
+    """
     here = behind[behind["k"] == view.k]
     ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
     baseline = [group_of(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
@@ -271,14 +274,18 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
     if len(mine):
         first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])
     named = list(dict.fromkeys(str(reader) for readers in first for reader in readers))[:most]
-    names = names_of(cache, [cache.attribution_reader(view), *named])
+    last = behind.sort_values("k").groupby("reader")["value"].last()
+    goal = own.sort_values("k")["value"].iloc[-1]
+    worst = [str(reader) for reader in ranked.index[-2:] if reader not in named and abs(last[reader] - goal) > APART]
+    names = names_of(cache, [cache.attribution_reader(view), *named, *worst])
     edge = TOKENS[view.theme]["edge"]
     return [
         *(
             Line(reader, cache.reader_name(reader), edge, front=False, named=False)
             for reader in dict.fromkeys(behind["reader"])
-            if reader not in named
+            if reader not in [*named, *worst]
         ),
+        *(Line(reader, names[reader], edge, front=False) for reader in worst),
         *(
             Line(reader, names[reader], colour, front=False)
             for reader, colour in zip(named, READER_COLOURS[view.theme][1:], strict=False)
@@ -294,11 +301,24 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
     rows = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
     total, wrong = int(rows["count"].sum()), int(rows.loc[rows["truth"] != rows["predicted"], "count"].sum())
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
-    sentence = (
+    sentence = [
+        _taken_for(cache, view, cells),
         f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; {shown}. "
-        f"n = {total:,} groups over three seeds, {wrong:,} of them wrong. Click a cell for its two sources."
-    )
+        f"n = {total:,} groups over three seeds, {wrong:,} of them wrong.",
+        html.Span(" Click a cell for its two sources.", className="hint"),
+    ]
     return FigureView(figure, sentence)
+
+
+def _taken_for(cache: QueryCache, view: View, cells: pd.DataFrame) -> str:
+    """How often the chosen two sources are taken for each other, as a sentence; '' without two of the roster."""
+    names = cache.ask(queries.sources, view.roster).set_index("source")["name"]
+    if view.truth == view.answer or not {view.truth, view.answer} <= set(names.index):
+        return ""
+    share = cells.set_index(["truth", "predicted"])["share"]
+    there, back = (percent(share.get(way, 0.0)) for way in ((view.truth, view.answer), (view.answer, view.truth)))
+    pair = f"{names[view.truth]} is taken for {names[view.answer]}"
+    return f"With {drawing.traces(view.k)}, {pair} in {there} of its groups, the other way in {back}. "
 
 
 def largest_confusion(cache: QueryCache, view: View) -> tuple[str, str] | None:
@@ -430,13 +450,18 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         if cells.empty:
             continue
         share = cells.set_index(["truth", "predicted"])["share"]
-        right: list[Any] = [accuracy.at[source, f"accuracy_{k}"] for source in (view.truth, view.answer)]
-        numbers = [right[0]] if same else [
-            share.get((view.truth, view.answer), 0.0), share.get((view.answer, view.truth), 0.0), *right
-        ]  # fmt: skip
+        ways = [(view.truth, view.answer), (view.answer, view.truth)]
+        numbers = [
+            number
+            for way in ways[: 1 if same else 2]
+            for number in ([] if same else [share.get(way, 0.0)]) + [accuracy.at[way[0], f"accuracy_{k}"]]
+        ]
         body.append(pieces.row(str(k), *[rate_text(one) if one < 1 else "1" for one in numbers], here=k == view.k))
-    columns = ["K", "right"] if same else ["K", "first as second", "second as first", "first right", "second right"]
+    columns = ["K", "right"] if same else ["K", *(["taken for the other", "right"] * 2)]
     table = shell.small_table(columns, body, kind="small")
+    if not same:
+        names = [html.Th(members.at[one, "name"], colSpan=2, scope="colgroup") for one in (view.truth, view.answer)]
+        table.children[0].children = [html.Tr([html.Td(), *names]), table.children[0].children]
     parts: list[Component] = [html.Div(heads, className="pair-heads"), table]
     reader = cache.map_reader(view)
     near = cache.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None
