@@ -68,7 +68,7 @@
   function beyond(data, layout) {
     const texts = data.filter((trace) => /text/.test(trace.mode) && /right/.test(trace.textposition)).flatMap((trace) => trace.text);
     const notes = (layout.annotations || []).filter((note) => note.xref !== "paper" && note.xanchor === "left");
-    return LETTER * longest([...texts, ...notes.map((note) => note.text)]) + EDGE;
+    return LETTER * longest([...texts, ...notes.filter((note) => !note.textangle).map((note) => note.text)]) + EDGE + (notes.some((note) => note.textangle) ? LINE : 0);
   }
 
   // Marks with long names get numbers, which a key below the drawing tells; nothing where they are few or short.
@@ -133,7 +133,7 @@
         return clear;
       }
       if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
-      const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? LINE * 0.6 : (LETTER * bare(note.text).length) / 2;
+      const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? LINE * 0.8 : (LETTER * bare(note.text).length) / 2;
       if (middle - half < free) return false;
       free = middle + half + LETTER;
       return true;
@@ -163,7 +163,8 @@
       if (heat) {
         const cells = [heat.z[0].length, heat.z.length], square = cells[0] === cells[1] && cells[0] > MANY;
         const names = (layout.annotations || []).filter((note) => note.x === -0.5).map((note) => note.text);
-        if (square) margin.l = Math.min(margin.l, LETTER * longest(names) + EDGE);
+        if (square) margin.l = Math.min(margin.l, LETTER * longest(names) + EDGE + LINE);
+        for (const note of layout.annotations || []) if (note.textangle === -90) note.xshift = LINE + 4 - margin.l;
         const across = width - margin.l - margin.r;
         if (square) drawing = across;
         headsApart(cells, layout, across, drawing);

@@ -73,7 +73,7 @@ def budget_curves(
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.05
+    apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.06 if values else 0.05
     notes = plots.end_notes(ends, apart * (high - low), high)
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     return plots.figure(theme, (64, 224 if values else 192, 12, 52), data, x, y, shapes=shapes, annotations=notes)
@@ -141,10 +141,11 @@ def confusion_matrix(
     order_words = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
     x = plots.titled(
         order_words, **axis, showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
+        range=[-0.5, len(across) - 0.5],  # else it makes room for the names
         ticktext=[*cut, "elsewhere"] if zoom else across,
     )  # fmt: skip
     y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
-    margin = (232 if zoom else 112, 16, 24 if zoom else HEAD_PIXELS, 176 if zoom and not many else 76)
+    margin = (232 if zoom else 112, 16 if zoom else 34, 24 if zoom else HEAD_PIXELS, 176 if zoom and not many else 76)
     more = {"shapes": shapes, "annotations": annotations, "hovermode": None, "dragmode": False}
     return plots.plot(theme, margin, [heat], x, y, **more)
 
@@ -269,7 +270,7 @@ def _block_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[s
     if rest:
         named.append(((rest[0][0] + rest[-1][1] - 1) / 2, f"{len(rest)} smaller"))
     look = (12, token["soft"])
-    turned = {"yref": "paper", "xanchor": "left", "yanchor": "bottom", "textangle": -45, "xshift": -6}
+    turned: Plot = {"yref": "paper", "xanchor": "left", "yanchor": "bottom", "textangle": -45, "xshift": -6}
     return [
         *(plots.note(-0.5, middle, text, *look, xanchor="right", xshift=-6) for middle, text in named),
         *(plots.note(middle, 1, text, *look, **turned) for middle, text in named),

@@ -225,8 +225,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f"seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
         + _better_lines(view, behind, parts[-1])
-        + f" Names end with the value at K = {view.k}.",
-        *([html.Span(" Hover over a grey line for its name.", className="hint")] if len(behind) else []),
+        + (f" A name ends with the value at K = {view.k}." if view.k in set(frame["k"]) else ""),
+        *([html.Span(" Hover over a grey line for its name.", className="pointing")] if len(behind) else []),
     ]
     return FigureView(figure, sentence)
 
@@ -301,11 +301,11 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
     rows = cells[cells["truth"].isin(order.loc[order["family"] == zoom, "source"])] if zoom else cells
     total, wrong = int(rows["count"].sum()), int(rows.loc[rows["truth"] != rows["predicted"], "count"].sum())
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
-    sentence = [
+    sentence: list[Component | str] = [
         _taken_for(cache, view, cells),
         f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; {shown}. "
         f"n = {total:,} groups over three seeds, {wrong:,} of them wrong.",
-        html.Span(" Click a cell for its two sources.", className="hint"),
+        html.Span(" Click a cell for its two sources.", className="pointing"),
     ]
     return FigureView(figure, sentence)
 
@@ -460,8 +460,9 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     columns = ["K", "right"] if same else ["K", *(["taken for the other", "right"] * 2)]
     table = shell.small_table(columns, body, kind="small")
     if not same:
-        names = [html.Th(members.at[one, "name"], colSpan=2, scope="colgroup") for one in (view.truth, view.answer)]
-        table.children[0].children = [html.Tr([html.Td(), *names]), table.children[0].children]
+        names = [str(members.at[source, "name"]) for source in (view.truth, view.answer)]
+        spans = [html.Th(name, colSpan=2, scope="colgroup") for name in names]
+        table.children[0].children = [html.Tr([html.Td(), *spans]), table.children[0].children]
     parts: list[Component] = [html.Div(heads, className="pair-heads"), table]
     reader = cache.map_reader(view)
     near = cache.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None

@@ -735,20 +735,29 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     pressed("p")
     browser.wait(lambda: browser.query().get("present") == "1", "the presentation")
     assert "4 Your case" in browser.text("#present-keys")
-    pressed("2")
-    assert browser.run("return document.querySelector('#present-keys').hidden")
+    pressed(Keys.PAGE_DOWN)
+    assert browser.text("#present-keys").startswith("2 / 4")
     top = "const e = document.querySelector(arguments[0]); return e && Math.abs(e.getBoundingClientRect().top) < 60"
     browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
-    browser.until(top, "#figure-budget")
+    browser.until(top, "#answer")
+    seen = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom <= innerHeight"
+    browser.until(seen, "#budget-graph")
     assert browser.run("return getComputedStyle(document.querySelector('#present-off')).opacity") == "0"
-    pressed("3")
+    pressed(" ")
     browser.until(top, "#figure-confusion")
+    assert browser.text("#present-keys").startswith("3 / 4")
     browser.until("return document.querySelector('#pair tbody') !== null")
     assert browser.query()["truth"] != browser.query()["answer"]
-    assert browser.run(
-        "return document.querySelector('#confusion-graph').getBoundingClientRect().bottom <= innerHeight"
-    )
-    pressed("4")
+    browser.until("return document.querySelector('#figure-confusion .sentence').innerText.includes('is taken for')")
+    assert browser.run(seen, "#confusion-graph")
+    for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, "3"):
+        pressed(key)
+    browser.until(top, "#figure-confusion")
+    for _ in range(9):
+        if "/brief" in browser.driver.current_url:
+            break
+        pressed(Keys.ARROW_RIGHT)
+    assert browser.text("#present-keys").startswith("4 / 4")
     browser.until(top, ".sheet-case")
     assert word in browser.text(".sheet-case .verdict-word")
     assert browser.run("return document.querySelectorAll('.verdict').length") == 1

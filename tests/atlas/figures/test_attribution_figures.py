@@ -44,6 +44,14 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
     assert theirs.text[0].endswith("1 trace: .020<br>600 groups")
 
 
+def test_names_end_with_the_value_at_the_budget(curve: pd.DataFrame) -> None:
+    lines = [Line("a", "ours", "#0F7EA3"), Line("b", "theirs", "#A53900", named=False)]
+    figure = figures.budget_curves(
+        curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True, values=True
+    )
+    assert [note.text for note in figure.layout.annotations] == ["ours .700"]
+
+
 def test_intervals_of_some_budgets_are_bars_that_hold_their_value() -> None:
     value = np.array([0.5, 0.7, 0.9])
     rows = pd.DataFrame({"line": "a", "k": [1, 10, 100], "value": value, "low": value - 0.1, "high": value + 0.05})
@@ -116,7 +124,8 @@ def test_confusion_rows_are_the_truth_and_zero_is_background(sources: pd.DataFra
     clicked = [shape for shape in figure.layout.shapes if shape.line.color == TOKENS["dark"]["accent"]]
     assert [(shape.x0, shape.y0) for shape in clicked] == [(0.5, -0.5)]
     words = [note.text for note in figure.layout.annotations]
-    assert words[:3] == ["Qwen", "GPT", "Phi"] and {"Truth ↓", "Answered →"} <= set(words)
+    assert words == [*["Qwen", "GPT", "Phi"] * 2, "True source", "Named source"]
+    assert [note.textangle for note in figure.layout.annotations if note.y == 1 and note.yref == "paper"] == [-45] * 3
 
 
 def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
