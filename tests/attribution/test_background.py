@@ -219,7 +219,7 @@ def test_a_report_is_computed_again_with_the_same_pool(enrolment: Enrolment, res
     assert settings_of(result.report, enrolment.name).background == "pool.jsonl"
     assert again(result.report, enrolment, lines(POOL)) == ()
     other = " ".join(again(result.report, enrolment, lines(POOL[:230])))
-    assert "background.sha256" in other and "background.responses" in other
+    assert "(background, sha256)" in other and "(background, responses)" in other
     with pytest.raises(AtlasError, match="unlabelled traffic that the scores are balanced by is missing"):
         run(enrolment, None)
 

@@ -298,9 +298,9 @@ def page_of(scored: Scored, findings: Findings, readers: list[dict[str, Any]]) -
 
 
 def text_of(page: str) -> str:
-    """What a reader of the page sees, without its figure and the table of traces."""
+    """What a reader of the page sees, without its figure, the table of traces and the data in it."""
     body = page.split("<body>")[1]
-    body = re.sub(r"<svg.*?</svg>", " ", body, flags=re.S)
+    body = re.sub(r"<(svg|template).*?</\1>", " ", body, flags=re.S)
     body = re.sub(r"<h3>Traces</h3>.*?<h3>", "<h3>", body, flags=re.S)
     body = re.sub(r"<h3>How to read the ratio</h3>.*?<h2>", "<h2>", body, flags=re.S)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())

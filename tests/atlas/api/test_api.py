@@ -161,7 +161,7 @@ def test_unlabelled_traffic_is_that_of_the_command_line(
     words = ["attribute", str(traces), "--background", str(unlabelled), "--orders", "20", "--report", str(page)]
     assert main(words) == 0
     (other,) = differences(json.loads(page.with_suffix(".json").read_text("utf-8")), report)
-    assert other.startswith("background.sha256"), "the same responses in another file"
+    assert other.endswith("(background, sha256)"), "the same responses in another file"
     check = ["verify", str(page.with_suffix(".json")), "--traces", str(traces)]
     assert main([*check, "--background", str(unlabelled)]) == 0
     assert main(check) == 2, "without the pool it cannot be computed again"
