@@ -155,8 +155,8 @@ def false_alarms(frame: pd.DataFrame) -> str:
     """How seldom a watch is wrong, by rows of the table of streams at one level; '' without such a row."""
     unchanged = frame[frame["scenario"] == "resampled"]
     return "".join(
-        f"With {100 * row.level:g} % of false alarms allowed, {100 * row.alarms:.1f} % of {row.n:,.0f} watches over "
-        f"{row.k:,.0f} answers without a change raised one. "
+        f"{row.alarms * row.n:,.0f} of {row.n:,.0f} watches over {row.k:,.0f} answers without a change raised an "
+        f"alarm; {100 * row.level:g} % were allowed. "
         for row in tables.rows(unchanged)
     )
 

@@ -247,6 +247,11 @@ class Check:
         return [sentence for sentence in self.found if sentence != OWN_HASH]
 
     @property
+    def page_alone(self) -> bool:
+        """Whether the page that holds the report shows something else than its data, of which nothing is wrong."""
+        return self.found == (PAGE,)
+
+    @property
     def changed(self) -> bool:
         """Whether the report has another sha256 than it says."""
         return self.sha256 != self.own_sha256

@@ -706,9 +706,10 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     assert (whole.equal, whole.sha256) == (True, report["sha256"])
     assert any("sign for sign" in note for note in whole.notes)
     shown = page.replace(report["input"]["name"], "other.jsonl", 1)
-    assert checked_page(shown).found == (PAGE,)
+    assert checked_page(shown).found == (PAGE,) and checked_page(shown).page_alone
     inside = page.replace(json.dumps(report["question"]), '"Who?"')
     assert OWN_HASH in checked_page(inside).found and PAGE in checked_page(inside).found
+    assert not checked_page(inside).page_alone
     older = changed(report, at("method.code_version", "0000000000"))
     assert PAGE not in checked_page(write_html(older)).found
     assert any("Other code wrote this page" in note for note in checked_page(write_html(older)).notes)

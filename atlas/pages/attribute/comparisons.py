@@ -27,7 +27,7 @@ from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import FEWEST, size_words
 from backend.attribution.reference_check import MEANINGS, ratio_words
-from backend.attribution.settings import of_windows
+from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
 from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, expected, named, p_text
@@ -70,6 +70,10 @@ ORIGINAL = (
 AS_MADE = (
     "The file's own hash is the one that it states. Look at the differences: other code may word a report anew, and "
     "then the same code has to check it. Anything else is a reason to ask its maker."
+)
+OTHER_PAGE = (
+    "Do not rely on what the page shows: the hash below is that of the data in it. Ask its maker for the original, or "
+    "read the numbers in the data."
 )
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 LATER = "How often such a test sees a change is stated with the answer, for these traces and prompts."
@@ -304,6 +308,9 @@ def check_answer(check: Check) -> Component:
             "The report is unchanged by its own hashes. Whether its numbers are right shows when its traces are read "
             "again."
         )
+    elif check.page_alone:
+        sentence = "The page shows something else than the data in it: it was changed, or a browser saved it anew. "
+        sentence += f"The data agree{' with the traces' if check.traces else ' with themselves'}."
     else:
         again = (
             "The traces, read once more, do not give this report" if check.traces else "It does not agree with itself"
@@ -320,13 +327,26 @@ def check_answer(check: Check) -> Component:
         ("check-verdict", sign, [word]),
         html.P(sentence, className="verdict-sentence"),
         _next_step(
-            KEEP if check.equal and check.traces else DROP if check.equal else ORIGINAL if check.changed else AS_MADE
+            OTHER_PAGE
+            if check.page_alone
+            else KEEP
+            if check.equal and check.traces
+            else DROP
+            if check.equal
+            else ORIGINAL
+            if check.changed
+            else AS_MADE
         ),
-        *([differences] if found else []),
+        *([differences] if found and not check.page_alone else []),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
             *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
-            ("This file", SHA_HELP, check.own_sha256[:12], f"sha256 {check.own_sha256}"),
+            (
+                "Data in the page" if check.page_alone else "This file",
+                SHA_HELP,
+                check.own_sha256[:12],
+                f"sha256 {check.own_sha256}",
+            ),
             *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),
         *[html.P(note, className="hint long") for note in check.notes],
@@ -340,9 +360,11 @@ def _describe_report(upload: Mapping[str, Any]) -> Component:
     results = report["results"] if isinstance(report["results"], dict) else {}
     many = len(report["traces"]) if isinstance(report["traces"], list) else 0
     about = report["input"].get("name", "") if isinstance(report["input"], dict) else ""
+    case = str(report.get("case", ""))
+    title = str(report.get("question", "")) if case == DEFAULTS.case else f"{case}:"
     parts = [
         html.Span(html.Strong(upload["name"], className="long", dir="auto")),
-        html.Span(f"{str(report.get('case', ''))[:120]}: {str(results.get('verdict', ''))[:20]}", dir="auto"),
+        html.Span(f"{title[:120]} {str(results.get('verdict', ''))[:20]}", dir="auto"),
         html.Span(
             [html.Strong(count(many, "trace")), " of ", html.Span(str(about)[:120], className="long", dir="auto")]
         ),
