@@ -28,6 +28,7 @@ from atlas.api.access import behind_proxy
 from atlas.api.problems import RefusedError, reference
 from atlas.data import QueryCache, install
 from atlas.figures.map import camera_layout
+from atlas.markup import join_markup
 from atlas.pages import (
     attribute,
     attribution,
@@ -189,7 +190,8 @@ def _guarded(layout: Callable[..., Component], cache: QueryCache) -> Callable[..
             if answers.is_sealed(cache):
                 answers.refuse()
                 return html.Div(attribute.token_field(), className="column")
-            return layout(**query)
+            joined: Component = join_markup(layout(**query))
+            return joined
         except AtlasError as error:
             answers.refuse()
             return shell.no_generation(error)

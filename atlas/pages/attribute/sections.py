@@ -7,11 +7,11 @@ there is no link to copy: a link does not carry traces.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html
@@ -19,6 +19,7 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import METHOD_NAMES, VIEW_READS, QueryCache
+from atlas.markup import join_markup
 from atlas.state import View
 from atlas.theme import Mark, family_marks
 from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
@@ -77,9 +78,26 @@ def live(kind: str, figure: Any) -> dict[str, Any]:
 
 
 def callback(app: Dash, outputs: str, inputs: str, states: str = "", *, prevent: bool | str = True) -> Callable[[F], F]:
-    """A callback between :func:`places`; it does not run when the page opens unless ``prevent`` says otherwise."""
-    wires = [*places(Output, outputs), *places(Input, inputs), *places(State, states)]
-    register: Callable[[F], F] = app.callback(*wires, prevent_initial_call=prevent or None)
+    """A callback between :func:`places`; it does not run when the page opens unless ``prevent`` says otherwise.
+
+    What nothing changes in the children that it gives is joined (:mod:`atlas.markup`).
+    """
+    filled = places(Output, outputs)
+    wires = [*filled, *places(Input, inputs), *places(State, states)]
+    parts = [one.component_property == "children" and not isinstance(one.component_id, dict) for one in filled]
+
+    def register(function: F) -> F:
+        @functools.wraps(function)
+        def joined(*given: Any) -> Any:
+            found = function(*given)
+            if len(parts) == 1:
+                return join_markup(found) if parts[0] else found
+            if not isinstance(found, tuple):  # no_update, for all of them
+                return found
+            return tuple(join_markup(one) if part else one for one, part in zip(found, parts, strict=True))
+
+        return cast(F, app.callback(*wires, prevent_initial_call=prevent or None)(joined))
+
     return register
 
 
@@ -209,7 +227,7 @@ def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, hea
 def sections_of(report: Report) -> Section:
     """:func:`section` for the figures of a report."""
     badge = html.Span("Live", className="origin origin-live", title="Computed now, from your traces")
-    return partial(section, build=build(report), badge=badge)
+    return functools.partial(section, build=build(report), badge=badge)
 
 
 def section(
