@@ -210,6 +210,12 @@
         if (card && (top < 0 || top > window.innerHeight - 160)) card.scrollIntoView({ block: "center" });
         return none();
       },
+      nearestShown: function (rows) {
+        const place = document.getElementById("figure-nearest");
+        if (place && rows && rows.length && place.getBoundingClientRect().bottom > window.innerHeight)
+          place.scrollIntoView({ block: "nearest" });
+        return none();
+      },
       // A figure of as many dimensions keeps its layout, and with it the reader's camera.
       redraw: function (redrawn, now, drawn) {
         const { figure, drawn: dimensions } = redrawn, { template, shapes } = figure.layout;
@@ -383,12 +389,30 @@
     window.history.replaceState(window.history.state, "", url);
   }
 
+  // No line ends between a number and its unit or sign, wherever a sentence came from.
+  const firm = function (node) {
+    const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    for (let text = node.nodeType === Node.TEXT_NODE ? node : texts.nextNode(); text; text = texts.nextNode()) {
+      const bound = text.data.replace(/(\d) (?=%)|\b([nkKpr]) (?=[=<>] ?[\d.])|([=<>]) (?=[\d.])/g, "$1$2$3\u00a0");
+      if (bound !== text.data && text.parentElement && !text.parentElement.closest("pre, code, textarea, svg, [contenteditable]")) text.data = bound;
+    }
+  };
+  new MutationObserver(function (changes) {
+    for (const change of changes) {
+      if (change.type === "characterData") firm(change.target);
+      else change.addedNodes.forEach(firm);
+    }
+  }).observe(document.documentElement, { childList: true, characterData: true, subtree: true });
+
   // A link that names a figure scrolls to it once the page is there.
   if (window.location.hash.startsWith("#figure-")) {
     const wanted = window.location.hash.slice(1);
     const watch = new MutationObserver(function () {
       const place = document.getElementById(wanted);
-      if (place) { watch.disconnect(); place.scrollIntoView({ block: "start" }); }
+      if (!place) return;
+      watch.disconnect();
+      if (place.closest("details")) place.closest("details").open = true;
+      place.scrollIntoView({ block: "start" });
     });
     watch.observe(document.documentElement, { childList: true, subtree: true });
   }

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from atlas.figures import plots, tables
 from atlas.figures.plots import End, Line, figure_text, rate_text
-from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, translucent
+from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, readable, translucent
 
 MATRIX_HEIGHT = 760
 NAME_HEIGHT = 15  # pixels of a family's name beside its rows
@@ -122,6 +122,13 @@ def confusion_matrix(
     }
     shapes: list[Plot] = []
     annotations: list[Plot] = []
+    if zoom and not many:
+        annotations = [
+            plots.note(column, row, "1" if share == 1 else rate_text(share), 10, readable(share, theme))
+            for row, line in enumerate(z)
+            for column, share in enumerate(line)
+            if share is not None and share >= 0.01
+        ]
     if not zoom:
         blocks = _blocks(rows["family"])
         sides = [(start - 0.5, stop - start) for start, stop, _ in blocks if stop - start > 1]

@@ -16,6 +16,7 @@ from atlas.figures.plots import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
 
 FEW, MANY = 8, 16  # readers up to which the cells of a matrix show large numbers, and numbers at all
+OTHERS = ("diamond", "square", "triangle-up", "star", "cross")  # symbols of readers beside the shown one
 LEAF_PIXELS = 15  # height of a leaf of the tree, so that its name can be read
 TREE_MARGIN = 64
 
@@ -42,7 +43,9 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         aside = (number - (len(lines) - 1) / 2) * step
         over, under = rows["high"] - rows["purity"], rows["purity"] - rows["low"]
         ends = plots.bars(over.fillna(0), under.fillna(0), line.colour, 2 if line.front else 1.25)
-        look = plots.outlined(11 if line.front else 8, token["panel"] if published else line.colour, line.colour)
+        symbol = "circle" if line.front else OTHERS[number % len(OTHERS)]
+        fill = token["panel"] if published else line.colour
+        look = plots.outlined(11 if line.front else 8, fill, line.colour, symbol=symbol)
         words = {
             "mode": "markers+text" if line.front else "markers",
             "text": [rate_text(value) for value in rows["purity"]] if line.front else None,
@@ -61,7 +64,8 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         range=[-0.5, len(sizes) - 0.5], showgrid=False,
     )  # fmt: skip
     y_axis = plots.titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
-    return plots.figure(theme, (64, 72, 12, 52), data, x_axis, y_axis, shapes=shapes, annotations=notes)
+    more = {"shapes": shapes, "annotations": notes, "showlegend": len(data) > 1, "legend": dict(plots.LEGEND)}
+    return plots.figure(theme, (64, 72, 44 if len(data) > 1 else 12, 52), data, x_axis, y_axis, **more)
 
 
 def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:

@@ -151,10 +151,22 @@ def _within(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
         return FigureView(drawing.blank(view.theme), "Not measured yet.", _nobody(view))
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
     sentence = (
-        f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; the last column is any other "
-        f"family. n = {int(cells.loc[cells['truth'].isin(own), 'count'].sum()):,} groups over three seeds."
+        f"{_swapped(cells, order, own)}Rows are the true source, columns the answer at {drawing.traces(view.k)}; the "
+        "last column is any other family. "
+        f"n = {int(cells.loc[cells['truth'].isin(own), 'count'].sum()):,} groups over three seeds."
     )
     return FigureView(figure, sentence)
+
+
+def _swapped(cells: pd.DataFrame, order: pd.DataFrame, own: set[str]) -> str:
+    """Which sibling is taken for which one most often, in a sentence; '' where none is."""
+    wrong = cells[cells["truth"].isin(own) & cells["predicted"].isin(own) & (cells["truth"] != cells["predicted"])]
+    if wrong.empty:
+        return ""
+    most = wrong.nlargest(1, "share").iloc[0]
+    names = order.set_index("source")["name"]
+    truth, answer = names[most["truth"]], names[most["predicted"]]
+    return f"Most often {truth} is taken for {answer}: in {100 * most['share']:.0f} % of its groups. "
 
 
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -184,7 +196,9 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
         tables.source("confused_name", "Most confused with", "confused_with", 124),
         tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
-        tables.number("same_5", "Family in 5", "count", 90),
+        tables.number(
+            "same_5", "Family in 5", "count", 90, headerTooltip="How many of its five nearest are of its family"
+        ),
     ]
     sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."
     return tables.grid("members-grid", frame, columns), sentence

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pandas as pd
-from dash import Dash, Input, Output, ctx, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -88,11 +88,15 @@ def layout(cache: QueryCache, view: View) -> Component:
             show("neighbours"),
             show("nearest", controls=near),
             show("pairs", below=html.Div(any_pair, className="ask")),
-            html.Div([show(name) for name in CHECKS], className="two"),
-            show("tree"),
+            _folded("How far can this be trusted?", html.Div([show(name) for name in CHECKS], className="two")),
+            _folded("The tree of all sources", show("tree")),
         ],
         className="column",
     )
+
+
+def _folded(words: str, content: Component) -> Component:
+    return html.Details([html.Summary(words), content], className="folded chapter")
 
 
 def register(app: Dash) -> None:
@@ -104,6 +108,12 @@ def register(app: Dash) -> None:
     pieces.follow(app, FIGURES, *CHECKS, height)
     pieces.follow(app, FIGURES, "nearest", drawing.place("near-links", _pages), tree, source=source)
     drawing.follow(app, drawing.place("pair-answer", _chosen_pair), source=source, other=other)
+
+    app.clientside_callback(
+        ClientsideFunction("atlas", "nearestShown"),
+        Input("neighbours-grid", "selectedRows", allow_optional=True),
+        prevent_initial_call=True,
+    )
 
     # A row, a leaf, either of the two fields: all of them set the one selected source.
     @app.callback(
@@ -191,9 +201,8 @@ def purity_sources(purity: pd.Series) -> str:
 @pieces.needs(_purity_rows, pieces.unmapped("family purity"))
 def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     token, chosen, readers = TOKENS[view.theme], cache.map_reader(view), list(dict.fromkeys(frame["reader"]))
-    names = {reader: cache.reader_name(reader) for reader in readers}
-    lines = [Line(reader, names[reader], token["edge"], front=False) for reader in readers if reader != chosen]
-    others = [cache.short_names(readers)[line.key] for line in lines]
+    names = cache.short_names(readers)
+    lines = [Line(reader, names[reader], token["soft"], front=False) for reader in readers if reader != chosen]
     if chosen in readers:
         lines.append(Line(chosen, names[chosen], token["accent"]))
     own = frame[frame["reader"] == chosen] if chosen in readers else frame
@@ -207,15 +216,14 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         else []
     )
     at_last = frame[frame["k"] == frame["k"].max()].nlargest(1, "purity").iloc[0]
-    highest = f"; highest at k = {at_last['k']}: {cache.short_names(readers)[at_last['reader']]}"
-    rest = f" Grey: {', '.join(others)}{highest}." if others else ""
+    highest = f" Highest at k = {at_last['k']}: {names[at_last['reader']]}." if len(lines) > 1 else ""
     sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
         f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of "
         f"{int(first['families'])} families.",
         *tests,
-        rest,
+        highest,
     ]
     return FigureView(figures.family_purity(frame, lines, theme=view.theme), sentence)
 
@@ -224,9 +232,9 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
 def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     own = (frame["family"] == frame["nearest_family"]).sum()
     columns = [
-        tables.words("name", "Source", 164, 1, cellClass="mono"),
+        tables.source("name", "Source", width=164),
         tables.family("family", "Family", 112),
-        tables.words("nearest_name", "Nearest source", 164, 1, cellClass="mono"),
+        tables.source("nearest_name", "Nearest source", "nearest", 164),
         tables.family("nearest_family", "Its family", 112),
         tables.number("cosine", "Cosine", "cosine", 68),
         tables.number("rank_back", "Back", "count", 56, headerTooltip=BACK_HELP),
@@ -237,7 +245,8 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
     sentence = (
         f"Every source and its nearest in all dimensions of the signature. First the {len(frame) - own} of "
         f"{len(frame)} whose nearest is of another family, the closest on top. Back: the source's rank among the "
-        "neighbours of its nearest. Of 10: its family among its ten nearest. Select a row to see these below."
+        "neighbours of its nearest. Of 10: its family among its ten nearest. A name leads to its page; select a row "
+        "to see its ten."
     )
     return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
 
@@ -282,9 +291,9 @@ def _pair_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     readers, one = int(frame["readers"].max()), frame["readers"].max() == 1
     columns = [
-        tables.words("name", "Source", 140, 1, cellClass="mono"),
+        tables.source("name", "Source", width=140),
         tables.family("family", "Family", 108),
-        tables.words("other_name", "Other source", 140, 1, cellClass="mono"),
+        tables.source("other_name", "Other source", "other", 140),
         tables.family("other_family", "Family", 108),
         tables.number("near", "Near for", "count", 76),
         tables.number("readers", "Proxies", "count", 74),

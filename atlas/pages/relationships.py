@@ -284,8 +284,12 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         figure = figures.pair_scatter(frame, **focus)
     else:
         figure = figures.score_stacks(frame.assign(score=frame[name]), title=SCORE_WORDS[name], **focus)
+    first = figures.passed_by(frame)[frame["related"].astype(bool)]
     sentence: list[Component | str] = [
         badge(cache, reader),
+        f" A related pair looks closer than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons."
+        if 0 < len(first) < len(frame)
+        else "",
         " One mark a pair: further right, the models' mean states are more alike; higher, their drift is. "
         if two
         else " One mark a pair: related ones stand up, unrelated ones hang down. ",
@@ -395,13 +399,21 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
             pieces.reader_mark(names[one.reader], str(origins[one.reader])),
             *[_score(name, getattr(one, name)) for name in scores],
             f"{100 * one.above:.0f} %",
-            _decision(decision, related),
+            *([] if pd.isna(decision) else [_decision(decision, related)]),
             here=one.reader == shown,
         )
         for one, decision in zip(tables.rows(frame), decisions, strict=True)
     ]
-    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above unrelated", "Read as"]
+    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above unrelated"]
     decided = decisions.dropna()
+    parts = []
+    if len(decided):
+        read = [row for row, decision in zip(rows, decisions, strict=True) if pd.notna(decision)]
+        parts.append(pieces.scrolling(pieces.table([*heads, "Read as"], read, "wide kin-table")))
+    if silent := [row for row, decision in zip(rows, decisions, strict=True) if pd.isna(decision)]:
+        table = pieces.scrolling(pieces.table(heads, silent, "wide kin-table"))
+        summary = html.Summary(f"{pieces.counted(len(silent), 'reader')} with scores and without a decision")
+        parts.append(html.Details([summary, table], className="folded", open=not parts))
     correct = int(((decided > 0) == related).sum())
     verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
     sentence: shell.Children = [
@@ -416,7 +428,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
         f"{PROTOCOLS[view.protocol].lower()} split.",
     ]
-    return pieces.scrolling(pieces.table(heads, rows, "wide kin-table")), sentence
+    return html.Div(parts), sentence
 
 
 def _score(name: str, value: float) -> str:
@@ -425,8 +437,6 @@ def _score(name: str, value: float) -> str:
 
 
 def _decision(value: float, related: bool) -> list[Component | str]:
-    if pd.isna(value):
-        return ["–"]
     says = bool(value > 0)
     judged = "right" if says == related else "wrong"
     return [
@@ -508,29 +518,24 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
     decided: list[Component | str] = [shell.term("Decision", DECISION_HELP), ": above 0 for related. "]
     sentence: shell.Children = [
         badge(cache, reader),
-        f" {reader_names(cache)[reader]}; the most wrong first. ",
+        f" {_right_words(frame)}Pairs of {reader_names(cache)[reader]}, the most wrong first. ",
         shell.term("Passed by", PASSED_HELP),
         ": the share of unrelated pairs that look closer than a related one, and the reverse. ",
         *(decided if "decision" in frame else []),
-        _silence(frame),
         f"n = {len(frame)} pairs. Select a row to ask every reader.",
     ]
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
 
 
-def _silence(frame: pd.DataFrame) -> str:
-    """How many pairs have a model without answers, and what they do to the decisions; '' without such pairs."""
-    if "silent" not in frame:
-        return ""
-    silent = frame["silent"].notna()
+def _right_words(frame: pd.DataFrame) -> str:
+    """On how many pairs decisions are right, and on how many whose models gave answers; '' where neither is known."""
+    silent = frame.get("silent", pd.Series(None, frame.index, object)).notna()
     words = f"{pieces.counted(int(silent.sum()), 'pair')} in which a model gave no answers"
     if "decision" not in frame or frame["decision"].isna().any():
-        return f"Last column: {words}. "
+        return f"Last column: {words}. " if silent.any() else ""
     right = (frame["decision"] > 0) == (frame["truth"] == figures.TRUTH_WORDS[True])
-    return (
-        f"Decisions are right on {right.sum()} of {len(frame)} pairs; without the {words} (last column), on "
-        f"{right[~silent].sum()} of {(~silent).sum()}. "
-    )
+    without = f"; without the {words} (last column), on {right[~silent].sum()} of {(~silent).sum()}"
+    return f"Decisions are right on {right.sum()} of {len(frame)} pairs{without if silent.any() else ''}. "
 
 
 scores_builds = pieces.builds("relationship_features", lambda cache, view: {"reader": shown_reader(cache, view)})
@@ -646,8 +651,15 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
     several = frame.groupby("reader")["readout"].nunique().max() > 1
     picked = ", picked on these same splits and so optimistic; its mark says which" if several else ""
+    known = reader_names(cache)
+    tops = [(words, best(cache, view, origin)) for origin, words in (("measured", "measured here"), ("published",) * 2)]
+    highest = "; ".join(
+        f"{called(top, known)} reaches {rate_text(top['value'])}, the highest {words}"
+        for words, top in tops
+        if top is not None
+    )
     sentence: shell.Children = [
-        "Each reader decides by a ",
+        f"{highest}. Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
         f" of its scores; marks are means over {int(frame['n'].max())} splits. Thick bars: 95 % bootstrap intervals "
         f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"
@@ -793,7 +805,9 @@ def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
         tables.number("f1", "F1", "rate", 60),
         tables.at_scrollbar(tables.number("auc", "AUC", "rate", 60)),
     ]
+    top: Any = frame.iloc[0]
     sentence = (
+        f"The highest accuracy, {rate_text(top['accuracy'])}, has {top['name']} by {top['words']} ({top['origin']}). "
         "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "
         f"has spread and interval of every metric. n = {len(frame)} readouts."
     )

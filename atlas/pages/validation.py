@@ -35,6 +35,61 @@ class Table:
     columns: Sequence[tuple[str, str, str]]  # field, title, kind of number; '' for words
     keys: Sequence[Mapping[str, object]]  # of the rows, in the store
     words: Mapping[str, Mapping[str, str]]  # of a column's values
+    result: Callable[[pd.DataFrame], str]  # what the rows come to, in a sentence
+
+
+K = 20
+"""Traces of which results tell, where that many were measured."""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if pd.notna(share) else "an unknown share"
+
+
+def _at_k(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the first reader at K, else at the most traces that it was measured with."""
+    own: pd.DataFrame = frame[frame["reader"] == frame["reader"].iloc[0]]
+    return own[own["k"] == (K if K in set(own["k"]) else own["k"].max())]
+
+
+def _pools_result(frame: pd.DataFrame) -> str:
+    frame = _at_k(frame)
+    row = next(
+        tables.rows(frame.assign(more=frame["right_pool"] - frame["right"]).sort_values("more", ascending=False))
+    )
+    return (
+        f"With {row.k} traces of {row.traffic}, the pool takes the share named right from {_percent(row.right)} to "
+        f"{_percent(row.right_pool)}; the test rejects {_percent(row.rejected)} of these genuine sources without the "
+        f"pool and {_percent(row.rejected_pool)} with it."
+    )
+
+
+def _references_result(frame: pd.DataFrame) -> str:
+    row = next(tables.rows(_at_k(frame)))
+    false = f", and raises {_percent(row.same)} false alarms" if pd.notna(row.same) else ""
+    return (
+        f"With {row.k} prompts, {row.reader} tells {_percent(row.sibling)} of siblings and {_percent(row.family)} of "
+        f"other families from the genuine model{false}."
+    )
+
+
+def _mixture_result(frame: pd.DataFrame) -> str:
+    row = next(tables.rows(_at_k(frame)))
+    share = f"{_percent(row.detectable)} of" if pd.notna(row.detectable) else "more than half of"
+    return (
+        f"With {row.k} traces, {share} them must be from elsewhere to be found in 80 % of cases; "
+        f"{_percent(row.false_alarms)} of unmixed ones raise a false alarm."
+    )
+
+
+def _streams_result(frame: pd.DataFrame) -> str:
+    own = frame[(frame["reader"] == frame["reader"].iloc[0]) & (frame["level"] == frame["level"].min())]
+    changed = [f"{row.scenario} after {row.delay:.0f} traces" for row in tables.rows(own) if pd.notna(row.delay)]
+    false = own.loc[own["delay"].isna(), "alarms"].max()
+    return (
+        f"Half of the watches have seen {', '.join(changed)}; where nothing changes, at most {_percent(false)} raise a "
+        f"false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
+    )
 
 
 TABLES = {
@@ -53,6 +108,7 @@ TABLES = {
         ),
         ({"part": "transfer", "statistic": "background"},),
         {"traffic": TRAFFIC},
+        _pools_result,
     ),
     "references": Table(
         "Is it like the genuine model?",
@@ -68,6 +124,7 @@ TABLES = {
         ),
         ({"part": "repeated"}, {"part": "drift", "statistic": "energy-paired", "space": "fingerprints"}),
         {"asked_twice": {"True": "our own, asked twice", "False": "of the release"}},
+        _references_result,
     ),
     "mixture": Table(
         "Does one endpoint serve several models?",
@@ -84,6 +141,7 @@ TABLES = {
         ),
         ({"part": "mixture"},),
         {},
+        _mixture_result,
     ),
     "streams": Table(
         "How soon does a watch see a change?",
@@ -100,6 +158,7 @@ TABLES = {
         ),
         ({"part": "drift", "statistic": "e-process"},),
         {"scenario": STREAMS},
+        _streams_result,
     ),
 }
 
@@ -122,14 +181,15 @@ def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES) -> list[Com
 
 
 def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
-    columns = [tables.words("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
+    columns = [{**tables.wrapped("reader", "Reader", 150), "flex": 1}, tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
         width = 72 if kind else 7 * int(frame[field].str.len().max()) + 24
         head = {"wrapHeaderText": True}
         columns.append(tables.number(field, title, kind, width, **head) if kind else tables.words(field, title, width))
     columns[-1] = tables.at_scrollbar(columns[-1])
     grid = tables.grid(f"{name}-grid", frame, columns, headerHeight=44)
-    return section(name, table.question, grid, table.sentence, len(frame), builds=True)
+    sentence: shell.Children = [html.Strong(table.result(frame)), " ", table.sentence]
+    return section(name, table.question, grid, sentence, len(frame), builds=True)
 
 
 def section(

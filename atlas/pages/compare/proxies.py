@@ -377,7 +377,8 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
     lead = html.Strong(names[best["reader"]])
     answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best: {words(best)}"]
     same = best["reader"] == least["reader"]
-    return [*answer, "." if same else f"; the smallest, {names[least['reader']]}: {words(least)}."]
+    name = html.Span(names[least["reader"]], className="reader-name")
+    return [*answer, *(["."] if same else ["; the smallest, ", name, f": {words(least)}."])]
 
 
 @pieces.needs(sized_rows, _unpriced)
@@ -418,21 +419,27 @@ def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
 @pieces.needs(cost_rows, pieces.no_grid(_unpriced))
 def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of what readers cost."""
+    machines = list(dict.fromkeys(frame["hardware"].dropna()))
+    origin, machine = origin_column(frame), [tables.wrapped("hardware", "Machine", 108)] if len(machines) > 1 else []
     columns = [
-        tables.wrapped("name", "Reader", 186 if (origin := origin_column(frame)) else 278),
+        tables.wrapped("name", "Reader", 366 - 92 * len(origin) - 108 * len(machine)),
         *origin,
-        tables.number("accuracy", "Accuracy", "rate", 84),
+        tables.number("accuracy", f"Accuracy, K = {view.k}", "rate", 128),
         tables.number("trainable_parameters", "Trained", "count", 104),
         tables.number("audit_parameters", "Run a response", "count", 122),
         tables.number("fit_seconds", "Fit, s", "number", 74),
         tables.number("latency_ms", "Latency, ms", "number", 94),
         tables.number("peak_memory_gb", "Memory, GB", "number", 94),
-        tables.wrapped("hardware", "Machine", 108),
+        *machine,
     ]
-    machines = frame["hardware"].nunique()
+    where = (
+        f"Times of {len(machines)} machines cannot be compared"
+        if machine
+        else f"All on one machine: {''.join(machines)}"
+    )
     sentence = (
         "Parameters that are trained and that are run for a response, seconds to fit one fold, milliseconds a response "
-        "(median of three warmed runs) and peak memory. Times of different machines cannot be compared: "
-        f"{machines} machine{'s' if machines > 1 else ''} here. n = {frame['reader'].nunique()} readers."
+        f"(median of three warmed runs) and peak memory. {where}. "
+        f"n = {frame['reader'].nunique()} readers."
     )
     return tables.grid("costs-grid", frame, columns), sentence

@@ -18,6 +18,7 @@ from atlas.pages import pieces
 from atlas.pages.map import columns
 from atlas.state import View
 from atlas.theme import Mark, Theme
+from backend.methods.registry import EMBEDDING, METHODS, TEXT
 from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.page_queries import neighbor_votes
@@ -133,19 +134,30 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     return [
         html.H3("Compared with", id="card-pair", tabIndex=-1),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
-        pieces.words(_alike(cache, view, frame["rank"], str(members.at[view.source, "name"]), str(other["name"]))),
+        pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
         pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
 
 
-def _alike(cache: QueryCache, view: View, ranks: pd.Series, first: str, second: str) -> str:
-    """Why the second source is near the first: ranks of all readers, and confusions."""
-    near, readers = int((ranks <= WITHIN).sum()), len(ranks)
-    text = (
-        f"{near} of {readers} readers {'has' if near == 1 else 'have'} {second} among the {WITHIN} nearest of {first}."
-    )
+def _trait(cache: QueryCache, reader: str) -> str:
+    """What of the responses a reader goes by, in words."""
+    row = cache.reader_row(reader)
+    method = METHODS.get(str(row["method"]))
+    if method is not None and method.reads in (TEXT, EMBEDDING):
+        return "their words" if method.reads == TEXT else "the meaning of their responses"
+    return "states of the proxy" if row["view"] == "ur" else "states of the proxy without the prompt"
+
+
+def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, second: str) -> str:
+    """Why the second source is near the first: by what readers go that have it near, and confusions."""
+    near = frame["rank"] <= WITHIN
+    have = "has" if near.sum() == 1 else "have"
+    text = f"{near.sum()} of {len(near)} readers {have} {second} among the {WITHIN} nearest of {first}."
+    for there, words in ((True, "What brings them together"), (False, "What does not")):
+        traits = [f"{_trait(cache, one.reader)} (rank {one.rank:.0f})" for one in tables.rows(frame[near == there])]
+        text += f" {words}: {', '.join(traits)}." if traits else ""
     cells = pieces.confusion(cache, view, 1)
     if cells.empty:
         return text
