@@ -47,7 +47,8 @@
     yaxis.showticklabels = false;
     margin.t += LINE;
     margin.l = EDGE;
-    margin.r = alone ? EDGE : LETTER * longest(numbers.map((note) => note.text)) + EDGE;
+    const ends = numbers.length ? 0 : beyond(data, layout);  // words that stand behind bars or marks
+    margin.r = alone ? Math.max(EDGE, ends) : LETTER * longest(numbers.map((note) => note.text)) + EDGE;
     for (const trace of data) if (trace.type === "bar") trace.width = 2 * half;
     return pitch * Math.abs(yaxis.range ? yaxis.range[0] - yaxis.range[1] : names.length);
   }
@@ -132,6 +133,7 @@
         if (clear) under = middle + LINE / 2;
         return clear;
       }
+      if (!note.xref && !note.yref) return across / columns > 5 * LETTER;  // a number in its cell
       if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
       const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? LINE * 0.8 : (LETTER * bare(note.text).length) / 2;
       if (middle - half < free) return false;

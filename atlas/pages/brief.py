@@ -574,7 +574,7 @@ def _readers_of(rows: pieces.Rows) -> pieces.Builds:
 
 _MAP_KEY = pieces.map_key("reader", "roster", "domain")
 KINDS = {
-    "map": Kind("Which sources look alike?", _map, _points, pieces.builds("projections", _MAP_KEY)),
+    "map": Kind("Which sources write alike?", _map, _points, pieces.builds("projections", _MAP_KEY)),
     "budget": Kind("How many traces until the source is clear?", _budget, _curves, _readers_of(_curves)),
     "confusion": Kind(
         "Which sources are taken for which?", _confusion, pieces.confusion, pieces.builds("confusion", _clean_key)

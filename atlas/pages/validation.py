@@ -59,8 +59,8 @@ def _pools_result(frame: pd.DataFrame) -> str:
     )
     return (
         f"With {row.k} traces of {row.traffic}, the pool takes the share named right from {_percent(row.right)} to "
-        f"{_percent(row.right_pool)}; the test rejects {_percent(row.rejected)} of these genuine sources without the "
-        f"pool and {_percent(row.rejected_pool)} with it."
+        f"{_percent(row.right_pool)}; the unknown-source test rejects {_percent(row.rejected)} of these genuine "
+        f"sources without the pool and {_percent(row.rejected_pool)} with it."
     )
 
 

@@ -432,11 +432,8 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         tables.number("peak_memory_gb", "Memory, GB", "number", 94),
         *machine,
     ]
-    where = (
-        f"Times of {len(machines)} machines cannot be compared"
-        if machine
-        else f"All on one machine: {''.join(machines)}"
-    )
+    apart = f"Times of different machines cannot be compared: {len(machines)} machines here"
+    where = apart if machine else f"All on one machine: {''.join(machines)}"
     sentence = (
         "Parameters that are trained and that are run for a response, seconds to fit one fold, milliseconds a response "
         f"(median of three warmed runs) and peak memory. {where}. "

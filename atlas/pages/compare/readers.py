@@ -603,7 +603,7 @@ def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), *origin_column(frame)]
     for words in places(cache, view).values():
         name = _field(words)
-        other = (f"kept_{name}", "Kept", 62) if f"kept_{name}" in frame else ("macro_f1", "M-F1", 66)
+        other = (f"kept_{name}", "Kept", 62) if f"kept_{name}" in frame else ("macro_f1", "Macro-F1", 78)
         pair = [
             tables.number(field, title, "rate", width, filter=False)
             for field, title, width in ((f"accuracy_{name}", "Accuracy", 76), other)
