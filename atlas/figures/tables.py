@@ -42,10 +42,10 @@ def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) 
     return {**names, **filters, "minWidth": width, "width": width, "flex": flex, **more}
 
 
-def wrapped(field: str, title: str, width: int = 132) -> Column:
+def wrapped(field: str, title: str, width: int = 132, flex: int = 0) -> Column:
     """A column of text whose end matters: rows grow with it."""
     style = {"lineHeight": "1.35", "paddingTop": "6px", "paddingBottom": "6px"}
-    return words(field, title, width, wrapText=True, autoHeight=True, cellStyle=style)
+    return words(field, title, width, flex, wrapText=True, autoHeight=True, cellStyle=style)
 
 
 def source(field: str, title: str, identity: str = "source", width: int = 180, page: str = "source") -> Column:

@@ -755,9 +755,9 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
         ],
     )
     columns = [
-        tables.words("subject", "Reader", 150, 1),
+        tables.wrapped("subject", "Reader", 150, 1),
         tables.words("subject_words", "Readout", 104),
-        tables.words("reference", "less reader", 150, 1),
+        tables.wrapped("reference", "less reader", 150, 1),
         tables.words("reference_words", "Readout", 104),
         tables.number("difference", "Difference", "number", 84),
         tables.words("interval", "95 % interval", 118, floatingFilter=False),
@@ -793,8 +793,8 @@ def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     frame = frame.assign(words=[figures.readout_words(readout) for readout in frame["readout"]])
     columns = [
-        tables.words("name", "Reader", 150, 1),
-        tables.words("words", "Readout", 150, 1),
+        tables.wrapped("name", "Reader", 150, 1),
+        tables.wrapped("words", "Readout", 150, 1),
         tables.words("origin", "Origin", 96),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("accuracy_std", "± Std", "rate", 66),

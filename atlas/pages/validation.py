@@ -181,7 +181,7 @@ def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES) -> list[Com
 
 
 def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
-    columns = [{**tables.wrapped("reader", "Reader", 150), "flex": 1}, tables.words("roster", "Roster", 78)]
+    columns = [tables.wrapped("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
         width = 72 if kind else 7 * int(frame[field].str.len().max()) + 24
         head = {"wrapHeaderText": True}

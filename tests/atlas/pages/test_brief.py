@@ -117,6 +117,7 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     assert (frame["decision"].dropna() < 0).all() and frame["related"].all()
     content, sentence = relationships.verdicts(asked, view)
     assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
+    assert "1 reader with scores and without a decision" in told(content)
     absent, _ = relationships.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
     assert "one parent" in told(absent)
     answer = told(relationships.pair_answer(asked, view))
