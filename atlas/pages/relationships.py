@@ -659,7 +659,7 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         if top is not None
     )
     sentence: shell.Children = [
-        f"{highest}. Each reader decides by a ",
+        f"{MEASURES[view.measure]}: {highest}. Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
         f" of its scores; marks are means over {int(frame['n'].max())} splits. Thick bars: 95 % bootstrap intervals "
         f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"

@@ -58,9 +58,9 @@ def _pools_result(frame: pd.DataFrame) -> str:
         tables.rows(frame.assign(more=frame["right_pool"] - frame["right"]).sort_values("more", ascending=False))
     )
     return (
-        f"With {row.k} traces of {row.traffic}, the pool takes the share named right from {_percent(row.right)} to "
-        f"{_percent(row.right_pool)}; the unknown-source test rejects {_percent(row.rejected)} of these genuine "
-        f"sources without the pool and {_percent(row.rejected_pool)} with it."
+        f"With {row.k} traces of {row.traffic}, the pool takes what {row.reader} names right from "
+        f"{_percent(row.right)} to {_percent(row.right_pool)}; the unknown-source test rejects "
+        f"{_percent(row.rejected)} of these genuine sources without the pool and {_percent(row.rejected_pool)} with it."
     )
 
 
@@ -77,7 +77,7 @@ def _mixture_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(_at_k(frame)))
     share = f"{_percent(row.detectable)} of" if pd.notna(row.detectable) else "more than half of"
     return (
-        f"With {row.k} traces, {share} them must be from elsewhere to be found in 80 % of cases; "
+        f"With {row.k} traces by {row.reader}, {share} them must be from elsewhere to be found in 80 % of cases; "
         f"{_percent(row.false_alarms)} of unmixed ones raise a false alarm."
     )
 
@@ -87,8 +87,8 @@ def _streams_result(frame: pd.DataFrame) -> str:
     changed = [f"{row.scenario} after {row.delay:.0f} traces" for row in tables.rows(own) if pd.notna(row.delay)]
     false = own.loc[own["delay"].isna(), "alarms"].max()
     return (
-        f"Half of the watches have seen {', '.join(changed)}; where nothing changes, at most {_percent(false)} raise a "
-        f"false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
+        f"Half of the watches by {own['reader'].iloc[0]} have seen {', '.join(changed)}; where nothing "
+        f"changes, at most {_percent(false)} raise a false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
     )
 
 

@@ -68,11 +68,13 @@ def measured(tmp_path: Path) -> Flask:
 def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
     on_methods, on_watch = shown(measured)
     assert all(table.question in on_methods for table in validation.TABLES.values()) and "#evidence" in on_methods
+    with measured.test_request_context():
+        name = json.dumps(measured.extensions["atlas"].reader_name(READER))[1:-1]
     for result in (
-        "With 5 traces of Math100, the pool takes the share named right from 60 % to 71 %",
+        f"With 5 traces of Math100, the pool takes what {name} names right from 60 % to 71 %",
         "tells 74 % of siblings and an unknown share of other families from the genuine model, and raises 4 % false",
-        "With 50 traces, 26 % of them must be from elsewhere",
-        "Half of the watches have seen another family after 5 traces; where nothing changes, at most 0.1 % raise",
+        f"With 50 traces by {name}, 26 % of them must be from elsewhere",
+        f"Half of the watches by {name} have seen another family after 5 traces; where nothing changes, at most 0.1 %",
     ):
         assert result in on_methods
     questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]
