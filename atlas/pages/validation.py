@@ -52,15 +52,19 @@ def _at_k(frame: pd.DataFrame) -> pd.DataFrame:
     return own[own["k"] == (K if K in set(own["k"]) else own["k"].max())]
 
 
+def _span(shares: pd.Series) -> str:
+    ends = dict.fromkeys(map(_percent, (shares.min(), shares.max())))
+    return " to ".join(ends)
+
+
 def _pools_result(frame: pd.DataFrame) -> str:
     frame = _at_k(frame)
-    row = next(
-        tables.rows(frame.assign(more=frame["right_pool"] - frame["right"]).sort_values("more", ascending=False))
-    )
+    more = frame.assign(more=frame["right_pool"] - frame["right"]).sort_values("more", ascending=False)
+    row = next(tables.rows(more))
     return (
-        f"With {row.k} traces of {row.traffic}, the pool takes what {row.reader} names right from "
-        f"{_percent(row.right)} to {_percent(row.right_pool)}; the unknown-source test rejects "
-        f"{_percent(row.rejected)} of these genuine sources without the pool and {_percent(row.rejected_pool)} with it."
+        f"With {row.k} traces the pool helps most on {row.traffic}, where {row.reader} names "
+        f"{_percent(row.right_pool)} right instead of {_percent(row.right)}; the unknown-source test rejects "
+        f"{_span(frame['rejected'])} of genuine sources without the pool, {_span(frame['rejected_pool'])} with it."
     )
 
 
