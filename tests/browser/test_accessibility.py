@@ -132,8 +132,9 @@ def test_figures_have_names(browser: Any, path: str) -> None:
     assert all(names)
     plots = "return [...document.querySelectorAll('.js-plotly-plot')].every(p => p.closest('[role=img][aria-label]'))"
     assert browser.run(plots)
+    # Folded figures are not rendered, and so have text without inner text.
     titles = browser.run(
         "return [...document.querySelectorAll('section[aria-labelledby]')].map(s => "
-        "(document.getElementById(s.getAttribute('aria-labelledby')) || {}).innerText)"
+        "(document.getElementById(s.getAttribute('aria-labelledby')) || {}).textContent)"
     )
     assert all(titles)
