@@ -427,6 +427,7 @@ def find(
         passing=passing_of(validation),
         chosen=candidates is not None,
         names=known.names,
+        span=None if interval is None else (interval.low, interval.high),
     )
     found = Findings(
         claimed=named,

@@ -113,7 +113,8 @@ FIRST = {
     "prompts that it had never seen.",
     "verdict_named_right": "In {value:.1f} % of {n:,} tests with {traces} the rule is sure enough to name the right "
     "source.",
-    "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average.",
+    "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average, in {n:,} tests "
+    "with {traces}.",
     "false_unknown": "In {value:.1f} % of {n:,} tests it says UNKNOWN although the source is enrolled.",
     "wrong": "In {value:.1f} % of {n:,} tests it supports a wrong source or refutes the true one.",
 }
@@ -200,10 +201,10 @@ def _share_of(row: Mapping[str, Any] | None) -> str:
     return f"{100 * row['value']:.1f} % of {row['n']:,}"
 
 
-def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
-    """What a validation measured, in sentences for the first sheet."""
+def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[str]:
+    """What a validation measured, in sentences for the first sheet; of chosen metrics of :data:`FIRST` alone."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
-    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in FIRST]
+    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in (metrics or FIRST)]
     near.sort(key=lambda row: list(FIRST).index(row["metric"]))
     return [
         FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], traces=f"{row['k']:,} traces") for row in near

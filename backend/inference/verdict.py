@@ -42,6 +42,7 @@ from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
 Level = Literal["source", "family", "candidates", "none"]
 Flag = Literal["short", "domain", "budget"]
+Span = tuple[float, float]
 SCALE: tuple[tuple[float, str], ...] = (
     (math.log10(2.0), "no support either way"),
     (1.0, "weak support"),
@@ -263,6 +264,13 @@ def times_words(log10_ratio: float, capped: bool = False) -> str:
     return f"{about}{times} times {'more' if log10_ratio > 0 else 'less'} likely"
 
 
+def span_words(log10_ratio: float, span: Span, capped: bool = False) -> str:
+    """Where 90 % of resamples put a likelihood ratio: '40 to 160 or more times in 90 % of resamples'."""
+    first, last = sorted(end if log10_ratio > 0 else -end for end in span)
+    beyond = " or more" if capped and last == abs(log10_ratio) else ""
+    return f"{_times(first)} to {_times(last)}{beyond} times in 90 % of resamples"
+
+
 def odds(log10_ratio: float) -> str:
     """A likelihood ratio of that log10, such as '160 to 1' or '1 to 160'."""
     return f"{_rounded(log10_ratio)} to 1" if log10_ratio >= 0 else f"1 to {_rounded(log10_ratio)}"
@@ -276,8 +284,11 @@ def log10_text(log10_ratio: float, capped: bool = False) -> str:
 
 def _rounded(log10_ratio: float) -> str:
     """How many times more or less likely, to two digits."""
-    size = abs(log10_ratio)
-    return "more than a million" if size > 6 else f"{float(f'{10**size:.2g}'):,.10g}"
+    return _times(abs(log10_ratio))
+
+
+def _times(log10_ratio: float) -> str:
+    return "more than a million" if log10_ratio > 6 else f"{float(f'{10**log10_ratio:.2g}'):,.10g}"
 
 
 @dataclass(frozen=True)
@@ -335,6 +346,7 @@ def reconcile(
     passing: Passing | None = None,
     chosen: bool = False,
     names: Mapping[str, str] | None = None,
+    span: Span | None = None,
 ) -> Statements:
     """The statements that go with a verdict, without contradiction.
 
@@ -343,11 +355,12 @@ def reconcile(
     siblings : members of the leading family that cannot be distinguished.
     chosen : whether the sources are candidates that were chosen out of the enrolled ones.
     names : readable names of sources, for sentences; the stop's answer keeps the sources.
+    span : where 90 % of resamples of the traces put the log10 ratio; None for a single trace.
     """
     name, nearest, *siblings = ((names or {}).get(one, one) for one in (sources[subject], sources[leader], *siblings))
     stated = verdict.validated and verdict.outcome != "UNKNOWN" and verdict.level != "candidates"
     many = f"{traces:,} trace{'s' if traces != 1 else ''}"
-    text = _sentence(verdict, name, families[subject], claimed, nearest, many, p, chosen)
+    text = _sentence(verdict, name, families[subject], claimed, nearest, many, p, chosen, span)
     # Naming a source among siblings would take back that it was decided about.
     answered = verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
     if siblings and stated and not answered:
@@ -363,19 +376,23 @@ def reconcile(
 
 
 def _sentence(
-    verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None, chosen: bool
-) -> str:
+    verdict: Verdict, name: str, family: str, claimed: bool, nearest: str, many: str, p: float | None, chosen: bool,
+    span: Span | None,
+) -> str:  # fmt: skip
     who = f"the family {family}" if verdict.level == "family" else name
-    times = times_words(verdict.log10_ratio, verdict.capped)
-    ratio = f"(log10 ratio {log10_text(verdict.log10_ratio, verdict.capped)})"
+    ratio, capped, spread = verdict.log10_ratio, verdict.capped, ""
+    if span and span[0] != span[1] and verdict.level != "candidates":  # resamples are about the subject alone
+        capped, spread = False, f"{span_words(ratio, span, capped)}; "  # some bring it below
+    times = times_words(ratio, capped)
+    in_log10 = f"({spread}log10 ratio {log10_text(ratio, capped)})"
     others = f"other {'families' if verdict.level == 'family' else 'candidates' if chosen else 'enrolled sources'}"
-    against = f"{times} from {'that family' if verdict.level == 'family' else 'it'} than from the {others} {ratio}"
+    against = f"{times} from {'that family' if verdict.level == 'family' else 'it'} than from the {others} {in_log10}"
     highest = "Of the candidates, " if chosen else ""
     if verdict.outcome == "UNKNOWN":
         with_p = "" if p is None else f" (p = {p_text(p)})"
-        first = f"No, not {name}: the" if claimed else "The"
+        first = f"No, the {many} do not look like {name}: they" if claimed else f"The {many}"
         return (
-            f"{first} {many} fit none of the enrolled sources{with_p}. "
+            f"{first} fit none of the enrolled sources{with_p}. "
             f"Of {'the candidates' if chosen else 'these'}, {nearest} scores highest."
         )
     if verdict.outcome == "SUPPORTS":
@@ -383,7 +400,7 @@ def _sentence(
         return f"{first}: {against}."
     if verdict.outcome == "AGAINST" and verdict.level == "candidates":
         rest = f"{verdict.outside}, which is none of them, scores highest."
-        return f"No, the {many} speak against all candidates: {times} from one of them than from others {ratio}. {rest}"
+        return f"No, the {many} speak against all candidates: {times} from one of them than from others {in_log10}. {rest}"
     if verdict.outcome == "AGAINST":
         rest = "Only the stated prior keeps it ahead." if nearest == name else f"{highest}{nearest} scores highest."
         return f"No, the {many} speak against {who}: {against}. {rest}"

@@ -377,10 +377,10 @@ class Service:
 
     def agrees(self, session: str, key: str) -> Check:
         """Whether an uploaded report agrees with itself; nothing is scored."""
-        from backend.attribution.verify import Check, alterations, with_page
+        from backend.attribution.verify import Check, alterations, read_report, with_page
 
-        report = self.read_report(session, key)
-        check = with_page(Check.of(report, alterations(report)), self._text_of(session, key), report)
+        report = read_report(text := self._text_of(session, key))
+        check = with_page(Check.of(report, alterations(report)), text, report)
         self._note_check(session, check)
         return check
 
@@ -423,12 +423,12 @@ class Service:
 
     def checked(self, session: str, key: str, job: str) -> Check:
         """Compare an uploaded report with its traces, which a job has scored once more."""
-        from backend.attribution.verify import compared, with_page
+        from backend.attribution.verify import compared, read_report, with_page
 
-        report, again = self.read_report(session, key), self.report(session, job)
+        report, again = read_report(text := self._text_of(session, key)), self.report(session, job)
         enrolment = self._enrolment_of(self._job(session, job))
         check = compared(report, again, enrolment, self._arrays(session, job)["mean"])
-        check = with_page(check, self._text_of(session, key), report)
+        check = with_page(check, text, report)
         self._note_check(session, check)
         return check
 

@@ -30,7 +30,7 @@ from backend.attribution.reference_check import MEANINGS, ratio_words
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
-from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, expected, named, p_text
+from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, NOT_LIKE, expected, named, p_text
 from backend.intake import Columns
 from backend.service.job import Snapshot
 from backend.service.uploads import MissingError
@@ -78,6 +78,10 @@ OTHER_PAGE = (
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 LATER = "How often such a test sees a change is stated with the answer, for these traces and prompts."
 AFTER_WINDOWS = {DIFFERENT: "See every change: Watch", ALIKE: "Look every night: Watch"}
+OTHER_KIND = (
+    "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
+    "alone error rates were measured."
+)
 SEVERAL = ("win", "before")  # the place that takes the files of both windows at once
 OVER = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
@@ -221,8 +225,15 @@ def _after_windows(test: Mapping[str, Any]) -> list[Component]:
     if test["verdict"] == ALIKE:
         return [watch]
     name = html.B(test["windows"][-1]["name"], className="long", dir="auto")
-    whose = html.Span(["Ask whose answers ", name, " holds"])
-    return [html.Button(whose, id=live("win-whose", "after"), className="button"), watch]
+    steps = {
+        "one": html.Span(["Ask whose answers ", name, " holds"]),
+        "reference": html.Span(["Compare ", name, " with a reference of the claimed model"]),
+    }
+    warning = []
+    if NOT_LIKE in test["notes"]:  # the reference first: it asks for no enrolled kind of prompts
+        steps, warning = dict(reversed(steps.items())), [sections.hint(OTHER_KIND)]
+    buttons = [html.Button(words, id=live("win-whose", mode), className="button") for mode, words in steps.items()]
+    return [*buttons, *warning, watch]
 
 
 def _next_step(step: str, *places: Component) -> Component:
@@ -777,15 +788,20 @@ def _show_windows(app: Dash) -> None:
 
     @sections.callback(
         app,
-        "attr-mode.value* attr-upload.data* attr-job.data* attr-claim.value* attr-sample-story.children*",
+        "attr-mode.value* attr-upload.data* attr-job.data* attr-claim.value* attr-sample-story.children* "
+        "ref-traces-upload.data*",
         "win-whose:ALL.n_clicks",
         "win-done.data",
     )
-    def ask_whose(clicks: list[Clicks], jobs: list[str] | None) -> Any:
+    def go_on(clicks: list[Clicks], jobs: list[str] | None) -> Any:
         if not any(clicks) or not jobs:
-            return (no_update,) * 5
-        stored, _ = visitor.service().file_of(visitor.session(), jobs[-1])
-        return "one", intake.reference(stored), None, None, None
+            return (no_update,) * 6
+        stored, settings = visitor.service().file_of(visitor.session(), jobs[-1])
+        file = intake.reference(stored)
+        if ctx.triggered_id["figure"] == "one":
+            return "one", file, None, None, None, no_update
+        known = {"columns": asdict(settings.columns), "encoding": settings.encoding}
+        return "reference", *(no_update,) * 4, file | known
 
 
 def _show_reference(app: Dash) -> None:

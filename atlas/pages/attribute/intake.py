@@ -67,7 +67,7 @@ def step() -> Component:
     encoding = sections.choice("Encoding", "attr-encoding", f"Encoding: {charset}", encodings, value=NONE)
     roles = [
         html.Div(
-            sections.choice(word, f"attr-column-{role}", f"{word}: {meaning}", [], placeholder="none"),
+            sections.choice(word, f"attr-column-{role}", f"{word}: {meaning}", [], placeholder="as recognised"),
             id={"type": "attr-role", "role": role},
         )
         for role, (word, meaning) in ROLES.items()
@@ -77,6 +77,7 @@ def step() -> Component:
     read = [
         sections.notice("attr-preview-head", "polite"),
         html.Div([now, sections.hint(None, id="attr-go-words", role="status")], className="row"),
+        html.Div(id="attr-claim-offer", className="row"),
         html.Div([choices, html.Div(encoding, id="attr-encoded")], className="mapping"),
         html.Div(id="attr-preview"),
     ]
@@ -479,5 +480,5 @@ def register(app: Dash) -> None:
         now = {role: getattr(found.columns, role) for role in ROLES}
         texts = {"head": head(found), "body": body(found), "problem": None}
         shown = _readable(found, now if anew else last["recognised"], now, chosen, found.traces) | texts
-        shown["columns"] |= {"key": upload["key"], "models": found.models}
+        shown["columns"] |= {"key": upload["key"], "models": found.models, "labels": found.labels}
         return shown

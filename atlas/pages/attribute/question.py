@@ -16,10 +16,10 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.data import questions
 from atlas.pages.attribute import intake, sections, visitor
-from atlas.pages.attribute.sections import Stored, Text
+from atlas.pages.attribute.sections import Clicks, Stored, Text
 from backend.attribution.settings import MOST_ALSO, STOP_LEVEL, Settings
 from backend.enrolment.catalogue import FAMILY, NOT_LISTED, Ecosystem, candidate_numbers, default, did_you_mean
-from backend.enrolment.claims import claims_of, suggestion
+from backend.enrolment.claims import claims_of, enrolled_as, suggestion
 from backend.errors import AtlasError
 from backend.inference.verdict import Rule
 from backend.intake import Columns, Preview
@@ -34,6 +34,7 @@ VIEW_WORDS = {"ur": "prompt and response", "r": "responses alone"}
 PRIORS = {"even": "All alike", "claim": "The claim has", "own": "My own"}
 CANDIDATES = {"all": "All enrolled", "family": "A family", "list": "A list"}
 TEXTS_SHOWN = 3
+OFFERED = 3  # claims out of the names in a file
 LONGEST = 300  # characters of a case or a question
 
 
@@ -318,6 +319,12 @@ def source_called(typed: str, one: Ecosystem, known: Mapping[str, str]) -> str |
     return found[0] if len(found) == 1 else None
 
 
+def named_sources(labels: Sequence[str], one: Ecosystem) -> list[str]:
+    """Enrolled sources that labels of a file mean, each once; at most :data:`OFFERED`."""
+    found = (enrolled_as(label, one.sources) for label in labels)
+    return list(dict.fromkeys(source for source in found if source))[:OFFERED]
+
+
 def prefill(
     columns: Mapping[str, Any], one: Ecosystem, claim: str | None, last: Mapping[str, Any]
 ) -> tuple[str | None, str | None] | None:
@@ -510,6 +517,27 @@ def register(app: Dash) -> None:
             return (no_update,) * 3
         now = {"key": (columns or {})["key"], "ecosystem": one.name, "claim": filled[0]}
         return filled[0] if filled[0] != claim else no_update, filled[1], now
+
+    @sections.callback(
+        app, "attr-claim-offer.children", "attr-columns.data attr-ecosystem.value attr-claim.value", prevent=False
+    )
+    def offer_claims(columns: Stored, name: Text, claim: Text) -> Any:
+        one = ecosystem(name)
+        if claim or one is None:
+            return []
+        known = sections.known_sources(questions())
+        return [
+            html.Button(
+                ["The file names ", html.B(known.get(source, source), dir="auto"), ": test that claim"],
+                id=sections.live("attr-claim-take", source),
+                className="button",
+            )
+            for source in named_sources((columns or {}).get("labels", ()), one)
+        ]
+
+    @sections.callback(app, "attr-claim.value*", "attr-claim-take:ALL.n_clicks")
+    def take_claim(clicks: list[Clicks]) -> Any:
+        return ctx.triggered_id["figure"] if any(clicks) else no_update
 
     @sections.callback(
         app,

@@ -224,11 +224,12 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         tokens(report, show, known),
         landing(report, cache, view),
     ]
+    summary = html.Summary(html.H2(UNDECIDED))
     return html.Div(
         [
             verdict.verdict(report, cache, view.reader),
             verdict.exports(report),
-            *(detail if decided else [mixture(report, show), html.Details([html.Summary(UNDECIDED), *detail])]),
+            *(detail if decided else [mixture(report, show), html.Details([summary, *detail], className="figure folded")]),
             verdict.validated(report),
             ratio_figures(report, plot),
             excluded(report, show),

@@ -206,8 +206,12 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     ratio = share = ("–", f"not stated: {not_stated(report)}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
-        ratio = (_bound_of_all(report) + number(results["log10_ratio_others"], 2), words)
-        share = (rate_text(subject["probability"]), f"{who}{_between(results, 'probability_low', 'probability_high')}")
+        interval = results["interval"]
+        bound = "" if interval and interval["low"] != interval["high"] else _bound_of_all(report)
+        ratio = (bound + number(results["log10_ratio_others"], 2), words)
+        words = f"{who}{_between(results, 'probability_low', 'probability_high')}"
+        off = first_findings(report.get("validation"), "ece_after") if validated_for(report) else []
+        share = (rate_text(subject["probability"]), ". ".join([words, *off]).removesuffix("."))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
     like = TRAFFIC_WORDS[traffic["kind"]]
@@ -346,15 +350,21 @@ def validated(report: Report) -> Component:
     )
     if found:
         cut = condition_words(found["condition"])
-        near = "" if found["condition"] == "clean" else ", the nearest to yours in length (step 2 tells of whole ones)"
+        near, whole = "", []
+        if found["condition"] != "clean":
+            near, whole = ", about as long as yours", ["The accuracy in step 2 is that of whole responses."]
         many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
         sentence = f"Nearest validated case: {many}{cut}{near}, on prompts that were held out from what they test."
-        right = first_findings({"rows": [row for row in found["rows"] if row["metric"] == "accuracy_after"]})
+        right = first_findings(found, "accuracy_after")
         grouping = [found["grouping"]] if "grouping" in found else []
-        apart = [] if here else ["These traces are not of that kind, so that these numbers do not hold for them."]
+        tables = _validation_tables(found)
+        shown: Component = html.Div(tables, className="validation")
+        if not here:
+            why = f"{count(len(tables), 'table')} of error rates that do not hold here: {report['results']['reason']}"
+            shown = html.Details([html.Summary(why), shown], className="folded")
         body: list[Component] = [
-            html.P(" ".join([*apart, sentence, *grouping, *right]), className="sentence"),
-            html.Div(_validation_tables(found), className="validation"),
+            html.P(" ".join([sentence, *grouping, *right, *whole]), className="sentence"),
+            shown,
         ]
     else:
         method = report["method"]
