@@ -3,8 +3,9 @@
 BEFORE and AFTER are files as python -m jobs attribute reads them, best with the same prompts: the test cannot tell
 another model from other questions. One file alone is split into its first and its second half, in the order of arrival.
 No enrolled source is in question; an enrolment names the proxy and the block that read the traces.
-Ctrl-C compares what was read of both windows, where it is enough. --json FILE holds the hashes of files, traces and
-enrolment, the seed and the settings, and no text.
+Ctrl-C compares what was read of both windows, where it is enough. Columns and encodings are given once, or once a file;
+auto is as recognised. --json FILE holds the hashes of files, traces and enrolment, the seed and the settings, and no
+text.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from backend.enrolment.catalogue import find_enrolment, offer
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments
 from backend.inference.drift import named
-from backend.intake import COMMAND_LINE, Layout, inspect
+from backend.intake import COMMAND_LINE, Columns, Layout, inspect
 from backend.intake.encoding import opened
 from backend.store.builds import command_line, portable
 from jobs import trace_options as options
@@ -46,19 +47,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Compare, print the answer and write it. Raises AtlasError if a file or an option makes no sense."""
     files = [arguments.before, *([arguments.after] if arguments.after else [])]
-    with opened_windows(arguments, files) as (enrolment, settings, windows):
-        long_enough([total for _, _, total in windows], [path.name for path in files])
+    with opened_windows(arguments, files) as (enrolment, windows):
+        long_enough([total for *_, total in windows], [path.name for path in files])
         attributor = attributor_of(arguments, enrolment)
         read: list[Window] = []
         then = "what was read of both windows is compared where it is enough"
         with options.stop_on_interrupt(then) as stopped:
-            for stream, layout, total in windows:
+            for stream, layout, settings, total in windows:
                 if stopped():
                     break
                 read.append(window_of(stream, layout, attributor, settings, total, stopped))
     if stopped():
-        enough_read([*(window.read for window in read), *((0, total) for _, _, total in windows[len(read) :])])
-    answer = drift_answer(read, enrolment, settings, portable(command_line()))
+        enough_read([*(window.read for window in read), *((0, total) for *_, total in windows[len(read) :])])
+    answer = drift_answer(read, enrolment, windows[0][2], portable(command_line()))
     _print(answer, read)
     write_answer(arguments, answer)
 
@@ -67,7 +68,7 @@ def add_windows(parser: argparse.ArgumentParser) -> None:
     """Options of verbs that compare files."""
     text = options.ENROLMENT.format("that of most sources, then the most accurate")
     parser.add_argument("--enrolment", metavar="NAME", help=text)
-    options.add_columns(parser)
+    options.add_columns(parser, of_each=True)
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for the answer")
     options.add(parser, "device")
 
@@ -75,25 +76,30 @@ def add_windows(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def opened_windows(
     arguments: argparse.Namespace, files: Sequence[Path]
-) -> Iterator[tuple[Enrolment, Settings, list[tuple[BinaryIO, Layout, int]]]]:
-    """The enrolment and the settings of files, and of each its stream, its layout and how many traces it has."""
+) -> Iterator[tuple[Enrolment, list[tuple[BinaryIO, Layout, Settings, int]]]]:
+    """The enrolment, and of each file its stream, its layout, how it is read and how many traces it has."""
     written = [arguments.json] if arguments.json else []
     enrolled = [Path(arguments.enrolment)] if arguments.enrolment else []
     output_files.spare(written, [*files, *enrolled, *enrolments().values()])
     output_files.writable(written)
     enrolment = find_enrolment(arguments.enrolment)
-    settings = of_windows(enrolment.name, options.columns_of(arguments), arguments.encoding)
-    windows = []
+    roles = {role: options.values_of_files(arguments, f"{role}_column", len(files)) for role in options.ROLES}
+    encodings, windows = options.values_of_files(arguments, "encoding", len(files)), []
+    each = [
+        of_windows(enrolment.name, Columns(**{role: values[at] for role, values in roles.items()}), encodings[at])
+        for at in range(len(files))
+    ]
     with ExitStack() as stack:
         streams = [stack.enter_context(opened(path)) for path in files]
         layouts = [
             inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
-            for stream, path in zip(streams, files, strict=True)
+            for stream, path, settings in zip(streams, files, each, strict=True)
         ]
-        for stream, layout in zip(streams, layouts, strict=True):
+        for stream, layout, settings in zip(streams, layouts, each, strict=True):
             options.describe(layout)
-            windows.append((stream, layout, Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE)))
-        yield enrolment, settings, windows
+            total = Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE)
+            windows.append((stream, layout, settings, total))
+        yield enrolment, windows
 
 
 def attributor_of(arguments: argparse.Namespace, enrolment: Enrolment) -> Attributor:

@@ -3,7 +3,8 @@
 TRACES and the file of --reference are read as python -m jobs attribute reads them. The reference is asked for the
 prompts of the traces with python -m jobs collect --prompts TRACES. Answers to the same prompt are swapped, so that
 nothing of the prompts counts. --rival names answers of other sources to these prompts, which may be nearer. The
-source needs no enrolment; an enrolment names the proxy that reads, and says what a test of this size sees.
+source needs no enrolment; an enrolment names the proxy that reads, and says what a test of this size sees. Columns and
+encodings are given once for all files, or once a file: of TRACES, the reference and the rivals; auto is as recognised.
 Exit status: 0 for SUPPORTS, 1 for AGAINST, 3 for INCONCLUSIVE.
 """
 
@@ -42,15 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare, print the answer and write it; the exit status says which it is."""
     files = [arguments.traces, arguments.reference, *arguments.rival]
     read: list[Window] = []
-    with opened_windows(arguments, files) as (enrolment, settings, windows):
+    with opened_windows(arguments, files) as (enrolment, windows):
         attributor = attributor_of(arguments, enrolment)
         with options.stop_on_interrupt("nothing is compared, since answers to a prompt belong together") as stopped:
-            for stream, layout, total in windows:
+            for stream, layout, settings, total in windows:
                 read.append(window_of(stream, layout, attributor, settings, total, stopped))
                 if stopped():
                     raise StoppedError("The comparison was stopped", "Start it again; all files are read whole")
     claimed, reference, *rivals = read
-    settings = replace(settings, question=arguments.claim)
+    settings = replace(windows[0][2], question=arguments.claim)
     answer = reference_answer(claimed, reference, rivals, enrolment, settings, portable(command_line()))
     _print(answer)
     write_answer(arguments, answer)

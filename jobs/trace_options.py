@@ -11,7 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from backend.errors import AtlasError
 from backend.intake import Columns, Layout, Preview
+from backend.intake.layout import RECOGNISED
 from backend.intake.traces import visible
 
 SHARED: dict[str, dict[str, Any]] = {
@@ -46,12 +48,13 @@ def add(parser: argparse._ActionsContainer, *names: str) -> None:
         parser.add_argument(f"--{name}", **SHARED[name])
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
-    """``--response-column`` and the like, and ``--encoding``."""
+def add_columns(parser: argparse.ArgumentParser, *, of_each: bool = False) -> None:
+    """``--response-column`` and the like, and ``--encoding``; ``of_each`` of several files where it says so."""
+    action = "append" if of_each else "store"
     for role in ROLES:
         text = f"column of the {role} (dots reach inside{'' if role == 'response' else '; none for no column'})"
-        parser.add_argument(f"--{role}-column", metavar="COLUMN", help=text)
-    add(parser, "encoding")
+        parser.add_argument(f"--{role}-column", metavar="COLUMN", action=action, help=text)
+    parser.add_argument("--encoding", action=action, **SHARED["encoding"])
 
 
 def parts(text: str | None) -> list[str]:
@@ -62,6 +65,20 @@ def parts(text: str | None) -> list[str]:
 def columns_of(arguments: argparse.Namespace) -> Columns:
     """The columns that the arguments name."""
     return Columns(**{role: getattr(arguments, f"{role}_column") for role in ROLES})
+
+
+def values_of_files(arguments: argparse.Namespace, name: str, files: int) -> list[str | None]:
+    """An option of :func:`add_columns` for each of so many files: given once for all, or once a file."""
+    values = getattr(arguments, name) or [None]
+    if len(values) == 1:
+        return values * files
+    if len(values) != files:
+        option = name.replace("_", "-")
+        raise AtlasError(
+            f"--{option} is given {len(values)} times for {files} files",
+            f"Give it once, or once a file in their order; {RECOGNISED} where it is recognised",
+        )
+    return [None if value == RECOGNISED else value for value in values]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -115,6 +115,9 @@ def _check_log(path: Path) -> int:
 def _tell(check: Check, equal: str) -> int:
     for note in check.notes:
         say(note)
+    for shown, expected in check.shown:
+        say(f"The page shows: {shown}")
+        say(f"By its data it should be: {expected}")
     return _say(check.found, equal)
 
 

@@ -11,6 +11,7 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
+from backend.attribution.report_words import keep_together
 from backend.inference.drift import DIFFERENT, KINDS, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
@@ -20,7 +21,11 @@ UNDECIDED = "#7B8691"
 def write_comparison(test: Mapping[str, Any]) -> str:
     """The page of a comparison's answer: no script, nothing from outside, every text escaped."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=keep_together,
     )
     reference = "rivals" in test
     numbers = [

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.report import digest
-from backend.attribution.settings import Report, Settings, column_words, of_windows
+from backend.attribution.settings import Report, Settings, of_windows, words_of_files
 from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.enrolment.validation_lookup import expected_power, validation_of
 from backend.errors import AtlasError, StoppedError
@@ -138,6 +138,7 @@ class Window:
     total: int | None = None  # traces that the window has; None where all of them were read
     part: str | None = None  # which half of its file this is; None for all of it
     first: int = 0  # where in the report its traces begin, from 0
+    settings: Settings | None = None  # how its file was read; None where as all others
 
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
@@ -199,7 +200,6 @@ def drift_answer(
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
             *([] if test["paired"] else [drift.UNPAIRED]),
             *([] if all(one.report["results"]["traffic"]["kind"] == "like" for one in read) else [drift.NOT_LIKE]),
-            *other_columns(read),
             *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
         **test,
@@ -235,17 +235,6 @@ def size_words(test: Mapping[str, Any]) -> str:
         f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference. Which sizes are "
         "large was not measured"
     )
-
-
-def other_columns(windows: Sequence[Window]) -> list[str]:
-    """A note where a person chose other columns in one file than in another."""
-    files = [window.report["input"] for window in windows]
-    chosen = {
-        tuple(file["columns"][role] for role in ("response", "prompt")) if file.get("mapped") else None
-        for file in files
-    }
-    note = "The files name their columns differently: give them the same names before the command repeats this result."
-    return [note] if len(chosen) > 1 else []
 
 
 def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:
@@ -336,5 +325,5 @@ def _window(window: Window) -> dict[str, Any]:
 def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
     """The command line that gives the same answer on a machine with the same enrolment."""
     words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
-    words += ["--enrolment", enrolment.name, *column_words(settings.columns)]
-    return shlex.join(words + ([] if settings.encoding is None else ["--encoding", settings.encoding]))
+    words += ["--enrolment", enrolment.name, *words_of_files([window.settings or settings for window in read])]
+    return shlex.join(words)

@@ -20,14 +20,13 @@ from backend.attribution.drift_report import (
     Doubles,
     Window,
     facts_of,
-    other_columns,
     share_fingerprints,
     signed,
     standardised,
     thinned,
     worth_of,
 )
-from backend.attribution.settings import Settings, column_words
+from backend.attribution.settings import Settings, words_of_files
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference import drift
@@ -80,12 +79,7 @@ def reference_answer(
         "next_step": _next_step(verdict, len(first), needed),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
-        "notes": [
-            *_unused(windows[:2], len(rows[0])),
-            *([] if traffic == "like" else [drift.NOT_LIKE]),
-            SAME_SETTINGS,
-            *other_columns(windows),
-        ],
+        "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [drift.NOT_LIKE]), SAME_SETTINGS],
         **test,
         "level": drift.LEVEL,
         **worth,
@@ -202,5 +196,5 @@ def _command(windows: Sequence[Window], enrolment: Enrolment, settings: Settings
     words = ["python", "-m", "jobs", "reference-check", traces, "--reference", reference]
     words += [word for rival in rivals for word in ("--rival", rival)]
     words += ["--claim", settings.question] if settings.question else []
-    words += ["--enrolment", enrolment.name, *column_words(settings.columns)]
-    return shlex.join(words + ([] if settings.encoding is None else ["--encoding", settings.encoding]))
+    words += ["--enrolment", enrolment.name, *words_of_files([window.settings or settings for window in windows])]
+    return shlex.join(words)

@@ -19,6 +19,7 @@ from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.report_words import (
     condition_words,
+    keep_together,
     only_among,
     reservation,
     steps_of,
@@ -207,7 +208,8 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
     near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in (metrics or FIRST)]
     near.sort(key=lambda row: list(FIRST).index(row["metric"]))
     return [
-        FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], traces=f"{row['k']:,} traces") for row in near
+        keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], traces=f"{row['k']:,} traces"))
+        for row in near
     ]
 
 
@@ -246,7 +248,12 @@ def write_html(report: Report) -> str:
     """The page of a report: no script, nothing from outside, every text escaped."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=keep_together,
     )
     environment.filters |= {
         "number": _number,

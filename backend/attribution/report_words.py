@@ -5,6 +5,7 @@ Nothing here enters a report: all of it follows from one, so that reports of bef
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
 from backend.inference.verdict import FAR, REFERENCE_CHECK, SHORT, UNLIKE, VERIFY
+from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
 COMMAND = "python -m jobs"
@@ -56,6 +58,11 @@ def with_names(report: Report) -> dict[str, Any]:
     return out
 
 
+def keep_together(value: Any) -> Any:
+    """A text whose numbers stay on one line with their per cent sign; anything else as it is."""
+    return re.sub(r"(?<=\d) %", "\u00a0%", value) if type(value) is str else value
+
+
 def condition_words(condition: str) -> str:
     """The kind of responses that validated a condition."""
     return "whole responses" if condition == CLEAN else f"responses cut after {condition.removeprefix('t')} tokens"
@@ -72,9 +79,10 @@ def reservation(report: Report) -> str | None:
     reference, validation = report.get("reference", {}), report.get("validation")
     if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
+        nearest = ", the nearest number that was tested" * (passing.traces != report["results"]["traces"])
         return (
             f"A source that is none of the {many:,} enrolled ones is not excluded: measured with {passing.traces:,} "
-            f"traces, {passing.span} of such sources pass as enrolled."
+            f"traces{nearest}, {passing.span} of such sources pass as enrolled."
         )
     if report["results"]["verdict"] != "UNKNOWN":
         return None
@@ -118,13 +126,23 @@ class Step:
         return f"{self.before}{self.page} (page Attribute){self.after or '.'}"
 
 
+def _own_columns(report: Report) -> list[str]:
+    """Columns that a person chose for the traces, as words of a command that compares them with a collected file."""
+    if not report["input"].get("mapped"):
+        return []
+    named = ((role, report["input"]["columns"].get(role)) for role in ("response", "prompt"))
+    given = ((f"--{role}-column", shlex.quote(column), RECOGNISED) for role, column in named if column)
+    return [word for option, column, rest in given for word in (option, column, option, rest)]
+
+
 def steps_of(report: Report) -> list[Step]:
     """What to do next, with the report's own file in commands."""
     name, out = str(report["input"]["name"]), []
     file = "TRACES" if name.startswith("-") else shlex.quote(name)
-    pages = {command.replace("traces.jsonl", file): page for command, page in PAGES.items()}
+    read = (f"{file} --reference genuine.jsonl", " ".join([f"{file} --reference genuine.jsonl", *_own_columns(report)]))
+    pages = {command.replace("traces.jsonl", file).replace(*read): page for command, page in PAGES.items()}
     for step in report["results"]["next_steps"]:
-        text = step.replace("traces.jsonl", file)
+        text = step.replace("traces.jsonl", file).replace(*read)
         command = next((one for one in pages if one in text), None)
         if command is None:
             out.append(Step(text))

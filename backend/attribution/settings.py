@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from backend.errors import AtlasError
 from backend.inference.likelihood_ratios import ORDERS, SEED
 from backend.intake.encoding import encoding_given
-from backend.intake.layout import Columns
+from backend.intake.layout import RECOGNISED, Columns
 from backend.intake.traces import short, visible
 
 Report = Mapping[str, Any]  # JSON of :func:`backend.attribution.report.build_report`
@@ -153,6 +153,18 @@ def column_words(columns: Columns) -> list[str]:
     """Columns that a person mapped, as words of a command line."""
     named = ((f"--{role}-column", column) for role, column in asdict(columns).items() if column is not None)
     return [word for pair in named for word in pair]
+
+
+def words_of_files(each: Sequence[Settings]) -> list[str]:
+    """Columns and encodings of the files of one command line: once where all share one, else once a file."""
+    rows = [{role: getattr(one.columns, role) for role in asdict(Columns())} for one in each]
+    options = {f"--{role}-column": [row[role] for row in rows] for role in rows[0]}
+    options["--encoding"] = [one.encoding for one in each]
+    words: list[str] = []
+    for option, values in options.items():
+        for value in () if set(values) == {None} else values[:1] if len(set(values)) == 1 else values:
+            words += [option, RECOGNISED if value is None else value]
+    return words
 
 
 @contextmanager

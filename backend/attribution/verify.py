@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from html import unescape
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -226,6 +227,7 @@ class Check:
     case: str = ""
     created: str = ""
     own_sha256: str = ""  # of the report as it is
+    shown: tuple[tuple[str, str], ...] = ()  # texts of its page, and what they should be by its data
 
     @classmethod
     def of(cls, report: Report, found: Sequence[str], *result: Any) -> Check:
@@ -306,11 +308,31 @@ def with_page(check: Check, text: str, report: Report) -> Check:
         note = "Other code wrote this page. The data in it were checked, and not what the page shows of them."
         return replace(check, notes=(*check.notes, note))
     try:
-        same = text.replace("\r\n", "\n") == write_html(report)
+        page = write_html(report)
     except (*DAMAGED, TemplateError):
-        same = False
+        page = ""
+    same = text.replace("\r\n", "\n") == page
     shows = "The page shows its data, sign for sign as this program writes it."
-    return replace(check, notes=(*check.notes, shows)) if same else replace(check, found=(*check.found, PAGE))
+    return (
+        replace(check, notes=(*check.notes, shows))
+        if same
+        else replace(check, found=(*check.found, PAGE), shown=tuple(changed_texts(text, page)) if page else ())
+    )
+
+
+def changed_texts(page: str, expected: str) -> list[tuple[str, str]]:
+    """Texts that a page shows, and what another one has in their place; the first alone where one has more of them."""
+    one, other = (list(_texts(text)) for text in (page, expected))
+    pairs = ((first, second) for first, second in itertools.zip_longest(one, other, fillvalue="") if first != second)
+    return list(itertools.islice(pairs, SENTENCES if len(one) == len(other) else 1))
+
+
+def _texts(page: str) -> Iterator[str]:
+    """What a page shows, between its tags."""
+    body = page.partition("<body")[2].partition(DATA)[0]
+    for text in body.split("<"):
+        if words := " ".join(unescape(text.partition(">")[2]).split()):
+            yield words
 
 
 @unreadable_if_damaged()

@@ -400,7 +400,9 @@ def _sentence(
         return f"{first}: {against}."
     if verdict.outcome == "AGAINST" and verdict.level == "candidates":
         rest = f"{verdict.outside}, which is none of them, scores highest."
-        return f"No, the {many} speak against all candidates: {times} from one of them than from others {in_log10}. {rest}"
+        return (
+            f"No, the {many} speak against all candidates: {times} from one of them than from others {in_log10}. {rest}"
+        )
     if verdict.outcome == "AGAINST":
         rest = "Only the stated prior keeps it ahead." if nearest == name else f"{highest}{nearest} scores highest."
         return f"No, the {many} speak against {who}: {against}. {rest}"

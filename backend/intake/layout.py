@@ -38,6 +38,9 @@ COMMAND_LINE = Limits(  # for files on the machine, which are walked through lin
 )
 
 
+RECOGNISED = "auto"  # on a command line of several files, a column or an encoding that is recognised
+
+
 @dataclass(frozen=True)
 class Columns:
     """Which column means what; a path into nested records has dots (``response.body.text``).

@@ -617,7 +617,7 @@ class Service:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
                 found = listed_traces(stream, layout, self.limits, report["traces"])
                 prompts = [trace.prompt for trace in found]
-            read.append(Window(report, fingerprints, prompts, job.total))
+            read.append(Window(report, fingerprints, prompts, job.total, settings=settings_in(job)))
         return read
 
     def _enrolment_of(self, job: Job) -> Enrolment:

@@ -27,11 +27,13 @@ from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import FEWEST, size_words
 from backend.attribution.reference_check import MEANINGS, ratio_words
+from backend.attribution.report_words import keep_together
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
 from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, NOT_LIKE, expected, named, p_text
 from backend.intake import Columns
+from backend.intake.traces import short
 from backend.service.job import Snapshot
 from backend.service.uploads import MissingError
 from backend.store import page_queries
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from backend.attribution.verify import Check
 
 POLL_MS = 700
+QUOTED = 400  # characters of a text that a changed page shows
 REFUSED = {"unread": True}
 """In place of a file: else a refused second window would leave the halves of the first one to be compared."""
 P_HELP = (
@@ -130,7 +133,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         tone,
         [before, " against ", after],
         ("win-verdict", sign, [test["verdict"]]),
-        html.P(test["sentence"], className="verdict-sentence"),
+        html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
@@ -146,7 +149,9 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         *[html.P(note, className="flag") for note in test["notes"]],
     )
     window = min(int(test["before"]), int(test["after"]))
-    return html.Div([box, _exports("win-export"), _power_section(measured, window, theme, test["expected"])])
+    return html.Div(
+        [box, _exports("win-export"), _again(test), _power_section(measured, window, theme, test["expected"])]
+    )
 
 
 def windows_text(test: Mapping[str, Any]) -> str:
@@ -170,7 +175,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         tone,
         [traces, " against the reference ", reference, *claim],
         ("ref-verdict", sign, [test["verdict"]]),
-        html.P(test["sentence"], className="verdict-sentence"),
+        html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _meanings(test["verdict"]),
         _next_step(test["next_step"]),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
@@ -188,7 +193,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ),
         *[html.P(note, className="flag long") for note in test["notes"]],
     )
-    return html.Div([box, _exports("ref-export")])
+    return html.Div([box, _exports("ref-export"), _again(test)])
 
 
 def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[Component | str]:
@@ -205,7 +210,7 @@ def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[
 def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
     reading = test["reading"]
     words = judged_by(reading["reader"], reading["proxy"], test["paired"], rates)
-    return html.P(words, className="hint verdict-judge")
+    return html.P([keep_together(word) for word in words], className="hint verdict-judge")
 
 
 def _meanings(verdict: str) -> Component:
@@ -258,6 +263,11 @@ def _exports(identity: str) -> Component:
     ]
     without = html.Span("No text of any trace is in these files.", className="soft")
     return html.Div([*saved, without], className="exports")
+
+
+def _again(test: Mapping[str, Any]) -> Component:
+    command = html.Code(test["command"], className="command", dir="ltr")
+    return html.Details([html.Summary("The command that gives it again"), command], className="folded")
 
 
 def _text(test: Mapping[str, Any], words: Sequence[str], more: Sequence[str] = ()) -> str:
@@ -348,6 +358,7 @@ def check_answer(check: Check) -> Component:
             if check.changed
             else AS_MADE
         ),
+        *([_shown_otherwise(check)] if check.shown else []),
         *([differences] if found and not check.page_alone else []),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
@@ -362,6 +373,14 @@ def check_answer(check: Check) -> Component:
         ),
         *[html.P(note, className="hint long") for note in check.notes],
         **shell.aria(labelledby="check-verdict"),
+    )
+
+
+def _shown_otherwise(check: Check) -> Component:
+    """Texts that a changed page shows, each with what it should be."""
+    rows = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in pair]) for pair in check.shown]
+    return shell.small_table(
+        ("The page shows", "By its data it should be"), rows, "Texts that were changed", "small by-line"
     )
 
 

@@ -229,7 +229,11 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         [
             verdict.verdict(report, cache, view.reader),
             verdict.exports(report),
-            *(detail if decided else [mixture(report, show), html.Details([summary, *detail], className="figure folded")]),
+            *(
+                detail
+                if decided
+                else [mixture(report, show), html.Details([summary, *detail], className="figure folded")]
+            ),
             verdict.validated(report),
             ratio_figures(report, plot),
             excluded(report, show),

@@ -22,6 +22,7 @@ from atlas.data import METHOD_NAMES, VIEW_READS, QueryCache
 from atlas.markup import join_markup
 from atlas.state import View
 from atlas.theme import Mark, family_marks
+from backend.attribution.report_words import keep_together
 from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
 from backend.service.job import Snapshot
 from backend.store import queries
@@ -185,10 +186,12 @@ def facts(*entries: tuple[str, str, str, str]) -> Component:
         if value == "–":
             reasons.setdefault(note.removeprefix("not stated: "), []).append(name)
             continue
-        number = [html.Span(value, className="fact-value"), html.Span(note, className="fact-note")]
+        number = [html.Span(value, className="fact-value"), html.Span(keep_together(note), className="fact-note")]
         parts.append(html.Div([html.Dt(name), html.Dd(number)]))
     lines = [
-        html.Li([*itertools.chain.from_iterable((name, ", ") for name in names[:-1]), names[-1], f": {why}"])
+        html.Li(
+            [*itertools.chain.from_iterable((name, ", ") for name in names[:-1]), names[-1], f": {keep_together(why)}"]
+        )
         for why, names in reasons.items()
     ]
     shown = html.Dl(parts, className="verdict-facts")

@@ -20,7 +20,15 @@ from backend.attribution.background import background_sentences
 from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import case_title, first_findings, headline
-from backend.attribution.report_words import Step, condition_words, reservation, steps_of, validated_for, with_names
+from backend.attribution.report_words import (
+    Step,
+    condition_words,
+    keep_together,
+    reservation,
+    steps_of,
+    validated_for,
+    with_names,
+)
 from backend.enrolment.validation_lookup import SCENARIOS
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
@@ -135,7 +143,7 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
         word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
         ("verdict-word", SIGNS[word], [word, answer]),
-        html.P(" ".join(filter(None, sentences)), className="verdict-sentence long", dir="auto"),
+        html.P(keep_together(" ".join(filter(None, sentences))), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
         *[
@@ -362,15 +370,12 @@ def validated(report: Report) -> Component:
         if not here:
             why = f"{count(len(tables), 'table')} of error rates that do not hold here: {report['results']['reason']}"
             shown = html.Details([html.Summary(why), shown], className="folded")
-        body: list[Component] = [
-            html.P(" ".join([sentence, *grouping, *right, *whole]), className="sentence"),
-            shown,
-        ]
+        body: list[Component] = [html.P(" ".join([sentence, *grouping, *right, *whole]), className="sentence"), shown]
     else:
         method = report["method"]
-        why = [limit for limit in report["limits"] if limit.startswith("Not validated: ")]
+        limits = [limit for limit in report["limits"] if limit.startswith("Not validated: ")]
         words = UNVALIDATED if report["results"]["calibrated"] else UNCALIBRATED
-        body = [html.P(" ".join([words, *why]), className="sentence")]
+        body = [html.P(" ".join([words, *limits]), className="sentence")]
         if (roster := method["facts"].get("roster") or "").endswith("-way"):
             reads = f"--proxy {method['proxy']} --view {method['view']} --roster {roster}"
             command = html.Code(f"python -m jobs evaluate --stage audit {reads}")
