@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -195,8 +196,12 @@ def test_every_window_may_have_columns_of_its_own(service: Service, folder: Path
     told = service.drift(ANN, *jobs)
     plain = served(service, folder / "before.jsonl", folder / "after.jsonl")
     assert (told["statistic"], told["verdict"]) == (plain["statistic"], plain["verdict"])
-    assert any("name their columns differently" in note for note in told["notes"])
-    assert not any("name their columns differently" in note for note in plain["notes"])
+    assert "--response-column auto --response-column antwort_text --prompt-column auto" in told["command"]
+    assert "-column" not in plain["command"]
+    (folder / "odd.jsonl").write_text(odd, "utf-8")
+    more = tuple(shlex.split(told["command"])[6:])
+    again = by_verb(folder, folder / "before.jsonl", folder / "odd.jsonl", more=more)
+    assert (again["statistic"], again["p_value"]) == (told["statistic"], told["p_value"])
 
 
 def test_no_text_is_in_the_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,12 +99,12 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     server, sent = Flask("page"), comparisons.reference_text(answer)
     server.extensions["atlas"] = None
     with server.app_context():
-        shown = str(comparisons.reference_box(answer).to_plotly_json())
+        shown = str(comparisons.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
-    page = write_comparison(answer)
+    page = write_comparison(answer).replace("\xa0%", " %")
     for kind, ratio in answer["log10_ratios"].items():
         for place in (shown, page):
             assert f"{ratio:+.2f}".replace("-", "−") in place and ratio_words(kind, ratio) in place

@@ -63,7 +63,8 @@ def test_the_first_sheet_says_accuracy_calibration_and_errors(validation):
     assert re.search(r"the right one.*name the right source.*are off by.*UNKNOWN.*supports a wrong source", said)
     rows = {row["metric"]: row for row in validation["rows"] if row["scenario"] in (None, "same")}
     for name in ("accuracy_after", "ece_after", "false_unknown", "wrong"):
-        assert f"{100 * rows[name]['value']:.1f} " in said
+        assert f"{100 * rows[name]['value']:.1f} " in said.replace("\xa0%", " %")
+    assert f"in {rows['ece_after']['n']:,} tests" in first_findings(validation, "ece_after")[0]
     assert "mathematical" not in said
     assert first_findings(None) == []
 

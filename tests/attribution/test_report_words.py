@@ -19,7 +19,7 @@ NAMES = {source: f"maker/{source.upper()}" for source in ENROLMENT.sources}
 
 def report_of(verdict: str, **results: Any) -> dict[str, Any]:
     subject = {"claimed": "a", "subject": "a", "level": "source", "candidates": [{"source": "a", "family": "A"}]}
-    traffic = {"traffic": {"kind": "like"}, "flags": [], "reason": "", "stated": verdict == "SUPPORTS"}
+    traffic = {"traffic": {"kind": "like"}, "flags": [], "reason": "", "stated": verdict == "SUPPORTS", "traces": 10}
     return {
         "results": {"verdict": verdict, **subject, **traffic, **results},
         "reference": {"sources": ["a", "b", "c"]},
@@ -73,6 +73,8 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert "measured with 10 traces, 92 % of such sources pass" in said
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
     assert "measured with 10 traces, 79 to 92 % of such" in (reservation(report) or "")
+    report["results"]["traces"] = 20
+    assert "with 10 traces, the nearest number that was tested, 79" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
     report["results"]["level"] = "family"

@@ -211,7 +211,8 @@ ALL_WORDS = {
     (
         0.01,
         None,
-    ): "No, not a-one: the 20 traces fit none of the enrolled sources (p = .010). Of these, b-one scores highest.",
+    ): "No, the 20 traces do not look like a-one: they fit none of the enrolled sources (p = .010). Of these, b-one "
+    "scores highest.",
     (0.4, 3.0): "Yes, the 20 traces support the claim a-one: about 1,000 times more likely from it than from the other "
     "enrolled sources (log10 ratio 3.00).",
     (0.4, -3.0): "No, the 20 traces speak against a-one: about 1,000 times less likely from it than from the other "
@@ -229,6 +230,30 @@ def test_sentences_in_full(key: tuple[float, float | None]) -> None:
         p=p, stop=None,
     )  # fmt: skip
     assert said.sentence == ALL_WORDS[key]
+
+
+OFTEN = " in 90 % of resamples; log10 ratio "
+
+
+@pytest.mark.parametrize(
+    ("ratio", "capped", "span", "first", "between"),
+    [
+        (2.2, True, (1.6, 2.2), "about 160 times more", "(40 to 160 or more times" + OFTEN + "2.20)"),
+        (-2.2, True, (-2.2, -1.0), "about 160 times less", "(10 to 160 or more times" + OFTEN + "−2.20)"),
+        (2.2, True, (2.2, 2.2), "at least about 160 times more", "(log10 ratio ≥ 2.20)"),
+        (2.2, False, None, "about 160 times more", "(log10 ratio 2.20)"),
+    ],
+)
+def test_a_bound_that_resamples_contradict_is_a_range(
+    ratio: float, capped: bool, span: tuple[float, float] | None, first: str, between: str
+) -> None:
+    share = 0.99 if ratio > 0 else 0.0
+    evidence = Evidence(20, True, 0, 0, ratio, math.nan, share, share, share, share, 0.4, capped=capped)
+    said = reconcile(
+        decide(evidence), SOURCES, FAMILIES, subject=0, claimed=True, leader=2, traces=20, traffic=traffic_of("like"),
+        p=0.4, stop=None, span=span,
+    )  # fmt: skip
+    assert f": {first} likely from it than from the other enrolled sources {between}." in said.sentence
 
 
 def test_a_source_that_only_the_prior_keeps_ahead_is_not_called_nearest() -> None:

@@ -528,7 +528,7 @@ def register(app: Dash) -> None:
         known = sections.known_sources(questions())
         return [
             html.Button(
-                ["The file names ", html.B(known.get(source, source), dir="auto"), ": test that claim"],
+                html.Span(["The file names ", html.B(known.get(source, source), dir="auto"), ": test that claim"]),
                 id=sections.live("attr-claim-take", source),
                 className="button",
             )

@@ -366,11 +366,13 @@ def validated(report: Report) -> Component:
         right = first_findings(found, "accuracy_after")
         grouping = [found["grouping"]] if "grouping" in found else []
         tables = _validation_tables(found)
-        shown: Component = html.Div(tables, className="validation")
+        body: list[Component] = [
+            html.P(" ".join([sentence, *grouping, *right, *whole]), className="sentence"),
+            html.Div(tables, className="validation"),
+        ]
         if not here:
             why = f"{count(len(tables), 'table')} of error rates that do not hold here: {report['results']['reason']}"
-            shown = html.Details([html.Summary(why), shown], className="folded")
-        body: list[Component] = [html.P(" ".join([sentence, *grouping, *right, *whole]), className="sentence"), shown]
+            body = [html.Details([html.Summary(why), *body], className="folded")]
     else:
         method = report["method"]
         limits = [limit for limit in report["limits"] if limit.startswith("Not validated: ")]
