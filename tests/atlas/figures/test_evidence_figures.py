@@ -266,7 +266,7 @@ def test_heat_maps_add_up_and_hostile_text_stays_text() -> None:
 
 def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrolment: Enrolment) -> None:
     told = json.dumps(verdict.verdict(report), default=lambda part: part.to_plotly_json(), ensure_ascii=False)
-    for words in ("SUPPORTS", "verdict-SUPPORTS", "+2.50", "p = .400", "at an error rate of 5 %", "A <case>",
+    for words in ("SUPPORTS", "verdict-SUPPORTS", "+2.50", "p = .400", "at an error rate of 5\u00a0%", "A <case>",
                   "1 bad line and 1 duplicate left out", "more traces than were validated",
                   "like the enrolled prompts", "p = .500", "What to do next", "jobs verify"):  # fmt: skip
         assert words in told, words
@@ -363,7 +363,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
     assert found["Unknown source"] == ("p = .010", "unlike every enrolled source")
     said = _words(verdict.verdict(unknown))
-    assert f"No, not {SOURCES[1]}: the 12 traces fit none of the enrolled sources (p = .010)." in said
+    assert f"No, the 12 traces do not look like {SOURCES[1]}: they fit none of the enrolled sources (p = .010)." in said
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
 
 
@@ -416,7 +416,7 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
         default=lambda part: part.to_plotly_json(), ensure_ascii=False,
     )  # fmt: skip
     for words in (
-        "20 traces of responses cut after 64 tokens", "most probable source is the right one in 72.5 % of 40 tests",
+        "20 traces of responses cut after 64 tokens", "most probable source is the right one in 72.5\u00a0% of 40 tests",
         "5 and 20 traces each (measured on whole responses)", "85.4 %", "18.8 %", "93.3 %", "1.0 %",
         "Stated error 5\u00a0%", '"children": "never"', "the rule never supports a claim",
         "Of two families", "90.0 %", ".157 arises by chance",
