@@ -379,9 +379,8 @@ def check_answer(check: Check) -> Component:
 def _shown_otherwise(check: Check) -> Component:
     """Texts that a changed page shows, each with what it should be."""
     rows = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in pair]) for pair in check.shown]
-    return shell.small_table(
-        ("The page shows", "By its data it should be"), rows, "Texts that were changed", "small by-line"
-    )
+    table = shell.small_table(("The page shows", "By its data it should be"), rows, "Texts that were changed", "small")
+    return html.Div(table, className="preview-table")
 
 
 def _describe_report(upload: Mapping[str, Any]) -> Component:
