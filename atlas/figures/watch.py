@@ -27,8 +27,13 @@ DELAYS_HEIGHT = 280
 LEFT, RIGHT = 232, 120  # margins of the names and of the shares, in pixels
 
 
-def evidence_curve(log_e: npt.NDArray[np.float64], rate: float, alarm: int | None, theme: Theme) -> Plot:
-    """Log10 e-value after every trace; ``alarm`` is the number of the trace that reached the line."""
+def evidence_curve(
+    log_e: npt.NDArray[np.float64], rate: float, alarm: int | None, theme: Theme, changed: int | None = None
+) -> Plot:
+    """Log10 e-value after every trace; ``alarm`` is the number of the trace that reached the line.
+
+    changed : traces after which another model answers, where that is known.
+    """
     token, line = TOKENS[theme], math.log10(1 / rate)
     shown = np.unique(np.linspace(0, len(log_e), min(len(log_e), MOST) + 1).round().astype(int))
     values = np.concatenate([[0.0], log_e])[shown] / LN10
@@ -44,12 +49,19 @@ def evidence_curve(log_e: npt.NDArray[np.float64], rate: float, alarm: int | Non
         at = float(log_e[alarm - 1]) / LN10
         marks = [scatter("alarm", [alarm], [at], [f"alarm after {alarm:,} traces"], marker=marker)]
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": line, "y1": line}
+    shapes = [across | {"line": {"color": token["against"], "width": 1.5, "dash": "dash"}}]
+    notes = [end_note(line, f"alarm, {1 / rate:,.0f}", token["against"], size=12, shift=6)]
+    if changed is not None:
+        upright = {"type": "line", "yref": "paper", "x0": changed, "x1": changed, "y0": 0, "y1": 1}
+        shapes.append(upright | {"line": {"color": token["soft"], "width": 1, "dash": "dot"}})
+        beside = {"yref": "paper", "xanchor": "right", "yanchor": "top"}
+        notes.append(plots.note(changed, 1, "another model answers\u00a0", 12, token["soft"], **beside))
     layout = {
         "template": dress(theme),
         "margin": {"l": 56, "r": 72, "t": 12, "b": 44},
-        "shapes": [across | {"line": {"color": token["against"], "width": 1.5, "dash": "dash"}}],
-        "annotations": [end_note(line, f"alarm, {1 / rate:,.0f}", token["against"], size=12, shift=6)],
-        "xaxis": {"title": {"text": "traces"}, "range": [0, max(len(log_e), 20)], "fixedrange": True},
+        "shapes": shapes,
+        "annotations": notes,
+        "xaxis": {"title": {"text": "traces"}, "range": [0, 1.02 * max(len(log_e), 20)], "fixedrange": True},
         "yaxis": {
             "title": {"text": "evidence, log10 e"}, "range": [min(-0.6, float(values.min()) - 0.2), top],
             "fixedrange": True,

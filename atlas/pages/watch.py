@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
+import dash_mantine_components as dmc
 import pandas as pd
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import request
 
@@ -22,6 +24,7 @@ from atlas.pages.attribute import sections, visitor
 from atlas.state import View
 from atlas.theme import Theme
 from backend.enrolment.catalogue import Ecosystem, default
+from backend.enrolment.stories import Story, stories
 from backend.errors import AtlasError
 from backend.inference.e_process import LN10
 from backend.service.watch_state import COUNTED, FORMS, KINDS, WatchState, alarm_sentence, evidence_text, watches
@@ -50,33 +53,50 @@ STARTS = (
     (
         "watch-endpoint",
         "2. Watch an endpoint, asked every hour",
-        "python -m jobs watch http://localhost:8000/v1 --model NAME --prompts prompts.jsonl --claimed LABEL "
-        "--reference FILE --every 1h",
+        "python -m jobs watch {address} \\\n  --model {model} --prompts prompts.jsonl --every 1h \\\n"
+        "  --claimed {claim} --reference {file}",
     ),
     (
         "watch-folder",
         "or a folder of logs, new files and new lines of which are read",
-        "python -m jobs watch logs/ --claimed LABEL --reference FILE",
+        "python -m jobs watch {folder} \\\n  --claimed {claim} --reference {file}",
     ),
 )
 """Id, meaning and command of the usual ways to start a watch."""
+FIELDS = {
+    "address": ("Its address", "http://localhost:8000/v1", "It answers like OpenAI's chat completions."),
+    "model": ("The model's name there", "NAME", "With the settings that were enrolled: NAME,temperature=0.7"),
+    "folder": ("Or a folder of its logs", "logs/", "In any format that Attribute reads."),
+}
+"""Label of a field, what stands for it in the commands, and what a person should know."""
 OF_RELEASE = (
     "python -m jobs fetch --to release\n"
     "cat release/data/responses/{corpus}/*.jsonl.gz > enrolled.jsonl.gz\n"
     "gunzip -c release/data/prompts/{corpus}.jsonl.gz > prompts.jsonl"
 )
 YOURS = {
-    "LABEL": "is the enrolled name of the claimed model; the choice above puts it in.",
-    "http://localhost:8000/v1": "is the endpoint's address; it has to answer like OpenAI's chat completions. "
-    "--key-env VARIABLE names where its key stands.",
-    "NAME": "is the model's name at that endpoint. Settings have to be those of the enrolled answers: "
-    "NAME,temperature=0.7 and --max-new-tokens.",
     "prompts.jsonl": "holds prompts of the enrolled kind, one a line as text or JSON; best are the enrolled ones.",
-    "logs/": "is a folder of logs in any format that Attribute reads.",
+    "--key-env VARIABLE": "names where the endpoint's key stands.",
+    "--max-new-tokens N": "is the longest response, where it is not that of the enrolled answers.",
 }
-"""What a person puts into the commands, by the words that stand for it."""
+"""What else a person puts into the commands."""
+STEPS: tuple[shell.Children, ...] = (
+    "Open the report: it says which enrolled model the answers are nearest to, and how sure that is. The alarm alone "
+    "says that they no longer look like the claimed model's.",
+    [
+        "Ask the model's maker the same prompts, and compare both files: ",
+        dcc.Link("Claim against reference", href="/attribute?mode=reference"), ".",
+    ],
+    "Send the report with its traces to whoever runs the endpoint. Anybody can check both.",
+    "If the change was meant, enrol the new model's answers. If nothing was wrong, --accept begins the watch anew.",
+)  # fmt: skip
+"""What a person does about an alarm."""
+READING = (
+    "The sample's answers are read: first the enrolled ones of the claimed model, to compare with. This takes half a "
+    "minute on two processor cores, once."
+)
 OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
-AGAIN_MS = 20_000
+AGAIN_MS, SAMPLE_MS = 20_000, 2_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
 FILES = {"html": "Report", "json": "JSON", "csv": "CSV", "jsonl": "Traces"}
@@ -92,7 +112,7 @@ def layout(**query: str) -> Component:
         drawing.section("alarms", MEASURED["alarms"].question, _delays(cache, view), figures.DELAYS_HEIGHT)
     ]  # fmt: skip
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
-    below = html.Div([*measured, _starts(cache), _explained()], className="column")
+    below = html.Div([*_sample(), *measured, _starts(cache), _explained()], className="column")
     return html.Div([clock, content, below], className="watch")
 
 
@@ -111,12 +131,26 @@ def register(app: Dash) -> None:
     drawing.follow(app, drawing.figure("alarms", _delays))
 
     @app.callback(
-        [Output("watch-enrolled", "children"), *(Output(name, "children") for name, _, _ in STARTS)],
-        Input("watch-claim", "value"),
+        Output("watch-sample", "children"),
+        Output("watch-sample-clock", "disabled"),
+        Input("watch-sample-show", "n_clicks"),
+        Input("watch-sample-clock", "n_intervals"),
+        Input("theme", "data"),
         prevent_initial_call=True,
     )
-    def claimed(claim: str | None) -> Any:
-        return _filled(visitor.ecosystems(), claim)
+    def sample(clicks: int | None, _: int | None, theme: str | None) -> Any:
+        if not clicks or not visitor.known():
+            return no_update, True
+        return _sampled("light" if theme == "light" else "dark", begin=ctx.triggered_id == "watch-sample-show")
+
+    @app.callback(
+        [Output("watch-enrolled", "children"), *(Output(name, "children") for name, _, _ in STARTS)],
+        Input("watch-claim", "value"),
+        *(Input(f"watch-{name}", "value") for name in FIELDS),
+        prevent_initial_call=True,
+    )
+    def claimed(claim: str | None, *given: str | None) -> Any:
+        return _filled(visitor.ecosystems(), claim, **dict(zip(FIELDS, given, strict=True)))
 
     for name in ("watch-files", *(name for name, _, _ in STARTS)):
         app.clientside_callback(
@@ -195,16 +229,20 @@ def _starts(cache: QueryCache) -> Component:
     ways: list[Component] = []
     for (name, words, _), command in zip(STARTS, commands, strict=True):
         ways += [html.H3(words, className="group"), _copyable(name, command, words)]
+    fields = [shell.labelled("Which model is it said to be?", "watch-claim", claim)]
+    for name, (label, stands, hint) in FIELDS.items():
+        field = dmc.TextInput(id=f"watch-{name}", placeholder=stands, size="sm", debounce=300)
+        fields.append(html.Div([shell.labelled(label, f"watch-{name}", field), html.P(hint, className="hint")]))
     lead = "Run these in a terminal on this machine. The watch then stands at the top of this page."
     return html.Section(
         [
             html.H2("Start a watch"),
             html.P(lead, className="sentence"),
-            shell.labelled("Which model is it said to be?", "watch-claim", claim),
+            html.Div(fields, className="watch-fields"),
             html.H3("1. Have the answers that were enrolled", className="group"),
             html.Div(enrolled, id="watch-enrolled"),
             *ways,
-            html.H3("Replace by your own", className="group"),
+            html.H3("Also yours to give", className="group"),
             shell.facts(YOURS, className="watch-facts"),
         ],
         className="figure",
@@ -233,8 +271,11 @@ def _claims(known: list[Ecosystem], names: dict[str, str]) -> list[dict[str, Any
     return options
 
 
-def _filled(known: list[Ecosystem], claim: str | None) -> list[Any]:
-    """Where the enrolled answers of a claimed model come from, and the commands of :data:`STARTS` for it."""
+def _filled(known: list[Ecosystem], claim: str | None, **given: str | None) -> list[Any]:
+    """Where the enrolled answers of a claimed model come from, and the commands of :data:`STARTS` for it.
+
+    given : values of :data:`FIELDS`.
+    """
     one = default(known, claim)
     file, command = "enrolled.jsonl", ""
     if one is None:
@@ -249,7 +290,9 @@ def _filled(known: list[Ecosystem], claim: str | None) -> list[Any]:
     enrolled: list[Component] = [html.P(words, className="sentence")]
     if command:
         enrolled.append(_copyable("watch-files", command, "Fetch the enrolled answers"))
-    return [enrolled, *(command.replace("FILE", file).replace("LABEL", claim or "LABEL") for _, _, command in STARTS)]
+    own = {name: (given.get(name) or "").strip() or stands for name, (_, stands, _) in FIELDS.items()}
+    parts = {name: shlex.quote(value) for name, value in {**own, "claim": claim or "LABEL", "file": file}.items()}
+    return [enrolled, *(command.format(**parts) for _, _, command in STARTS)]
 
 
 def _content(theme: Theme) -> list[Component]:
@@ -270,16 +313,53 @@ def _sections(theme: Theme) -> list[Component]:
     return [_section(state, theme) for state in known]
 
 
-def _section(state: WatchState, theme: Theme) -> Component:
+def _sample() -> list[Component]:
+    """What an alarm looks like, on request; nothing for somebody without the token."""
+    if not visitor.known():
+        return []
+    (story,) = stories("watch")
+    button = html.Button("See a sample watch", id="watch-sample-show", className="button")
+    return [
+        html.Section(
+            [
+                html.H2("What does an alarm look like?"),
+                html.P(story.text, className="sentence"),
+                button,
+                dcc.Interval(id="watch-sample-clock", interval=SAMPLE_MS, disabled=True),
+                html.Div(id="watch-sample", className="watch-sample"),
+            ],
+            className="figure",
+        )
+    ]
+
+
+def _sampled(theme: Theme, *, begin: bool) -> tuple[Component, bool]:
+    """The sample's watch as far as it is, and whether nothing more comes."""
+    service = visitor.service()
     try:
-        return _watched(state, theme)
+        state = service.sample_watch(begin=begin)
+    except AtlasError as error:
+        return shell.empty(error.problem, error.remedy), True
+    if state is not None:
+        ended = state.alarm is not None
+        return _section(state, theme, stories("watch")[0]), ended
+    ready = service.state()
+    if ready.status == "failed" and ready.problem:
+        return shell.empty(ready.problem, ready.remedy or ""), True
+    return html.P(READING, role="status"), False
+
+
+def _section(state: WatchState, theme: Theme, story: Story | None = None) -> Component:
+    try:
+        return _watched(state, theme, story)
     except AtlasError as error:
         return html.Section([html.H2(state.name), shell.empty(error.problem, error.remedy)], className="figure")
     finally:
         state.close()
 
 
-def _watched(state: WatchState, theme: Theme) -> Component:
+def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Component:
+    """A watch; ``story`` is that of the shipped sample, whose model changes after so many traces."""
     question, log_e, looks, alarm = state.question, state.evidence(), state.looks(), state.alarm
     alarms, counts = state.alarms(), state.counts()
     now = evidence_text(float(log_e[-1]) / LN10) if len(log_e) else "none yet"
@@ -293,7 +373,7 @@ def _watched(state: WatchState, theme: Theme) -> Component:
         + (f" in round {state.round}" if state.round > 1 else "") + f", {counts['other']:,} of other traffic.",
     ]  # fmt: skip
     place = len(log_e) and next((one.traces for one in alarms if one.round == state.round), None)
-    curve = figures.evidence_curve(log_e, question.rate, place or None, theme)
+    curve = figures.evidence_curve(log_e, question.rate, place or None, theme, story.traces if story else None)
     graph = shell.graph(f"watch-{_plain(state.name)}-graph", curve)
     label = f"Evidence of the watch {state.name} over its traces"
     drawing = html.Div(graph, className="figure-drawing", role="img", **shell.aria(label=label))
@@ -305,11 +385,19 @@ def _watched(state: WatchState, theme: Theme) -> Component:
     }
     return html.Section(
         [
-            html.Div([html.H2(state.name, dir="auto"), status], className="figure-title"),
+            html.Div([html.H2(story.name if story else state.name, dir="auto"), status], className="figure-title"),
             html.P(sentence, className="sentence"),
             html.Div(drawing, className="figure-body", style={"height": figures.HEIGHT}),
             shell.facts(facts, className="watch-facts"),
             *([html.H3("Alarms", className="group"), *(_alarm(state, one) for one in alarms)] if alarms else []),
+            *(
+                [
+                    html.H3("What to do", className="group"),
+                    html.Ol([html.Li(step) for step in STEPS], className="watch-steps"),
+                ]
+                if alarm
+                else []
+            ),
             *([html.H3("Last looks", className="group"), _looks(looks)] if looks else []),
         ],
         className="figure",

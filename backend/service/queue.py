@@ -23,7 +23,7 @@ from huey.storage import PostgresStorage, PriorityRedisStorage, SqliteStorage
 from backend.errors import AtlasError, ServerError
 
 VARIABLE = "ATLAS_QUEUE"
-KINDS = ("audit", "tokens")
+KINDS = ("audit", "tokens", "watch")
 SCHEMES = ("sqlite", "redis", "rediss", "unix", "postgres", "postgresql")
 
 

@@ -40,6 +40,7 @@ from backend.service.queue import Queue
 from backend.service.records import BEAT, GONE, Job, Records
 from backend.service.server_key import KEY_FILE, server_key
 from backend.service.uploads import LIFETIME, BusyError, MissingError, Upload, Uploads, open_in_turn
+from backend.service.watch_state import SAMPLE, WatchState, known_watch
 from backend.service.worker import FAILED, TOKEN_SECONDS, Readiness, Worker, enrolment_with, settings_in
 
 if TYPE_CHECKING:
@@ -328,7 +329,10 @@ class Service:
 
     def _put(self, job: Job) -> None:
         """Queue the task of a job, for a worker here or elsewhere."""
-        self._queue.put("audit", job.name, short=job.short, priority=job.priority)
+        self._put_task("audit", job.name, short=job.short, priority=job.priority)
+
+    def _put_task(self, kind: str, record: str, **options: Any) -> None:
+        self._queue.put(kind, record, **options)
         if self._works_here:
             self._worker.start()
 
@@ -445,6 +449,22 @@ class Service:
             self.uploads.add(session, name, content, enrolment=ecosystem, label=story.files[name])
             for name, content in story_files(story, enrolment).items()
         ]
+
+    def sample_watch(self, *, begin: bool) -> WatchState | None:
+        """The watch of the shipped sample; None before its first look. Raises AtlasError without its ecosystem.
+
+        begin : let a worker make it, or finish it, where it has no alarm yet.
+        """
+        enrolment = sample_enrolment_of(self._ecosystems.enrolment(one.name) for one in self._ecosystems.all())
+        if enrolment is None:
+            raise AtlasError("The sample's ecosystem is not enrolled here", "Run: python -m jobs enroll --sample")
+        state = known_watch(SAMPLE)
+        if state is not None and (state.question.enrolment_sha256 != enrolment.sha256 or not state.looks()):
+            state.close()
+            state = None
+        if begin and (state is None or state.alarm is None) and enrolment.name not in self._queue.records():
+            self._put_task("watch", enrolment.name, short=False, priority=0)
+        return state
 
     def brings(self, ecosystem: str) -> EnrolmentCapabilities:
         """Capabilities of an ecosystem: calibration, error rates of the stop, validation."""

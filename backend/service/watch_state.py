@@ -32,6 +32,7 @@ from backend.service.uploads import MissingError
 
 VARIABLE = "ATLAS_WATCHES"
 FILE = "watch.sqlite"
+SAMPLE = "sample-watch"  # name of the watch of the shipped sample, which lies apart
 INBOX = "inbox"  # folder of what REST received and nobody has read yet
 TEXTS = 100  # traces whose text is there, and of an alarm's report at most
 COUNTED = ("like", "unchecked")  # kinds of traffic that are evidence
@@ -120,7 +121,7 @@ class WatchState:
     @classmethod
     def open(cls, name: str, folder: Path | None = None) -> WatchState:
         """A watch that was started before. Raises MissingError where there is none of that name."""
-        place = (folder or watches_folder()) / name
+        place = (folder or watches_folder(name)) / name
         if not _NAME.fullmatch(name) or not (place / FILE).exists():
             raise MissingError(
                 f"There is no watch '{name[:60]}'", "Start it: python -m jobs watch SOURCE --claimed LABEL --name NAME"
@@ -133,7 +134,7 @@ class WatchState:
         """A watch, new or as it was, for one process; AtlasError if its question is another or it runs elsewhere."""
         if not _NAME.fullmatch(name):
             raise AtlasError(f"'{name}' is no name of a watch", "Use up to 60 letters, digits and . _ -")
-        place = (folder or watches_folder()) / name
+        place = (folder or watches_folder(name)) / name
         try:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
             (place / INBOX).mkdir(exist_ok=True, mode=0o700)
@@ -335,10 +336,20 @@ def _log_evidence(reference: bytes, scores: bytes, seed: int) -> Doubles:
     return log_evidence(np.frombuffer(reference), np.frombuffer(scores), seed)
 
 
-def watches_folder() -> Path:
-    """Where watches lie: ``ATLAS_WATCHES``, else in the cache folder."""
+def watches_folder(name: str = "") -> Path:
+    """Where watches lie: ``ATLAS_WATCHES``, else in the cache folder; that of the sample always lies there, apart."""
     given = os.environ.get(VARIABLE)
+    if name == SAMPLE:
+        return cache_folder() / "samples"
     return Path(given) if given else cache_folder() / "watches"
+
+
+def known_watch(name: str) -> WatchState | None:
+    """A watch that was started before, or None."""
+    try:
+        return WatchState.open(name)
+    except MissingError:
+        return None
 
 
 def watches(folder: Path | None = None) -> list[WatchState]:

@@ -92,7 +92,7 @@ class Worker:
         self._lost_sight = False  # whether the records could not be reached, and still name this worker for a job
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        queue.tasks.update(audit=self._audit, tokens=self._tokens)
+        queue.tasks.update(audit=self._audit, tokens=self._tokens, watch=self._watch)
 
     def start(self) -> None:
         """Work in a thread, which ends with the process."""
@@ -198,6 +198,15 @@ class Worker:
     @functools.cached_property
     def _version(self) -> str:
         return code_version()
+
+    def _watch(self, enrolment: str) -> None:
+        """Watch the sample, for a person who wants to see an alarm."""
+        from backend.service.sample_watch import watch_sample
+
+        try:
+            watch_sample(self._models.attributor(self._ecosystems.enrolment(enrolment)))
+        except Exception:
+            logging.getLogger(__name__).exception("The sample cannot be watched")
 
     def _audit(self, name: str) -> None:
         """Score a job and write its report."""

@@ -144,10 +144,12 @@ def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:
     known = [release, own, sample]
     enrolled, endpoint, folder = watch._filled(known, "gpt4o")
     assert "responses/agent500/" in str(enrolled) and "--claimed gpt4o --reference enrolled.jsonl.gz" in endpoint
-    assert "logs/ --claimed gpt4o" in folder
+    assert "watch logs/ " in folder and "--claimed gpt4o" in folder
     enrolled, endpoint, _ = watch._filled(known, "m-1")
-    assert "from which mine was enrolled" in str(enrolled) and "--reference enrolled.jsonl --" in endpoint
+    assert "from which mine was enrolled" in str(enrolled) and endpoint.endswith("--reference enrolled.jsonl")
     assert "--reference sample" in watch._filled(known, sample.sources[1])[1]
+    given = watch._filled(known, "m-1", address=" https://a.example/v1", model="my model", folder="")
+    assert "https://a.example/v1 " in given[1] and "--model 'my model' " in given[1] and "watch logs/ " in given[2]
     assert "--claimed LABEL" in watch._filled([], None)[1] and "jobs enroll" in str(watch._filled([], None)[0])
     options = watch._claims(known, {})
     labels = [one["value"] for option in options for one in option.get("items", [option])]
