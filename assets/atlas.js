@@ -119,6 +119,7 @@
           options.some((o) => o.value === value || (o.items || []).some((i) => i.value === value));
         const pick = (options, value, now) => (value && offered(options, value) ? value : now);
         window.setTimeout(() => remember({}), 0);
+        document.documentElement.dataset.page = pathname;
         for (const [id, path] of Object.entries(window.atlasPages)) {
           window.dash_clientside.set_props(id, { className: path === pathname ? "rail-link here" : "rail-link" });
         }

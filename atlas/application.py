@@ -68,7 +68,7 @@ _FIRST = """
 var t=u.searchParams.get("theme");
 if(t!=="dark"&&t!=="light"){t=s("atlas-theme")||(matchMedia("(prefers-color-scheme: light)").matches?"light":"dark");
 u.searchParams.set("theme",t);history.replaceState(history.state,"",u)}
-document.documentElement.dataset.theme=t;document.documentElement.dataset.mantineColorScheme=t;
+document.documentElement.dataset.theme=t;document.documentElement.dataset.page=location.pathname;document.documentElement.dataset.mantineColorScheme=t;
 if(s("atlas-rail"))document.documentElement.dataset.rail=s("atlas-rail");
 window.atlasPages=%s;window.atlasCamera=%s;window.atlasWords=%s;
 if(%s.indexOf(location.pathname)<0){var l=document.createElement("link");l.rel="preload";l.as="script";l.href=%s;

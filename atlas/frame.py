@@ -132,8 +132,7 @@ def readers_words(
 ) -> list[Component | str]:
     """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
 
-    The page Attribute itself says who judges, which may be a sample's ecosystem, and the page Watch whose watches it
-    lists.
+    On the pages Attribute and Watch an ecosystem brings its reader, so that the header does not offer one there.
     """
     here = {"/": cache.map_reader, "/neighbourhoods": cache.map_reader}.get(path, cache.attribution_reader)(view)
     names, judge = {}, ""
@@ -151,10 +150,12 @@ def readers_words(
         parts.append(html.Span([words, shown]))
 
     if path == "/attribute":
-        return ["Who judges these traces is named with the question and with the answer."]
+        return ["Reader and domain are those of the ecosystem, which is chosen with the question."]
+    if path == "/watch":
+        return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
         parts.append(html.Span(["Numbers here: ", html.Strong("the readers compared")]))
-    elif path not in ("/watch", "/methods"):
+    elif path != "/methods":
         known = cache.reader_name(here) if cache.knows(here) else "none of this reader"
         add("Numbers here: ", here, names.get(here, known))
     who = "nothing is enrolled"

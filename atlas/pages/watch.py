@@ -200,10 +200,7 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     strictest = frame[frame["level"] == frame["level"].min()]
     reader, roster = frame[["reader", "roster"]].iloc[0]
     name = cache.reader_name(reader) if cache.knows(reader) else reader
-    sentence = (
-        f"{false_alarms(strictest)}Measured on held-out answers with one reader: {name}, roster {roster}. Your watch "
-        "reads with the reader that enrolled the claimed model; the header's choice changes nothing here."
-    )
+    sentence = f"{false_alarms(strictest)}Measured on held-out answers with one reader: {name}, roster {roster}."
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 
 

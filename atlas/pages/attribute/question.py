@@ -245,7 +245,7 @@ def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[s
         return None
     method, *read = reader.split("/")
     name = questions().reader_name(reader)
-    what = f"{name}, the reader in the header, is not enrolled here. "
+    what = f"{name}, the reader of the other pages, is not enrolled here. "
     if rosters:
         what = f"{chosen}, the roster in the header, is not enrolled here for {name}. "
     reason = why_not(method)
@@ -263,11 +263,11 @@ def not_enrolled(known: Sequence[Ecosystem], link: Mapping[str, str]) -> tuple[s
 
 
 def _why_not(lacking: tuple[str, str] | None) -> list[Component | str]:
-    """Why another reader than the header's judges, on hover; nothing where there is no reason."""
+    """Why the reader of the other pages does not judge, on hover; nothing where there is no reason."""
     if lacking is None:
         return []
     words, command = lacking
-    return [" ", shell.term("Why not the header's reader?", f"{words}{f'Enrol it: {command}' if command else ''}")]
+    return [" ", shell.term("Why another reader?", f"{words}{f'Enrol it: {command}' if command else ''}")]
 
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
@@ -484,7 +484,7 @@ def register(app: Dash) -> None:
             not rates,
             ecosystem_options(others),
             [other for other in also or () if other in names],
-            sections.judged_by(questions(), one.roster or one.name, len(one.sources), one, reader),
+            sections.judged_by(questions(), one.roster or one.name, len(one.sources), one),
             no_claim(wish, one),
         )
 

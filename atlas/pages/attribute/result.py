@@ -227,7 +227,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     summary = html.Summary(html.H2(UNDECIDED))
     return html.Div(
         [
-            verdict.verdict(report, cache, view.reader),
+            verdict.verdict(report, cache),
             verdict.exports(report),
             *(
                 detail

@@ -217,14 +217,10 @@ def reader_words(cache: QueryCache | None, judge: Any) -> str:
     return f"{name} · {VIEW_READS.get(view, view)} · {proxy}"
 
 
-def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any, header: str | None) -> list[Any]:
-    """Who judges the traces, in a sentence; more on hover where that is not the header's reader."""
+def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any) -> list[Any]:
+    """Who judges the traces, in a sentence."""
     where = [f", among the {sources:,} sources of ", html.Span(name, dir="auto"), "."]
-    parts = ["Judged by ", html.Strong(reader_words(cache, judge)), *where]
-    if cache and header and header != judge.reader and cache.problem() is None and cache.knows(header):
-        meaning = f"The reader in the header, {cache.reader_name(header)}, does not judge these traces."
-        parts += [" ", shell.term("Not the header's reader", meaning), "."]
-    return parts
+    return ["Judged by ", html.Strong(reader_words(cache, judge)), *where]
 
 
 def sections_of(report: Report) -> Section:

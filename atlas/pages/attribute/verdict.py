@@ -122,7 +122,7 @@ def _percent(share: float) -> str:
     return "less than .1 %" if share < 0.001 else "more than 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
-def verdict(report: Report, cache: QueryCache | None = None, header: str | None = None) -> Component:
+def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
     report = with_names(report)
     results, method, reference = report["results"], report["method"], report["reference"]
@@ -138,7 +138,7 @@ def verdict(report: Report, cache: QueryCache | None = None, header: str | None 
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
     answer = html.Span(headline(report), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
-    judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method), header)
+    judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method))
     return sections.answer_box(
         word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],

@@ -114,14 +114,11 @@ def test_candidates_are_counted_and_what_is_wrong_with_them_is_said() -> None:
 
 
 @pytest.mark.usefixtures("served")
-def test_who_judges_is_said_with_the_reader_of_the_header() -> None:
-    def words(header: str | None) -> str:
-        parts = sections.judged_by(question.questions(), "12-way", 12, LARGE, header)
-        return "".join(part if isinstance(part, str) else getattr(part, "label", part.children) for part in parts)
-
-    assert words(LARGE.reader).endswith(", among the 12 sources of 12-way.") and "header" not in words(LARGE.reader)
-    assert "The reader in the header, READER · Tiny-1M · prompt + response, does not judge these traces." in words(
-        READS
+def test_who_judges_is_said_with_its_sources() -> None:
+    parts = sections.judged_by(question.questions(), "12-way", 12, LARGE)
+    said = "".join(part if isinstance(part, str) else str(part.children) for part in parts)
+    assert said.startswith("Judged by Discriminants and word n-grams, live · ") and said.endswith(
+        ", among the 12 sources of 12-way."
     )
 
 
@@ -137,7 +134,9 @@ def test_a_chosen_reader_that_scores_nothing_here_is_named_with_its_remedy() -> 
     assert other is not None and other[0].startswith("50-way, the roster in the header, is not enrolled here for")
     assert other[1].endswith("--view ur --roster 50-way")
     words = question.not_enrolled([BEST], {"reader": "ngram-word"})
-    assert words is not None and words[0].startswith("Word n-grams, the reader in the header, is not enrolled here.")
+    assert words is not None and words[0].startswith(
+        "Word n-grams, the reader of the other pages, is not enrolled here."
+    )
     assert words[1] == "python -m jobs enroll --readout ngram-word --roster 100-way"
     assert question.not_enrolled([BEST, replace(BEST, reader="ngram-word")], {"reader": "ngram-word"}) is None
 
