@@ -30,7 +30,7 @@ from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import case_title, first_findings
-from backend.attribution.report_words import validated_for
+from backend.attribution.report_words import validated_for, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
 
@@ -48,11 +48,14 @@ HELD = (
     "figures only."
 )
 OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
+OTHER_READERS = "Only this reader's numbers are shown. How often other readers are right stands on the page "
 OWN: list[Component | str] = [
     "These numbers are of the reader below. For an answer about your own traces, print the report of ",
     dcc.Link("Attribute", href="/attribute"),
     ": it names who judged them, and that reader's error rates.",
 ]
+JUDGED = ("budget", "confusion", "siblings")
+"""Figures of the reader that names sources: with a case, of the one that judged it, or of none."""
 USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
 
 
@@ -156,12 +159,14 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     view = on_paper(view)
     names = chosen(view)
     figures = [name for name in names if name != CASE]
-    drawn = {name: KINDS[name].printed(cache, view) for name in figures}
-    builds = builds_of(cache, view, [name for name in figures if drawn[name] is not None])
     case = _newest_case() if CASE in names else None
+    judge = view if case is None else _view_of_judge(cache, view, case)
+    views = {name: one for name in figures if (one := judge if name in JUDGED else view) is not None}
+    drawn = {name: KINDS[name].printed(cache, one) for name, one in views.items()}
+    builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
     sheets = [] if case is None else [_sheet(cache, _case(cache, view, case), CASE)]
-    sheets.append(_cover(cache, view, names, case))
-    for number, name in enumerate(figures, start=1):
+    sheets.append(_cover(cache, view, names, list(views), case, judge))
+    for number, name in enumerate(views, start=1):
         sheets.append(_sheet(cache, _figure(name, drawn[name], number, builds), name))
     return [*sheets, _sheet(cache, _builds(builds), "builds")] if len(builds) else sheets
 
@@ -180,15 +185,28 @@ def _today() -> str:
     return f"{day.day} {day:%B %Y}"
 
 
-def _cover(cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[str, Any] | None) -> Component:
-    reader = cache.attribution_reader(view) or view.reader
+def _view_of_judge(cache: QueryCache, view: View, case: Mapping[str, Any]) -> View | None:
+    """The view of the reader and roster that judged a case; None where the atlas has not measured them."""
+    reader, facts = case["method"]["reader"], case["method"]["facts"]
+    judge = cache.resolve_view(dataclasses.replace(view, reader=reader, roster=str(facts.get("roster"))))
+    known = judge.roster == facts.get("roster") and cache.attribution_reader(judge) == reader
+    return judge if known else None
+
+
+def _cover(
+    cache: QueryCache, view: View, names: tuple[str, ...], shown: list[str], case: Mapping[str, Any] | None,
+    judge: View | None,
+) -> Component:  # fmt: skip
+    """Shown are the figures of ``names`` that are drawn; ``judge`` is None where nothing of its reader is measured."""
     link = View(reader=view.reader, roster=view.roster, domain=view.domain, k=view.k, figures=names).query()
     own = f"/brief?{link}"
+    of = judge or view
+    reader = cache.attribution_reader(of) or of.reader
     by = [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"]
-    sources = f"{scope(cache, view)} (roster {view.roster})"
+    sources = f"{scope(cache, of)} (roster {of.roster})"
     address = html.Span(own, id="brief-address", title=own, className="mono long")
-    found = html.Ul([html.Li(finding) for finding in findings(cache, view)], className="findings")
-    figures = [QUESTIONS[name] for name in names if name != CASE]
+    found = html.Ul([html.Li(finding) for finding in findings(cache, view, of)], className="findings")
+    figures = [QUESTIONS[name] for name in shown]
     facts: dict[str, Any]
     if case is None:
         title, name = WITHOUT_ONE, "cover sheet-case" if CASE in names else "cover"
@@ -206,18 +224,21 @@ def _cover(cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[
             "Date": [_today()],
             "This view": [address, html.Div(HELD, className="soft")],
         }
-        who = "the same reader" if method["reader"] == reader else "another reader"
         measured = [
             _facts(facts),
             html.H3("How often is this reader right?"),
             html.Ul([html.Li(rate) for rate in _rates(case)], className="findings"),
-            html.H3(f"The atlas in general ({who}, {pieces.roster_size(cache, view)} sources)"),
-            html.P(
-                [f"{sources}, read by ", *by, " The figures that follow are of these." * bool(figures)],
-                className="sentence",
-            ),
-            found,
         ]
+        if judge is None:
+            accuracy = dcc.Link("Accuracy", href=f"/attribution?{link}")
+            measured.append(html.P([OTHER_READERS, accuracy, "."], className="sentence"))
+        else:
+            size = pieces.roster_size(cache, judge)
+            measured += [
+                html.H3(f"The atlas in general (the same reader, {size} sources)"),
+                html.P([f"{sources}, read by ", *by], className="sentence"),
+                found,
+            ]
     children = [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(title, className="brief-title"),
@@ -247,8 +268,11 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found)]
 
 
-def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
-    """What the atlas found, one sentence a question, each with the origin of its number."""
+def findings(cache: QueryCache, view: View, judge: View) -> list[list[Component | str]]:
+    """What the atlas found, one sentence a question, each with the origin of its number.
+
+    judge : view of the reader whose accuracy is stated.
+    """
     found: list[list[Component | str]] = []
 
     def add(before: str, share: str, after: str, origin: str) -> None:
@@ -256,11 +280,11 @@ def findings(cache: QueryCache, view: View) -> list[list[Component | str]]:
         whole = after.replace(" %", "\u00a0%")
         found.append([*start, html.Strong(f"{share}\u00a0%"), whole, shell.origin_badge(origin)])
 
-    reader = cache.attribution_reader(view)
-    curve = pieces.curves(cache, view, reader, "accuracy")
+    reader = cache.attribution_reader(judge)
+    curve = pieces.curves(cache, judge, reader, "accuracy")
     at = curve[curve["k"] == view.k]
     if len(at):
-        count = pieces.roster_size(cache, view)
+        count = pieces.roster_size(cache, judge)
         add(
             f"From {traces(view.k)} the source is named right in ",
             f"{100 * at['value'].iloc[0]:.1f}",
@@ -325,10 +349,10 @@ def _still(figure: go.Figure | Plot, height: int) -> Component:
 
 
 def _newest_case() -> dict[str, Any] | None:
-    """Report of the visitor's newest answer, by a name for its case; None without one."""
+    """Report of the visitor's newest answer, by names for its case and sources; None without one."""
     answers.refuse()  # It belongs to one visitor.
     report = visitor.newest_report()
-    return report and report | {"case": case_title(report)}
+    return report and with_names(report) | {"case": case_title(report)}
 
 
 def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Component]:
@@ -350,13 +374,13 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
 # ---- builds ---------------------------------------------------------------------------------------------------------
 
 
-def builds_of(cache: QueryCache, view: View, names: list[str]) -> pd.DataFrame:
-    """Builds behind the figures, a row a figure and build.
+def builds_of(cache: QueryCache, views: Mapping[str, View]) -> pd.DataFrame:
+    """Builds behind figures of views, a row a figure and build.
 
     Columns of table ``builds``, plate (name of the figure), and group: builds of one command, code and data share a
     number, counted from 0 in the order of the figures.
     """
-    parts = [KINDS[name].meta().builds(cache, view).assign(plate=name) for name in names]
+    parts = [KINDS[name].meta().builds(cache, view).assign(plate=name) for name, view in views.items()]
     if not parts:
         return pd.DataFrame(columns=["plate", "group"])
     frame = pd.concat(parts, ignore_index=True)

@@ -229,7 +229,7 @@ def test_the_brief_holds_the_chosen_figures_in_their_order(asked: QueryCache) ->
 def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"part": "calibration", "scenario": None, "sentence": "x", "k": 10, "n": 50}
     rows = [row | {"metric": "accuracy_after", "value": 0.78}]
-    facts = {"reader": "reader-paper/tiny/ur", "proxy": "tiny", "view": "ur", "facts": {}}
+    facts = {"reader": "reader-paper/tiny/ur", "proxy": "tiny", "view": "ur", "facts": {"roster": "12-way"}}
     case = {
         "method": facts, "reference": {"sources": ["a", "b"], "enrolment": "mine"}, "validation": {"rows": rows},
         "results": {"traces": 10, "calibrated": True},
@@ -240,9 +240,16 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     page = told(brief.layout(figures="budget,case", roster="12-way"))
     own, general = page.index("With 10 traces the most probable source"), page.index("The atlas in general (the same ")
     assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < general < page.index("sheet-budget")
-    assert "2, enrolled as mine" in page and page.count(brief.HELD) == 1 and page.count('"Figure 1. "') == 1
+    assert "2, enrolled as 12-way" in page and page.count(brief.HELD) == 1 and page.count('"Figure 1. "') == 1
     alone = told(brief.layout(figures="case", roster="12-way"))
     assert "sheet-cover" in alone and "sheet-builds" not in alone
+    # The figures are of the judge, whatever the header says, or of nobody.
+    elsewhere = told(brief.layout(figures="budget,case", roster="27-way"))
+    assert elsewhere.count("12 sources on ") == page.count("12 sources on ") > 0
+    case["method"] = facts | {"facts": {}}
+    stranger = told(brief.layout(figures="budget,purity,case", roster="12-way"))
+    assert brief.OTHER_READERS in stranger and brief.OTHER_READERS not in page
+    assert "sheet-purity" in stranger and "sheet-budget" not in stranger and "The atlas in general" not in stranger
     case["validation"] = None
     assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
 
@@ -272,20 +279,19 @@ def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: QueryCache) ->
 
 def test_the_brief_numbers_what_made_its_figures(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
-    builds = brief.builds_of(asked, view, ["budget", "confusion", "readouts"])
+    builds = brief.builds_of(asked, dict.fromkeys(["budget", "confusion", "readouts"], view))
     groups = builds.groupby("plate")["group"].unique().map(list).to_dict()
     assert groups["budget"] == groups["confusion"] == [0]
     assert groups["readouts"] == [1, 2] or groups["readouts"] == [2, 1]
     page = told(brief.layout(figures="budget,readouts", roster="12-way"))
     assert "python -m jobs relate" in page and "d" * 64 in page and asked.generation().name in page
     assert sum(sentence in page for sentence in brief.METHOD) == len(brief.METHOD) == 5
-    assert brief.builds_of(asked, view, []).empty
+    assert brief.builds_of(asked, {}).empty
 
 
 def test_findings_carry_their_origin(asked: QueryCache) -> None:
-    found = [
-        told(finding) for finding in brief.findings(asked, brief.on_paper(asked.resolve_view(View(roster="12-way"))))
-    ]
+    view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
+    found = [told(finding) for finding in brief.findings(asked, view, view)]
     assert len(found) == 4
     assert all("origin-" in sentence for sentence in found)
     assert "Published" in found[3] and "READER · Vast-70B" in found[3]
