@@ -15,7 +15,7 @@
   function present(wanted) {
     if (wanted) root.dataset.present = "1";
     else delete root.dataset.present;
-    strip(wanted);
+    strip(wanted, wanted && slide());
     link();
     // Links of the navigation carry the mode to the next page; figures take their new width.
     if (window.dash_clientside && window.dash_clientside.atlas) window.dash_clientside.atlas.header();
@@ -136,6 +136,6 @@
   window.addEventListener("popstate", link);
   if (new URL(window.location.href).searchParams.get("present") === "1") {
     root.dataset.present = "1";
-    document.addEventListener("DOMContentLoaded", () => strip(true));
+    document.addEventListener("DOMContentLoaded", () => strip(true, slide()));
   }
 })();

@@ -78,6 +78,7 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
     ):
         assert result in on_methods
     questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]
+    assert "See a sample watch" in on_watch and "See a sample watch" not in on_methods
     assert questions == ["How soon does a watch see a change?"]
 
 

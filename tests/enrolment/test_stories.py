@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.stories import Story, stories, story_files
 from backend.intake import inspect
 from backend.proxies.reader import Reader
+from backend.service.sample_watch import watch_sample
+from backend.service.watch_state import SAMPLE, WatchState, watches
 
 PARTS = ("attribute", "windows", "reference")
 
@@ -37,6 +40,20 @@ def test_every_story_has_answers_that_name_what_was_claimed() -> None:
             assert {row["response"]["model"] for row in rows} == {story.claim}
             prompts = [row["request"]["messages"][0]["content"] for row in rows]
             assert len(set(prompts)) == story.traces and shipped.folds_of(prompts) == [None] * story.traces
+
+
+@pytest.mark.proxy
+def test_the_watch_of_the_sample_ends_in_its_alarm(
+    smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path))
+    (story,) = stories("watch")
+    watch_sample(Attributor(smollm2, ecosystem_of(story)))
+    state = WatchState.open(SAMPLE)
+    assert state.question.claimed == story.claim and state.file(1, "html").exists()
+    assert state.alarm.leader == story.files["after.jsonl"] and state.alarm.traces > story.traces
+    state.close()
+    assert watches() == []  # it is nobody's watch
 
 
 @pytest.mark.proxy

@@ -454,6 +454,8 @@ def test_a_discarded_file_leaves_its_report(service: Service) -> None:
 
 
 def test_samples_are_there_without_an_ecosystem_of_theirs(service: Service) -> None:
+    with pytest.raises(AtlasError, match="sample's ecosystem is not enrolled"):
+        service.sample_watch(begin=True)
     for part, files in (("attribute", 1), ("windows", 2), ("reference", 2)):
         for story in stories(part):
             uploads = service.tried(ANN, story)
