@@ -79,8 +79,8 @@
         }
         return none();
       },
-      // What a person waits for comes into view once: the work when it begins, the answer when it is there. While the
-      // work goes on both inputs are set again and again, so the stage before is what tells a change.
+      // What a person waits for comes into view once: the work when it begins, the answer when it is there. Both inputs
+      // may be set to what they were, so the stage before is what tells a change.
       follow: function (hidden, stage, before) {
         const now = (stage || "").includes("stage-result") ? "answered" : hidden ? "asked" : "working";
         if (now === before) return none();

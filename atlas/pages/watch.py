@@ -323,7 +323,7 @@ def _sample() -> list[Component]:
                 html.P(story.text, className="sentence"),
                 button,
                 dcc.Interval(id="watch-sample-clock", interval=SAMPLE_MS, disabled=True),
-                html.Div(id="watch-sample", className="watch-sample"),
+                html.Div(id="watch-sample"),
             ],
             className="figure",
         )

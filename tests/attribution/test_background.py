@@ -130,7 +130,7 @@ def test_traffic_of_the_same_kind_leads_back_to_the_source(enrolment: Enrolment,
 
 
 def test_report_and_page_say_what_was_assumed_and_checked(result: AuditResult) -> None:
-    html, shown = write_html(result.report), str(page(result.report))
+    html, shown = write_html(result.report).replace("\u00a0", " "), str(page(result.report)).replace("\\xa0", " ")
     for sentence in background_sentences(result.report):
         assert sentence.split("(")[0] in html and sentence in shown
     assert result.report["background"]["sha256"] in html and "Unlabelled traffic" in html

@@ -127,7 +127,7 @@ def downloaded(browser: Browser, downloads: Path, pattern: str) -> Path:
 
 def test_a_reader_in_the_header_that_scores_nothing_here_is_said(browser: Browser) -> None:
     browser.driver.get(f"{browser.url}/attribute?theme=dark&reader=reader-paper/tiny/r")
-    why = "[...document.querySelectorAll('#attr-ecosystem-note .term')].find((one) => /Why not/.test(one.textContent))"
+    why = "[...document.querySelectorAll('#attr-ecosystem-note .term')].find((one) => /Why another/.test(one.textContent))"
     browser.until(f"return {why} !== undefined")
     # The note is drawn again when the ecosystem is known, which takes the focus from it.
     shown = "return document.querySelector('.mantine-Tooltip-tooltip')?.textContent"

@@ -173,10 +173,12 @@ def _running(app: Dash) -> None:
         "attr-progress.hidden attr-words.children attr-so-far.children attr-bar.style attr-live.figure "
         "attr-tick.disabled attr-ended.data attr-job.data* attr-go-problem.children*",
         "attr-tick.n_intervals attr-job.modified_timestamp",
-        "attr-job.data attr-so-far.children theme.data",
+        "attr-job.data attr-so-far.children theme.data attr-progress.hidden attr-ended.data",
         prevent="initial_duplicate",
     )
-    def tick(_ticks: int | None, _changed: int | None, job: Text, before: Text, theme: Theme) -> Any:
+    def tick(
+        _ticks: int | None, _changed: int | None, job: Text, before: Text, theme: Theme, hidden: bool, last: Text
+    ) -> Any:
         over = (True, None, None, sections.NOTHING, no_update, True, None)  # progress hidden, and no further tick
         if not job:
             return *over, no_update, no_update
@@ -195,8 +197,10 @@ def _running(app: Dash) -> None:
         if ended and not snapshot.reported:
             why = snapshot.problem or "The work was cancelled before the first batch"
             return *over, None, visitor.refusal(AtlasError(why, snapshot.remedy or visitor.PRESS))
-        bar = sections.bar(snapshot)
-        return ended, words(snapshot), sentence, bar, drawn, ended, job if ended else None, no_update, None
+        bar, result = sections.bar(snapshot), job if ended else None
+        # What others wait for is given where it changes: each of them costs the browser as much as all of this.
+        shown, told = (no_update if now == was else now for now, was in ((ended, hidden), (result, last)))
+        return shown, words(snapshot), sentence, bar, drawn, ended, told, no_update, None
 
     cancelling(app, "attr", "job", "kept and answered")
 
