@@ -390,12 +390,13 @@
     window.history.replaceState(window.history.state, "", url);
   }
 
-  // No line ends between a number and its unit or sign, wherever a sentence came from.
+  // No line ends between a number and its unit or sign, wherever a sentence came from; what people sent stays as it is.
+  const verbatim = "pre, code, textarea, svg, .heat-text, .preview-grid, .preview-table, .name, [contenteditable]";
   const firm = function (node) {
     const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
     for (let text = node.nodeType === Node.TEXT_NODE ? node : texts.nextNode(); text; text = texts.nextNode()) {
       const bound = text.data.replace(/(\d) (?=%)|\b([nkKpr]) (?=[=<>] ?[\d.])|([=<>]) (?=[\d.])/g, "$1$2$3\u00a0");
-      if (bound !== text.data && text.parentElement && !text.parentElement.closest("pre, code, textarea, svg, [contenteditable]")) text.data = bound;
+      if (bound !== text.data && text.parentElement && !text.parentElement.closest(verbatim)) text.data = bound;
     }
   };
   new MutationObserver(function (changes) {
