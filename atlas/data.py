@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 DOMAIN_NAMES = {"agent500": "Agent500", "math100": "Math100"}
 METHOD_NAMES = names()  # display names of methods; others go by their own name
+GLOBAL = "-global"
+"""Ending of conditions whose groups were drawn across folds; the released files have no others."""
 CONDITION_NAMES = {
     "clean": "whole responses",
     **{
@@ -42,7 +44,7 @@ CONDITION_NAMES = {
             *((f"t{length}", f"first {length} tokens") for length in (128, 64, 32)),
             *((f"mask{share}", f"{share} % masked") for share in (10, 20, 30, 40, 50)),
         )
-        for ending, groups in (("", ""), ("-global", ", groups across folds"))
+        for ending, groups in (("", ""), (GLOBAL, ", groups across folds"))
     },
     "background": "scores balanced with unlabelled responses",
     "aligned": "fingerprints adapted with unlabelled responses",

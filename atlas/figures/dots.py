@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,14 +76,15 @@ def height_of(figure: Plot) -> int:
 
 def dot_rows(
     frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], *, theme: Theme, axis: str,
-    usual: Sequence[str], level: Level | None = None, top: float | None = 1.02, unit: str = "",
+    usual: Sequence[str], every: bool = False, level: Level | None = None, top: float | None = 1.02, unit: str = "",
 ) -> Plot:  # fmt: skip
     """One line a row, one mark a series with its interval; published marks are hollow.
 
     frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n, and words, where a mark is
         called otherwise than its series.
     usual : Series whose number stands at the end of a line: the first of them that the line has; none: the highest.
-    top : Right end of the axis; None for what the numbers need.
+    every : Whether the numbers of all series stand there, those of more than two without their spread.
+    top : Rightmost end of the axis, which stops at a round number before; None for what the numbers need.
     unit : What ``n`` counts, in words; '' for nothing.
     """
     token = TOKENS[theme]
@@ -112,14 +114,17 @@ def dot_rows(
         ]
         bar = (2, 0) if rows["ranged"].iloc[0] else (1, 3)
         more: Plot = {"over": rows["over"], "under": rows["under"], "bar": bar, **legend}
-        if len(names) <= FEW and len(series) == 2 and key != usual[0]:
+        if not every and len(names) <= FEW and len(series) == 2 and key != usual[0]:
             more |= {
                 "mode": "markers+text", "text": [rate_text(value) for value in rows["value"]],
                 "textposition": "bottom center", "textfont": {"size": 12, "color": style.ink(theme)},
             }  # fmt: skip
         rank = 1000 + list(series).index(key)
         traces.append(style.marks(rows, heights, hover, theme, published, legendrank=rank, **more))
-    notes = [_number_note(place[row], text, series[key].ink(theme)) for row, key, text in _at_ends(frame, usual)]
+    if every:
+        notes = _number_table(frame, place, series, theme)
+    else:
+        notes = [_number_note(place[row], text, series[key].ink(theme)) for row, key, text in _at_ends(frame, usual)]
     shapes = []
     if level is not None and place:
         notes.append(plots.note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
@@ -127,8 +132,10 @@ def dot_rows(
     least = pd.concat([frame["value"] - spread, frame["low"], frame["value"], frame["high"]])
     low = min(float(least.min()), level.value if level is not None else float("inf")) if len(frame) else 0.0
     high = float(max(least.max(), (frame["value"] + spread).max())) if len(frame) else 1.0
-    pad = 0.03 if top is not None else 0.05 * max(high - low, 1e-6)
-    bounds = [max(-0.02, low - pad), top] if top is not None else [low - pad, high + pad]
+    pad = 0.05 * max(high - low, 1e-6)
+    bounds = [low - pad, high + pad]
+    if top is not None:
+        bounds = [max(-0.02, math.floor(20 * low - 0.2) / 20), min(top, math.ceil(20 * high + 0.2) / 20)]
     across = plots.titled(axis, range=bounds, tickformat=".2~f")
     return name_lines(names, theme, traces, across, shapes, notes)
 
@@ -198,7 +205,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
         over, under = (rows["high"] - rows["value"]).fillna(0.0), (rows["value"] - rows["low"]).fillna(0.0)
         heights = [place[row] - 0.18 * style.place for row in rows["row"]]
         traces.append(style.marks(rows, heights, hover, theme, key == "paper", over=over, under=under))
-    ink = TOKENS[theme]["ink"]
+    ink = ANSWERS["readout"].ink(theme)
     notes = [_number_note(number, _verdict(frame[frame["row"] == row]), ink) for row, number in place.items()]
     across = plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
     return name_lines(names, theme, traces, across, [], notes, itemsizing="constant")
@@ -219,6 +226,21 @@ def name_lines(
 
 def _number_note(row: int, text: str, ink: str) -> Plot:
     return plots.end_note(row, text, ink, 13, 12, align="left")
+
+
+def _number_table(
+    frame: pd.DataFrame, place: Mapping[str, int], series: Mapping[str, Series], theme: Theme
+) -> list[Plot]:
+    """Numbers of all series at the ends of the lines, in their colours, on two lines of type."""
+    across = math.ceil(len(series) / 2)
+    cell = {key: divmod(number, across) for number, key in enumerate(series)}
+    notes = []
+    for row in tables.rows(frame):
+        line, column = cell[row.series]
+        height = place[row.row] + (0.22 * (2 * line - 1) if len(series) > 1 else 0)
+        text = rate_text(row.value) + (plots.small(_std(row)) if across == 1 else "")
+        notes.append(plots.end_note(height, text, series[row.series].ink(theme), 12, 12 + 40 * column))
+    return notes
 
 
 def _verdict(rows: pd.DataFrame) -> str:

@@ -15,7 +15,7 @@ from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, QueryCache, questions
+from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, GLOBAL, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures.dots import height_of
 from atlas.state import BUDGETS, METRICS, View
@@ -393,7 +393,9 @@ def curves(
     """
 
     def stored(name: str, kind: str) -> pd.DataFrame:
-        return cache.ask(queries.metric_curve, readers, view.roster, view.domain, condition, name, kind)
+        # Groups across folds have no spread over the folds but that of groups within one.
+        where = condition.removesuffix(GLOBAL) if kind == "fold" else condition
+        return cache.ask(queries.metric_curve, readers, view.roster, view.domain, where, name, kind)
 
     frame = stored(metric, reduction)
     at = pd.MultiIndex.from_frame(frame[["reader", "k"]])

@@ -12,7 +12,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import QueryCache
+from atlas.data import GLOBAL, QueryCache
 from atlas.pages import pieces
 from atlas.pages.compare import proxies, readers, readouts
 from atlas.pages.pieces import PageFigure
@@ -48,6 +48,10 @@ TABS = {
     ),
     "cost": Tab(proxies.cost_answer, {"cost": "Size", "costs": "Time and memory", "capability": "Capability"}),
 }  # fmt: skip
+ANSWERS = {
+    "reached": readouts.reached_answer, "brings": readouts.members_answer, "gains": readouts.gains_answer,
+}  # fmt: skip
+"""Answers of figures about other readers or responses than those that are chosen."""
 CONTROLS = {
     **{"curves": "readers k metric reduction condition", "ends": "readers k reduction condition"},
     **dict.fromkeys(("panels", "elsewhere"), "readers k metric"),
@@ -66,7 +70,8 @@ MOVED = {
 @drawing.page
 def layout(cache: QueryCache, requested: View) -> Component:
     """The page for a query string."""
-    view = cache.opened(requested)
+    opened = cache.opened(requested)
+    view = dataclasses.replace(opened, condition=opened.condition.removesuffix(GLOBAL))
     tab, figure = shown(cache, view)
     view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)), tab=tab, figure=figure)
     section = pieces.sections(FIGURES, cache, view, origin="")(figure)
@@ -90,7 +95,7 @@ def _has_rows(cache: QueryCache, view: View, figure: str) -> bool:
 
 
 def _answer(cache: QueryCache, view: View) -> shell.Children:
-    return TABS[view.tab].answer(cache, view)
+    return ANSWERS.get(view.figure, TABS[view.tab].answer)(cache, view)
 
 
 def _way(words: str, view: View, here: bool, **choices: Any) -> Component:
@@ -184,12 +189,14 @@ def register(app: Dash) -> None:
         return no_update
 
 
-def _meta(rows: pieces.Rows, store: str = "attribution_metrics", **fields: str) -> shell.FigureMeta:
-    """Rows, and their builds: the readers in the rows, under the fields of the view that the rows stand for."""
+def _meta(rows: pieces.Rows, store: str = "attribution_metrics", here: bool = False) -> shell.FigureMeta:
+    """Rows, and their builds: the readers in the rows; here : of the view's domain and responses alone."""
 
     def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
         frame = rows(cache, view)
-        key: dict[str, object] = {"roster": view.roster} | {name: getattr(view, of) for name, of in fields.items()}
+        key: dict[str, object] = {"roster": view.roster}
+        if here:
+            key |= {"benchmark": view.domain, "condition": readers.grouped_condition(cache, view)}
         return store, key | ({"reader": tuple(dict.fromkeys(frame["reader"]))} if "reader" in frame else {})
 
     return shell.FigureMeta(rows, builds, readers.first)
@@ -200,14 +207,13 @@ def _plain(rows: pieces.Rows) -> pieces.Rows:
     return pieces.without(rows, "row", "series", "words", "build_id", "p_text", "clear")
 
 
-_HERE = {"benchmark": "domain", "condition": "condition"}
 _GAINS = readouts.of_fused(pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"))
 FIGURES = {
     "curves": PageFigure(
-        "Which reader needs the fewest traces?", readers.curves, _meta(readers.curve_rows, **_HERE), 340
+        "Which reader needs the fewest traces?", readers.curves, _meta(readers.curve_rows, here=True), 340
     ),
     "ends": PageFigure(
-        "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, **_HERE), grid=True
+        "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, here=True), grid=True
     ),
     "reached": PageFigure(
         "How close are the readouts made here to the paper's best?", readouts.reached,

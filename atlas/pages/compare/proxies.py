@@ -275,12 +275,14 @@ def depth_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _bars_words(frame: pd.DataFrame) -> str:
-    ranged = bool(frame["low"].notna().any()) if "low" in frame else False
-    bars = f"Thick bars are 95 % intervals, thin ones {pieces.FOLDS}" if ranged else f"Bars: {pieces.FOLDS}"
-    return (
-        f"{bars}. Filled: measured here; hollow: published. n = {int(frame['n'].max()):,} groups, "
-        f"{pieces.counted(frame['row'].nunique(), 'line')}."
-    )
+    """What the bars and marks of a figure are, of those that are there."""
+    ranged = frame["low"].notna()
+    spread = frame["std"].notna() & ~ranged
+    kinds = [words for words, there in ((f"{pieces.INTERVAL}s", ranged), (pieces.FOLDS, spread)) if there.any()]
+    bars = f"{'Thick bars' if len(kinds) > 1 else 'Bars'}: {', thin ones '.join(kinds)}. " if kinds else ""
+    origins = set(frame["origin"])
+    marks = "Filled: measured here; hollow: published." if len(origins) > 1 else f"All {''.join(origins)}."
+    return f"{bars}{marks} n = {int(frame['n'].max()):,} groups."
 
 
 # ---- what it takes --------------------------------------------------------------------------------------------------

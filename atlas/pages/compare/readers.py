@@ -12,7 +12,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, METHOD_NAMES, VIEW_READS, QueryCache
+from atlas.data import CONDITION_NAMES, GLOBAL, METHOD_NAMES, VIEW_READS, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import attribution, compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
@@ -33,8 +33,6 @@ FIRST = 4
 """Readers that stand side by side before anybody chose some."""
 SHORT = ("t64", "t32")
 """Lengths that the paper stresses with."""
-GLOBAL = "-global"
-"""Ending of conditions whose groups were drawn across folds; the released files have no others."""
 UNLABELLED = ("background", "aligned")
 """Conditions that use responses of unknown sources."""
 HELPED = " with unlabelled responses"
@@ -138,19 +136,30 @@ def without_numbers(cache: QueryCache, view: View, absent: Sequence[str], what: 
 
 def condition_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
     """Conditions that were measured in the roster and domain of a view, to choose from, by what they change."""
-    rows = cache.ask(queries.measurements)
-    here = {*rows["condition"][(rows["roster"] == view.roster) & (rows["benchmark"] == view.domain)], view.condition}
+    here = {name.removesuffix(GLOBAL) for name in (*_conditions(cache, view), view.condition)}
     groups: dict[str, list[dict[str, str]]] = {}
-    for name in cache.conditions():
+    for name in dict.fromkeys(name.removesuffix(GLOBAL) for name in cache.conditions()):
         if name not in here:
             continue
         what = "Length" if name == "clean" or name.startswith("t") else "Masked"
         if name in UNLABELLED:
             what = f"With unlabelled {pieces.domain_words(view.domain)} responses"
-        group = f"{what}, groups drawn across folds" if name.endswith(GLOBAL) else what
         words = pieces.condition_words(name).removesuffix(HELPED)
-        groups.setdefault(group, []).append({"value": name, "label": words[0].upper() + words[1:]})
+        groups.setdefault(what, []).append({"value": name, "label": words[0].upper() + words[1:]})
     return [{"group": group, "items": items} for group, items in groups.items()]
+
+
+def _conditions(cache: QueryCache, view: View) -> set[str]:
+    """Conditions that were measured in the roster and domain of a view."""
+    rows = cache.ask(queries.measurements)
+    return set(rows["condition"][(rows["roster"] == view.roster) & (rows["benchmark"] == view.domain)])
+
+
+def grouped_condition(cache: QueryCache, view: View) -> str:
+    """Condition of a view as it is stored: grouped across folds where folds are pooled, as :func:`settled` has it."""
+    plain = view.condition.removesuffix(GLOBAL)
+    wide = plain + GLOBAL
+    return wide if view.reduction == "pooled" and wide in _conditions(cache, view) else plain
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------
@@ -184,7 +193,7 @@ def row_names(frame: pd.DataFrame) -> dict[str, str]:
 def measured(cache: QueryCache, view: View) -> pd.DataFrame:
     """Accuracy of every reader in the roster and domain of the view, one row a reader and budget."""
     frame = cache.ask(queries.summaries, everyone(cache), view.roster)
-    here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == grouped_condition(cache, view))
     return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
 
 
@@ -256,7 +265,8 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     rows = end_rows(cache, view)
     tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
     if best != readers[0] and readers[0] in here.index and tested.empty:
-        sentence.append(f": {points(here[best] - here[readers[0]])} more (not tested)")
+        where = "" if (view.domain, view.condition) == TESTED else "; tests are made on whole Agent500 responses"
+        sentence.append(f": {points(here[best] - here[readers[0]])} more (not tested{where})")
     for more, low, high, p in tables.rows(tested, "difference", "low", "high", "p_holm"):
         sentence.append(f": {points(more)} more ({tested_words(low, high, p)})")
     absent = [reader for reader in readers if reader not in here.index]
@@ -288,8 +298,9 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     """The chosen metric against the budget."""
     drawn = lines(cache, view)
     readers = [line.key for line in drawn]
-    frame = pieces.curves(cache, view, readers, STORED[view.metric], view.reduction, view.condition)
-    condition = pieces.condition_words(view.condition)
+    stored = grouped_condition(cache, view)
+    frame = pieces.curves(cache, view, readers, STORED[view.metric], view.reduction, stored)
+    condition = pieces.condition_words(stored)
     if frame.empty:
         return drawing.unmeasured(cache, view, f"{METRICS[view.metric].lower()} ({condition})", PATH)
     size = max(pieces.roster_size(cache, view), 1)
@@ -322,7 +333,7 @@ def _bands(frame: pd.DataFrame, view: View) -> str:
 def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Rows of the curves."""
     frame = cache.ask(queries.summaries, chosen(cache, view), view.roster, (STORED[view.metric],))
-    here = (frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == grouped_condition(cache, view))
     return frame[here & (frame["reduction"] == view.reduction)].reset_index(drop=True)
 
 
@@ -331,8 +342,10 @@ def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     readers = chosen(cache, view)
     reference = readers[0] if readers else ""
     frame = cache.ask(queries.summaries, readers, view.roster)
-    frame = frame[(frame["benchmark"] == view.domain) & (frame["condition"] == view.condition)]
-    frame = pieces.over_folds(frame)
+    stored, plain = grouped_condition(cache, view), view.condition.removesuffix(GLOBAL)
+    # Groups across folds have no spread over the folds but that of groups within one.
+    here = frame["condition"].eq(stored) | (frame["condition"].eq(plain) & frame["reduction"].eq("fold"))
+    frame = pieces.over_folds(frame[here & frame["benchmark"].eq(view.domain)].assign(condition=plain))
     frame = frame.sort_values("reduction", key=lambda names: names != view.reduction, kind="stable")
     values = frame.drop_duplicates(["reader", "metric", "k"]).set_index(["reader", "metric", "k"])
     budgets = sorted({int(frame["k"].min()), view.k, int(frame["k"].max())}) if len(frame) else []
@@ -396,7 +409,7 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     less = frame.loc[frame["difference"].notna(), "reader"]
     below = f"Below an accuracy: its difference from that of {names[first(cache, view)]}. " if len(less) else ""
     sentence = (
-        f"{drawing.choice_words(view)}, {pieces.condition_words(view.condition)}; "
+        f"{drawing.choice_words(view)}, {pieces.condition_words(grouped_condition(cache, view))}; "
         f"{spread}. {below}{text} "
         f"n = {frame['reader'].nunique()} readers."
     )
@@ -522,7 +535,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     share = view.metric != "nll"
     figure = dots.dot_rows(
         rows, {"/".join(place): words for place, words in columns.items()}, series, theme=view.theme,
-        axis=f"{AXES[view.metric]} at {traces(view.k)}", usual=list(series), top=1.02 if share else None,
+        axis=f"{AXES[view.metric]} at {traces(view.k)}", usual=[], every=True, top=1.02 if share else None,
         level=Level(1 / max(pieces.roster_size(cache, view), 1), "chance") if view.metric == "accuracy" else None,
         unit="groups",
     )  # fmt: skip
@@ -543,8 +556,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         f"{METRICS[view.metric]} at {traces(view.k)}, one line a domain and condition; the probe was trained on "
         f"whole responses of {pieces.domain_words(trained_on)}.{missing} "
         f"{f'Shortened responses were grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
-        f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. Numbers have the colour of their mark: "
-        f"the first reader's that was measured there, else the first published one's. n = {int(frame['n'].min()):,} to "
+        f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
         f"{int(frame['n'].max()):,} groups a mark."
     )
     return FigureView(figure, sentence)

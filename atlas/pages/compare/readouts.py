@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from dash import html
+from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
-from atlas.figures import dots, plots
+from atlas.figures import dots, plots, tables
 from atlas.figures.dots import Series
 from atlas.pages import pieces
-from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, row_names, settled
+from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, percent, row_names, settled
 from atlas.state import View
 from backend.methods.registry import FUSED_LIVE
 from backend.protocol import READER_PAPER
@@ -207,23 +209,66 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     if frame.empty or not fused_reader(cache, view):
         return _unmeasured(cache, view, "fused readout")
     names = {aim.words: aim.words for aim in AIMS if aim.words in set(frame["row"])}
-    own = frame[frame["answer"] == "readout"]
-    aimed = own.dropna(subset="aim")
-    aims = f"It reaches {int((aimed['value'] >= aimed['aim']).sum())} of {len(aimed)} targets." if len(aimed) else ""
+    marks = "All measured here. "
     if frame["answer"].eq("paper").any():
-        paper, marks = "", "Vertical ticks: our target. Filled: measured here; hollow: as the paper prints it. "
-    else:
-        paper = f"The paper's marks and our targets are drawn for {AIMED_ROSTER} alone. "
-        marks = "All measured here. "
+        marks = "Vertical ticks: our target. Filled: measured here; hollow: as the paper prints it. "
     sentence: shell.Children = [
-        f"{paper}The ",
+        "Numbers at the right are those of the ",
         shell.term("fused readout", FUSED_HELP),
-        f" reads with {cache.proxy_name(fused_reader(cache, view))}, which any machine can run; the paper's best "
-        f"READER has 27 to 32 billion parameters. {aims}{_calibration(cache, view)} {marks}"
-        f"Thick bars: 95 % intervals, where they are stored. Balanced and adapted: with unlabelled "
-        f"responses. n = {view.roster.removesuffix('-way')} sources.",
+        f", which reads with {cache.proxy_name(fused_reader(cache, view))} on any machine; the paper's best READER has "
+        f"27 to 32 billion parameters. {marks}Thick bars: 95 % intervals, where they are stored. Balanced and adapted: "
+        f"with unlabelled responses.{_calibration(cache, view)} n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
+
+
+def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """What the fused readout and the paper's best reach on whole responses, and how many targets it reaches."""
+    frame = goal_frame(cache, view)
+    own = frame[frame["answer"] == "readout"]
+    at: Any = frame[frame["row"] == AIMS[2].words].set_index("answer")
+    if "readout" not in at.index:
+        return [f"The fused readout has not been measured for {view.roster}."]
+    lead = f"With {AIMS[2].words} of whole responses, the fused readout names "
+    sentence = [lead, html.Strong(percent(at.at["readout", "value"])), " right"]
+    if "paper" in at.index:
+        aimed = own.dropna(subset="aim")
+        reached = int((aimed["value"] >= aimed["aim"]).sum())
+        paper = f"{percent(at.at['paper', 'value'])} (not tested)"
+        return [*sentence, f", the paper's best READER {paper}; {reached} of our {len(aimed)} targets are reached."]
+    sentence += [f", READER here {percent(at.at['reader', 'value'])}" if "reader" in at.index else "", "."]
+    near = dataclasses.replace(view, roster=AIMED_ROSTER, readers=())
+    if AIMED_ROSTER not in set(cache.ask(queries.rosters)["roster"]):
+        return sentence
+    link = html.A(f"show {AIMED_ROSTER}", href=f"{PATH}?{near.query()}")
+    return [*sentence, f" The paper's best is printed for {AIMED_ROSTER} alone: ", link, "."]
+
+
+def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """What the fused readout and the best of the others reach on whole responses."""
+    frame = member_rows(cache, view)
+    whole = frame[frame["series"] == "clean"].set_index("reader")
+    fused = fused_reader(cache, view)
+    if fused not in whole.index:
+        return [f"The fused readout has not been measured for {view.roster} with {traces(view.k)}."]
+    sentence = [f"With {traces(view.k)} of whole responses, the fused readout names "]
+    sentence += [html.Strong(percent(whole.at[fused, "value"])), " right"]
+    alone = whole[~whole["method"].str.startswith(FUSED)].sort_values("value", ascending=False, kind="stable")
+    best = [f"; the best of the others, {row.words},: {percent(row.value)}" for row in tables.rows(alone.head(1))]
+    return [*sentence, *best, "."]
+
+
+def gains_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """How many differences of the fused readout are more than luck."""
+    frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
+    if frame.empty:
+        return [f"No difference of a fused readout has been tested for {view.roster}."]
+    budgets = " and ".join(series.words for key, series in _budgets(view).items() if key in set(frame["series"]))
+    count = html.Strong(f"{int(frame['clear'].sum())} of {len(frame)}")
+    return [
+        "On whole responses, ", count, f" differences between the fused readout and another, with {budgets}, are more "
+        "than luck (p < .05 after correction).",
+    ]  # fmt: skip
 
 
 def _in_order(frame: pd.DataFrame, readers: Sequence[str]) -> pd.DataFrame:
@@ -305,18 +350,16 @@ def gains(cache: QueryCache, view: View) -> FigureView:
         return _unmeasured(cache, view, "paired test of a fused readout")
     words = {"axis": "Fused readout less this one, accuracy", "compared": "fused less this, at"}
     figure = dots.difference_rows(frame, row_names(frame), _budgets(view), theme=view.theme, **words)
-    real = int(frame["clear"].sum())
     absent = [series.words for key, series in _budgets(view).items() if key not in set(frame["series"])]
     missing = f" No test is stored at {' or '.join(absent)}." if absent else ""
     here = readouts(cache, view)
     known = here["reader"].isin([*frame["row"], fused_reader(cache, view)])
     missing += "" if known.all() else f" Not tested: {', '.join(here.loc[~known, 'words'])}."
     sentence: shell.Children = [
-        f"{real} of {len(frame)} differences are more than luck (p < .05).{missing} "
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" {corrected(frame['together'])}. n = {int(frame['n'].max())} clusters of fold and source."
+        f" {corrected(frame['together'])}.{missing} n = {int(frame['n'].max())} clusters of fold and source."
         f"{_encoder_gain(cache, view)}",
     ]
     return FigureView(figure, sentence)

@@ -133,7 +133,7 @@ def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "difference"] == pytest.approx(0.07)
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "low"] == pytest.approx(0.05)
     assert bool(gains.at[(TINY, "accuracy@100"), "clear"]) is False
-    assert "2 of 3 differences are more than luck" in told(readouts.gains(asked, full).sentence)
+    assert '"2 of 3"' in told(readouts.gains_answer(asked, full))
     assert "No test is stored at 20 traces." in told(readouts.gains(asked, view).sentence)
 
 
@@ -185,8 +185,10 @@ def test_conditions_have_a_line_each_and_published_marks_are_hollow(asked: Query
     assert theirs.marker.color == TOKENS[view.theme]["ground"] and theirs.marker.symbol != ours.marker.symbol
     assert len(ours.x) == len(rows) and "groups" in ours.hovertext[0]
     inks = {note.font.color for note in figure.layout.annotations if note.xref == "paper"}
-    # A number has the colour of its mark; what was measured here comes before what was published.
-    assert inks == {ours.marker.line.color} != {theirs.marker.line.color}
+    # Every mark has its number, in its colour.
+    assert inks == {ours.marker.line.color, theirs.marker.line.color}
+    numbers = [note for note in figure.layout.annotations if note.xref == "paper"]
+    assert len(numbers) == len(ours.x) + len(theirs.x)
 
 
 def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: QueryCache, view: View) -> None:
@@ -214,11 +216,33 @@ def test_a_difference_that_may_be_luck_says_so() -> None:
 
 def test_responses_to_choose_from_are_those_of_the_domain_in_groups(asked: QueryCache, view: View) -> None:
     groups = {one["group"]: [item["label"] for item in one["items"]] for one in readers.condition_options(asked, view)}
-    assert list(groups) == ["Length", "Length, groups drawn across folds"]
+    assert list(groups) == ["Length"]
     assert groups["Length"] == ["Whole responses", "First 64 tokens", "First 32 tokens"]
     away = readers.condition_options(asked, dataclasses.replace(view, domain="math100", condition="t64-global"))
     names = [item["value"] for group in away for item in group["items"]]
-    assert names == ["clean", "t64-global"]  # what is chosen stays to be seen
+    assert names == ["clean", "t64"]  # what is chosen stays to be seen
+
+
+def test_shortened_responses_have_the_same_number_on_every_tab(asked: QueryCache, view: View) -> None:
+    short = dataclasses.replace(view, condition="t64", readers=("fused/tiny/ur", VAST))
+    frame = readers.condition_rows(asked, short).query("condition == 't64'").set_index("reader")["value"]
+    ends = readers.end_rows(asked, short).query(f"metric == 'accuracy' and k == {view.k}").set_index("reader")["value"]
+    curves = readers.curve_rows(asked, short).query(f"k == {view.k}").set_index("reader")["value"]
+    assert len(frame) == 2 and frame.to_dict() == ends.to_dict() == curves.to_dict()
+    assert readers.percent(frame["fused/tiny/ur"]) in told(readers.answer(asked, short))
+    by_fold = dataclasses.replace(short, reduction="fold")
+    assert (
+        readers.grouped_condition(asked, short) == "t64-global" and readers.grouped_condition(asked, by_fold) == "t64"
+    )
+
+
+def test_figures_of_whole_responses_have_an_answer_of_their_own(asked: QueryCache, view: View) -> None:
+    for figure in compare.ANSWERS:
+        short = dataclasses.replace(view, condition="t64", figure=figure)
+        words = told(compare._answer(asked, short))
+        assert "hole responses" in words and "first 64 tokens" not in words
+        assert words == told(compare._answer(asked, dataclasses.replace(short, condition="clean")))
+    assert "fused readout" in told(compare._answer(asked, dataclasses.replace(view, roster="27-way", figure="brings")))
 
 
 def test_bands_say_what_they_are_and_why(asked: QueryCache, view: View) -> None:
