@@ -234,10 +234,11 @@ def _number_table(
     """Numbers of all series at the ends of the lines, in their colours, on two lines of type."""
     across = math.ceil(len(series) / 2)
     cell = {key: divmod(number, across) for number, key in enumerate(series)}
+    crowded = frame["row"].value_counts()
     notes = []
     for row in tables.rows(frame):
         line, column = cell[row.series]
-        height = place[row.row] + (0.22 * (2 * line - 1) if len(series) > 1 else 0)
+        height = place[row.row] + (0.22 * (2 * line - 1) if crowded[row.row] > 1 else 0)
         text = rate_text(row.value) + (plots.small(_std(row)) if across == 1 else "")
         notes.append(plots.end_note(height, text, series[row.series].ink(theme), 12, 12 + 40 * column))
     return notes

@@ -19,7 +19,7 @@ from atlas.state import View
 from backend.store import queries, result_queries
 
 CONTENTS = {
-    "words": "Words", "limits": "Limits", "evidence": "Evidence", "figure-builds": "Builds",
+    "limits": "Limits", "evidence": "Evidence", "words": "Words", "figure-builds": "Builds",
     "figure-downloads": "Downloads",
 }  # fmt: skip
 _DOWNLOAD: dict[str, Any] = {"download": True}  # an attribute without a value, which Dash's types do not know
@@ -34,7 +34,7 @@ def layout(**query: str) -> Component:
     view = View() if problem else cache.resolve_view(View.parse(query))
     missing = [shell.empty(problem.problem, problem.remedy)] if problem else []
     evidence = [] if problem else validation.sections(cache)
-    parts = missing or [html.Div(evidence, id="evidence"), _builds(cache, view), _downloads(cache, view)]
+    parts = [] if problem else [_builds(cache, view), _downloads(cache, view)]
     limits, words = TEXT["limits"], []
     for question, terms in TEXT["terms"].items():
         words += [html.H3(question, className="group"), shell.facts(terms, className="terms")]
@@ -43,13 +43,15 @@ def layout(**query: str) -> Component:
         html.H1("Methods"),
         html.P(TEXT["lead"], className="answer alone"),
         pieces.contents(chapters),
-        html.H2("Words", id="words"),
-        *words,
         html.H2("Limits", id="limits"),
         html.H3("The paper's own", className="group"),
         html.Ul([html.Li(limit) for limit in limits["paper"]], className="limits"),
         html.H3("Ours", className="group"),
         html.Ul([html.Li(limit) for limit in limits["ours"] + limits["more"]], className="limits"),
+        *missing,
+        html.Div(evidence, id="evidence"),
+        html.H2("Words", id="words"),
+        *words,
         *parts,
     ]
     return html.Div(children, className="column prose")

@@ -43,7 +43,7 @@ K = 20
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if pd.notna(share) else "an unknown share"
+    return f"{100 * share:.{1 if share < 0.01 else 3}g} %" if pd.notna(share) else "an unknown share"
 
 
 def _at_k(frame: pd.DataFrame) -> pd.DataFrame:
@@ -62,9 +62,11 @@ def _pools_result(frame: pd.DataFrame) -> str:
     more = frame.assign(more=frame["right_pool"] - frame["right"]).sort_values("more", ascending=False)
     row = next(tables.rows(more))
     return (
-        f"With {row.k} traces the pool helps most on {row.traffic}, where {row.reader} names "
-        f"{_percent(row.right_pool)} right instead of {_percent(row.right)}; the unknown-source test rejects "
-        f"{_span(frame['rejected'])} of genuine sources without the pool, {_span(frame['rejected_pool'])} with it."
+        f"With {row.k} traces, added traffic helps to name a model, most on {row.traffic}: {row.reader} names "
+        f"{_percent(row.right_pool)} right instead of {_percent(row.right)}. It does not tell whether a model is "
+        f"enrolled: {_percent(frame['rejected_pool'].min())} or more of the enrolled ones then fail the unknown-source "
+        f"test ({_span(frame['rejected'])} without it, by what they are asked about). So Attribute never says UNKNOWN "
+        "where traffic was added."
     )
 
 
@@ -99,8 +101,9 @@ def _streams_result(frame: pd.DataFrame) -> str:
 TABLES = {
     "pools": Table(
         "What does unlabelled traffic of the same kind change?",
-        "Sources that are enrolled on other prompts, without and (pool) with unlabelled answers that balance the "
-        "scores: share named right, probability stated of it, and share that the unknown-source test rejects.",
+        "Models that are enrolled on other prompts, without and (pool) with unlabelled answers that balance the "
+        "scores. Right: share that is named right. Stated: probability that is stated of it. Rejected: share of "
+        "enrolled models that fail the unknown-source test.",
         page_queries.pools,
         (
             ("traffic", "Asked about", ""),

@@ -71,7 +71,7 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
     with measured.test_request_context():
         name = json.dumps(measured.extensions["atlas"].reader_name(READER))[1:-1]
     for result in (
-        f"the pool helps most on Math100, where {name} names 71 % right instead of 60 %",
+        f"most on Math100: {name} names 71 % right instead of 60 %",
         "tells 74 % of siblings and an unknown share of other families from the genuine model, and raises 4 % false",
         f"With 50 traces by {name}, 26 % of them must be from elsewhere",
         f"Half of the watches by {name} have seen another family after 5 traces; where nothing changes, at most 0.1 %",

@@ -93,11 +93,14 @@ def _background() -> Component:
     """Where unlabelled traffic is dropped that balances the scores."""
     why = "Are your prompts of another kind than the enrolled ones? Then 200 or more responses to such prompts, of any "
     why += "models and without labels, take away what those prompts alone change in the scores. A decision is stated "
-    why += "where its error rates were measured on such prompts; elsewhere nothing is decided. Columns that you choose "
-    why += "for your traces are taken for this file too."
+    why += "where its error rates were measured on such prompts; elsewhere nothing is decided. UNKNOWN is "
+    why += "never said then, because on such prompts many enrolled models fail that test too ("
+    measured = html.A("measured here", href="/methods#figure-pools")
+    columns = "). Columns that you choose for your traces are taken for this file too."
     dropped = intake.place("attr-background", "Drop traffic of the same kind")
     none = html.Button("Remove it", id="attr-background-none", className="quiet", hidden=True)
-    more = html.Details([html.Summary("Add traffic of the same kind"), html.P(why), dropped, none], className="folded")
+    words = html.Summary("Add traffic of the same kind"), html.P([why, measured, columns])
+    more = html.Details([*words, dropped, none], className="folded")
     return html.Div([more, sections.notice("attr-background-problem")])
 
 

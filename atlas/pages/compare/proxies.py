@@ -280,8 +280,9 @@ def _bars_words(frame: pd.DataFrame) -> str:
     spread = frame["std"].notna() & ~ranged
     kinds = [words for words, there in ((f"{pieces.INTERVAL}s", ranged), (pieces.FOLDS, spread)) if there.any()]
     bars = f"{'Thick bars' if len(kinds) > 1 else 'Bars'}: {', thin ones '.join(kinds)}. " if kinds else ""
-    origins = set(frame["origin"])
-    marks = "Filled: measured here; hollow: published." if len(origins) > 1 else f"All {''.join(origins)}."
+    marks = (
+        "Filled: measured here; hollow: published." if frame["origin"].eq("published").any() else "All measured here."
+    )
     return f"{bars}{marks} n = {int(frame['n'].max()):,} groups."
 
 

@@ -342,9 +342,9 @@ def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     readers = chosen(cache, view)
     reference = readers[0] if readers else ""
     frame = cache.ask(queries.summaries, readers, view.roster)
-    stored, plain = grouped_condition(cache, view), view.condition.removesuffix(GLOBAL)
+    grouped, plain = grouped_condition(cache, view), view.condition.removesuffix(GLOBAL)
     # Groups across folds have no spread over the folds but that of groups within one.
-    here = frame["condition"].eq(stored) | (frame["condition"].eq(plain) & frame["reduction"].eq("fold"))
+    here = frame["condition"].eq(grouped) | (frame["condition"].eq(plain) & frame["reduction"].eq("fold"))
     frame = pieces.over_folds(frame[here & frame["benchmark"].eq(view.domain)].assign(condition=plain))
     frame = frame.sort_values("reduction", key=lambda names: names != view.reduction, kind="stable")
     values = frame.drop_duplicates(["reader", "metric", "k"]).set_index(["reader", "metric", "k"])
@@ -563,11 +563,11 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
 
 
 def _widest(std: pd.Series, view: View) -> str:
-    """The longest bar of a figure, in words: most are no longer than their mark."""
+    """The longest bar of a figure, in words."""
     if std.isna().all():
         return ", none here"
     points = f"{100 * std.max():.1f} points" if view.metric in ("accuracy", "macro_f1") else rate_text(std.max())
-    return f", at most {points}; a short one hides behind its mark"
+    return f", at most {points}"
 
 
 def origin_column(frame: pd.DataFrame) -> list[tables.Column]:

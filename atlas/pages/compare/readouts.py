@@ -230,7 +230,7 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
     if "readout" not in at.index:
         return [f"The fused readout has not been measured for {view.roster}."]
     lead = f"With {AIMS[2].words} of whole responses, the fused readout names "
-    sentence = [lead, html.Strong(percent(at.at["readout", "value"])), " right"]
+    sentence: list[Component | str] = [lead, html.Strong(percent(at.at["readout", "value"])), " right"]
     if "paper" in at.index:
         aimed = own.dropna(subset="aim")
         reached = int((aimed["value"] >= aimed["aim"]).sum())
@@ -247,14 +247,14 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
 def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
     """What the fused readout and the best of the others reach on whole responses."""
     frame = member_rows(cache, view)
-    whole = frame[frame["series"] == "clean"].set_index("reader")
+    whole: Any = frame[frame["series"] == "clean"].set_index("reader")
     fused = fused_reader(cache, view)
     if fused not in whole.index:
         return [f"The fused readout has not been measured for {view.roster} with {traces(view.k)}."]
-    sentence = [f"With {traces(view.k)} of whole responses, the fused readout names "]
+    sentence: list[Component | str] = [f"With {traces(view.k)} of whole responses, the fused readout names "]
     sentence += [html.Strong(percent(whole.at[fused, "value"])), " right"]
     alone = whole[~whole["method"].str.startswith(FUSED)].sort_values("value", ascending=False, kind="stable")
-    best = [f"; the best of the others, {row.words},: {percent(row.value)}" for row in tables.rows(alone.head(1))]
+    best = [f"; the best of the others is {row.words}: {percent(row.value)}" for row in tables.rows(alone.head(1))]
     return [*sentence, *best, "."]
 
 
