@@ -231,16 +231,21 @@ def _number_note(row: int, text: str, ink: str) -> Plot:
 def _number_table(
     frame: pd.DataFrame, place: Mapping[str, int], series: Mapping[str, Series], theme: Theme
 ) -> list[Plot]:
-    """Numbers of all series at the ends of the lines, in their colours, on two lines of type."""
+    """Numbers of all series at the ends of the lines, in their colours, on two lines of type; '–' for none."""
     across = math.ceil(len(series) / 2)
-    cell = {key: divmod(number, across) for number, key in enumerate(series)}
-    crowded = frame["row"].value_counts()
+    found = {
+        (row.row, row.series): f"{rate_text(row.value)}{plots.small(_std(row)) if across == 1 else ''}"
+        for row in tables.rows(frame)
+    }
     notes = []
-    for row in tables.rows(frame):
-        line, column = cell[row.series]
-        height = place[row.row] + (0.22 * (2 * line - 1) if crowded[row.row] > 1 else 0)
-        text = rate_text(row.value) + (plots.small(_std(row)) if across == 1 else "")
-        notes.append(plots.end_note(height, text, series[row.series].ink(theme), 12, 12 + 40 * column))
+    for row, middle in place.items():
+        texts = [
+            f"<span style='color:{one.ink(theme)}'>{found.get((row, key), '–')}</span>" for key, one in series.items()
+        ]
+        for start in range(0, len(texts), across):
+            height = middle + (0.22 if start else -0.22) * (len(texts) > 1)
+            words = "\N{EN SPACE}".join(texts[start : start + across])
+            notes.append(plots.end_note(height, words, TOKENS[theme]["ink"], 12, 12))
     return notes
 
 

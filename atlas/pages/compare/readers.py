@@ -547,7 +547,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     ]
     missing = f" Not measured yet: {', '.join(absent)} (python -m jobs evaluate --stage stress)." if absent else ""
     if len(frame) < len(columns) * len(drawn):
-        missing += " A reader without a mark on a line was not measured there."
+        missing += " –: not measured."
     if frame["origin"].eq("published").any():
         missing += " Hollow: published."
     help_here = frame["condition"].isin(UNLABELLED).any()
