@@ -253,8 +253,8 @@ def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
         return [f"The fused readout has not been measured for {view.roster} with {traces(view.k)}."]
     sentence: list[Component | str] = [f"With {traces(view.k)} of whole responses, the fused readout names "]
     sentence += [html.Strong(percent(whole.at[fused, "value"])), " right"]
-    alone = whole[~whole["method"].str.startswith(FUSED)].sort_values("value", ascending=False, kind="stable")
-    best = [f"; the best of the others is {row.words}: {percent(row.value)}" for row in tables.rows(alone.head(1))]
+    others = whole.drop(fused).sort_values("value", ascending=False, kind="stable")
+    best = [f"; the best of the others is {row.words}: {percent(row.value)}" for row in tables.rows(others.head(1))]
     return [*sentence, *best, "."]
 
 
