@@ -16,6 +16,7 @@ from atlas.figures import plots, tables
 from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
+from backend.attribution.report_words import probability_text
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 MOST_BARS = 400  # traces that a figure shows one by one; of more, those that weigh most
@@ -47,7 +48,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     values = [row["log10_ratio_others"] for row in running]
     words = [
         f"<b>{count(row['traces'], 'trace')}</b><br>log10 ratio {number(row['log10_ratio_others'])}"
-        f"<br>probability {_share(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
+        f"<br>probability {probability_text(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
         for row in running
     ]
     look: Plot = {"line": plots.pen(token["accent"], 2.5), "marker": plots.outlined(sizes, fills, token["accent"])}
@@ -341,9 +342,3 @@ def _trace_axis(traces: Sequence[Mapping[str, Any]]) -> Plot:
 def number(value: float, digits: int = 2) -> str:
     """A signed number with a real minus."""
     return f"{value:+,.{digits}f}".replace("-", "−")
-
-
-def _share(value: float | None) -> str:
-    if value is None:
-        return "not stated"
-    return "< .001" if value < 0.001 else "> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0")

@@ -38,7 +38,9 @@ def evidence_curve(
     shown = np.unique(np.linspace(0, len(log_e), min(len(log_e), MOST) + 1).round().astype(int))
     values = np.concatenate([[0.0], log_e])[shown] / LN10
     top = max(line * 1.25, float(values.max()) * 1.08)
-    words = [f"{count:,} traces<br>e = 10^{value:.2f}" for count, value in zip(shown, values, strict=True)]
+    low = min(-0.6, float(values.min()) - 0.2)
+    powers = list(range(math.ceil(low), math.floor(top) + 1, max(1, math.ceil((top - low) / 8))))
+    words = [f"{count:,} traces<br>evidence {10**value:,.3g}" for count, value in zip(shown, values, strict=True)]
     curve = scatter(
         "evidence", shown.tolist(), values.round(4).tolist(), words, mode="lines",
         line={"color": token["accent"], "width": 2},
@@ -63,8 +65,9 @@ def evidence_curve(
         "annotations": notes,
         "xaxis": {"title": {"text": "traces"}, "range": [0, 1.02 * max(len(log_e), 20)], "fixedrange": True},
         "yaxis": {
-            "title": {"text": "evidence, log10 e"}, "range": [min(-0.6, float(values.min()) - 0.2), top],
-            "fixedrange": True,
+            "title": {"text": "evidence, log scale"}, "range": [low, top], "fixedrange": True,
+            "tickvals": powers,
+            "ticktext": [f"{10.0**power:,g}" if abs(power) < 6 else f"10<sup>{power}</sup>" for power in powers],
         },
     }  # fmt: skip
     return {"data": [curve, *marks], "layout": layout}

@@ -205,7 +205,7 @@ def _cover(
     by = [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"]
     sources = f"{scope(cache, of)} (roster {of.roster})"
     address = html.Span(own, id="brief-address", title=own, className="mono long")
-    found = html.Ul([html.Li(finding) for finding in findings(cache, view, of)], className="findings")
+    found = html.Ul([html.Li(finding) for finding in findings(cache, view, of, case is None)], className="findings")
     figures = [QUESTIONS[name] for name in shown]
     facts: dict[str, Any]
     if case is None:
@@ -268,10 +268,10 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found)]
 
 
-def findings(cache: QueryCache, view: View, judge: View) -> list[list[Component | str]]:
+def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = True) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number.
 
-    judge : view of the reader whose accuracy is stated.
+    judge : view of the reader whose accuracy is stated; relatedness : whether to say who tells related models.
     """
     found: list[list[Component | str]] = []
 
@@ -302,7 +302,7 @@ def findings(cache: QueryCache, view: View, judge: View) -> list[list[Component 
             cache.origin(cache.map_reader(view)),
         )
     names = relationships.reader_names(cache)
-    for origin in shell.ORIGINS:
+    for origin in shell.ORIGINS if relatedness else ():
         top = relationships.best(cache, view, origin)
         if top is not None:
             ends = f"{100 * top['low']:.1f} to {100 * top['high']:.1f}" if pd.notna(top["low"]) else ""
@@ -359,16 +359,19 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     """The visitor's newest answer: verdict, evidence, and how to check it."""
     caption = (
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
-        f"{report['results']['traces']:,} traces. Report sha256 {report['sha256']}; python -m jobs verify checks it."
+        f"{report['results']['traces']:,} traces."
     )
-    curve = _still(evidence_curve(report, theme=view.theme), 300)
-    drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
-    return [
+    checked = f"Report sha256 {report['sha256']}; python -m jobs verify checks it"
+    case = [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(BY_CASE, className="brief-title"),
         verdict.verdict(report, cache),
-        html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate"),
     ]
+    if not report["results"]["stated"]:  # a curve would look like an answer
+        return [*case, html.P(f"{checked}.", className="long")]
+    curve = _still(evidence_curve(report, theme=view.theme), 300)
+    drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
+    return [*case, html.Figure([drawn, html.Figcaption(f"{caption} {checked}.", className="long")], className="plate")]
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------

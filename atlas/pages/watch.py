@@ -407,7 +407,7 @@ def _alarm(state: WatchState, alarm: Any) -> Component:
         href = f"/watch/{state.name}/alarm-{alarm.number}.{form}"
         links.append(html.A(FILES[form], href=href, target="_blank", className="forward", rel="noopener"))
     told = "The webhook got it." if alarm.delivered else "No webhook got it."
-    stands = "It stands." if alarm.round == state.round else "It was accepted."
+    stands = "The alarm stands." if alarm.round == state.round else "The alarm was accepted."
     head = html.Strong(f"Alarm {alarm.number}, {_time(alarm.at)}")
     text = f"{alarm_sentence(state, alarm)} {stands} {told}"
     return html.Div([head, html.P(text), html.Div(links, className="watch-links")], className="watch-alarm")

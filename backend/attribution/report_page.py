@@ -18,17 +18,22 @@ from jinja2.utils import htmlsafe_json_dumps
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.report_words import (
+    answer_sentence,
     condition_words,
+    is_bounded,
     keep_together,
     only_among,
+    probability_text,
     reservation,
     steps_of,
+    subject_probability,
     validated_for,
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
-from backend.inference.verdict import log10_text, odds, times_words
+from backend.inference.verdict import OTHER_PROMPTS, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
+from backend.protocol import CLEAN
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
@@ -37,14 +42,13 @@ SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
     "SUPPORTS": "Yes{among}: {who}",
     "AGAINST": "No: not {who}",
-    "UNKNOWN": "No enrolled source fits, {who} included",
-    "INCONCLUSIVE": "We cannot say",
+    "UNKNOWN": "They fit none of the {many:,} enrolled sources, {who} included",
 }
 WITHOUT_ONE = {
     "SUPPORTS": "Best match{among}: {who}",
-    "UNKNOWN": "No enrolled source fits; the nearest is {who}",
-    "INCONCLUSIVE": "We cannot say",
+    "UNKNOWN": "They fit none of the {many:,} enrolled sources; the nearest is {who}",
 }
+OTHER_KIND = "These prompts are of another kind than the enrolled ones"
 WORDS = {
     "SUPPORTS": "The traces are at least a hundred times more likely from this source than from the others together.",
     "AGAINST": "They are at least a hundred times more likely from the others together than from this source.",
@@ -110,20 +114,20 @@ QUESTIONS = (
 )
 """Question to the rule, what its metrics begin with, for a source and for a family, and the right and wrong outcome."""
 FIRST = {
-    "accuracy_after": "With {traces} the most probable source is the right one in {value:.1f} % of {n:,} tests on "
-    "prompts that it had never seen.",
+    "accuracy_after": "With {traces}{nearest} the most probable source is the right one in {value:.1f} % of {n:,} "
+    "tests on prompts that it had never seen.",
     "verdict_named_right": "In {value:.1f} % of {n:,} tests with {traces} the rule is sure enough to name the right "
     "source.",
     "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average, in {n:,} tests "
     "with {traces}.",
-    "false_unknown": "In {value:.1f} % of {n:,} tests it says UNKNOWN although the source is enrolled.",
-    "wrong": "In {value:.1f} % of {n:,} tests it supports a wrong source or refutes the true one.",
+    "false_unknown": "In {value:.1f} % of {n:,} tests with {traces} it says UNKNOWN although the source is enrolled.",
+    "wrong": "In {value:.1f} % of {n:,} tests with {traces} it supports a wrong source or refutes the true one.",
 }
 """Metrics that the first sheet has room for, in words for people who read no further."""
 
 
 def headline(report: Report) -> str:
-    """The answer in a few words: yes, no or cannot say about the claim, and without one the best match."""
+    """The answer in a few words: yes, no or why not about the claim, and without one the best match."""
     report = with_names(report)
     results = report["results"]
     if results["level"] == "candidates":
@@ -132,12 +136,17 @@ def headline(report: Report) -> str:
             if results["verdict"] == "AGAINST"
             else "Another source than the candidates fits better"
         )
+    if results["verdict"] == "INCONCLUSIVE":
+        why = str(results["reason"])
+        return OTHER_KIND if why in OTHER_PROMPTS else why[:1].upper() + why[1:]
     family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
     among = f", among {_population(report)}" if only_among(report) else ""
     if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
         return f"Yes{among}{',' if among else ''} for {who}; which member, we cannot say"
-    return (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]].format(who=who, among=among)
+    many = len(report["reference"].get("enrolled", report["reference"]["sources"]))
+    words = (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]]
+    return words.format(who=who, among=among, many=many)
 
 
 def _population(report: Report) -> str:
@@ -207,10 +216,12 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
     near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in (metrics or FIRST)]
     near.sort(key=lambda row: list(FIRST).index(row["metric"]))
-    return [
-        keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], traces=f"{row['k']:,} traces"))
-        for row in near
-    ]
+    out = []
+    for row in near:
+        cut = "" if row["condition"] == CLEAN else f" cut after {row['condition'].removeprefix('t')} tokens"
+        said = {"traces": f"{row['k']:,} traces{cut}", "nearest": cut and ", the nearest to yours in length,"}
+        out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
+    return out
 
 
 def case_title(report: Report) -> str:
@@ -257,7 +268,7 @@ def write_html(report: Report) -> str:
     )
     environment.filters |= {
         "number": _number,
-        "share": _share,
+        "share": probability_text,
         "heat": _heat,
         "ratio": ratio_words,
         "log10": log10_text,
@@ -274,6 +285,9 @@ def write_html(report: Report) -> str:
         data=data,
         results=results,
         headline=headline(report),
+        sentence=answer_sentence(report),
+        capped=is_bounded(report),
+        probability=subject_probability(report),
         title=case_title(report),
         document_title=document_title(report),
         judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
@@ -334,12 +348,6 @@ def _axis_odds(power: int) -> str:
 
 def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
-
-
-def _share(value: float | None) -> str:
-    if value is None:
-        return "not stated"
-    return "< .001" if value < 0.001 else ("> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0"))
 
 
 def _heat(value: float, largest: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
-from backend.inference.verdict import FAR, REFERENCE_CHECK, SHORT, UNLIKE, VERIFY
+from backend.inference.verdict import FAR, REFERENCE_CHECK, SCALE, SHORT, UNLIKE, VERIFY, WEAK, times_words
 from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
@@ -75,7 +75,7 @@ def only_among(report: Report) -> bool:
 
 
 def reservation(report: Report) -> str | None:
-    """What the answer does not exclude, by what was measured; None where nothing was, or nothing needs it."""
+    """What the answer does not exclude, or where its evidence points, by what was measured; None without need."""
     reference, validation = report.get("reference", {}), report.get("validation")
     if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
@@ -85,13 +85,68 @@ def reservation(report: Report) -> str | None:
             f"traces{nearest}, {passing.span} of such sources pass as enrolled."
         )
     if report["results"]["verdict"] != "UNKNOWN":
-        return None
+        return _direction(with_names(report))
     rows = [row for row in (validation or {"rows": ()})["rows"] if row["sentence"]]
     of_answers = [row for row in rows if (row["metric"], row["scenario"]) == ("false_unknown", "same")]
     refused = next(iter([*of_answers, *(row for row in rows if row["metric"] == "false_rejection")]), None)
     if refused is None or not refused["value"]:
         return None
     return f"This happens to enrolled sources too. {refused['sentence']}"
+
+
+def _direction(report: Report) -> str | None:
+    """Which way evidence points that is too weak for a verdict, and what the rule needs; None of another answer."""
+    results = report["results"]
+    who, leader, ratio = results["subject"], results["candidates"][0], results["log10_ratio_others"]
+    if results["reason"] != WEAK or not results["stated"] or (ratio < 0 and not results["claimed"]):
+        return None
+    text = "The evidence points neither way."
+    if abs(ratio) > SCALE[0][0]:
+        word, side = ("SUPPORTS", "to") if ratio > 0 else ("AGAINST", "away from")
+        needs = f"{word} needs {10 ** report['method']['rule']['decided_log10']:,.0f} times"
+        times = times_words(ratio, is_bounded(report))
+        text = f"The evidence points {side} {who}: the traces are {times} from it than from the others together"
+        if is_bounded(report):
+            many = results["traces"]
+            text += f". The validation bears no more than that with {many:,} trace{'s' * (many != 1)}, and {needs}."
+        else:
+            text += f"; {needs}."
+    if leader["source"] != who:
+        share = probability_text(leader["probability"])
+        text += f" Asked without a claim, {leader['source']} is the best match, with a probability of {share}."
+    return text
+
+
+def is_bounded(report: Report) -> bool:
+    """Whether the ratio stops at what the validation can bear, in the answer and in its resamples."""
+    results = report["results"]
+    interval = results["interval"]
+    return bool(results.get("capped")) and not (interval and interval["low"] != interval["high"])
+
+
+def probability_text(value: float | None) -> str:
+    """A probability with three digits; never 0 or 1."""
+    if value is None:
+        return "not stated"
+    return "< .001" if value < 0.001 else "> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0")
+
+
+def subject_probability(report: Report) -> str:
+    """Probability of the source that the answer is about: at most or at least, where its ratio is bounded."""
+    results, reference = report["results"], report["reference"]
+    share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
+    if share is None or results["level"] == "family" or not is_bounded(report):
+        return probability_text(share)
+    ratio, prior = results["log10_ratio_others"], reference["prior"][reference["sources"].index(results["subject"])]
+    weight = 10**ratio * prior
+    text = probability_text(weight / (weight + 1 - prior))
+    return text if text[0] in "<>" else f"{'≥' if ratio > 0 else '≤'} {text}"
+
+
+def answer_sentence(report: Report) -> str:
+    """The answer's sentence, next to a headline that has its reason."""
+    results = report["results"]
+    return str(results["sentence"]).replace(f": {results['reason']}.", ".")
 
 
 def validated_for(report: Report) -> bool:

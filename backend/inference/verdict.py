@@ -68,6 +68,7 @@ SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
 FAR = "they fit no enrolled source, which with unlabelled traffic may be the other kind of traffic alone"
 UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
+WEAK = "the evidence is not strong enough either way"
 ENROL = "Or have the candidates enrolled on prompts of this kind: python -m jobs collect, then python -m jobs enroll."
 REFERENCE_CHECK = "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
 REFERENCE = (
@@ -91,7 +92,7 @@ VALIDATE = (
     "--held-out."
 )
 SAME_KIND = "Give unlabelled traffic of the same kind as the traces, or attribute them without it."
-MORE = "Collect more traces to further prompts of the enrolled kind."
+MORE = "Collect more traces to further prompts of the enrolled kind; how many it takes was not measured."
 VERIFY = "python -m jobs verify"
 KEEP = f"Keep the report and the file of traces: {VERIFY} checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
@@ -241,7 +242,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
         return Verdict("INCONCLUSIVE", "candidates", reason, ratio, outside=choice.outside)
     if evidence.log10_lr >= rule.log10_lr:
         return undecided("other enrolled sources fit nearly as well")
-    return undecided("the evidence is not strong enough either way")
+    return undecided(WEAK)
 
 
 def verbal(log10_ratio: float, level: Level = "source") -> str:
@@ -390,9 +391,9 @@ def _sentence(
     highest = "Of the candidates, " if chosen else ""
     if verdict.outcome == "UNKNOWN":
         with_p = "" if p is None else f" (p = {p_text(p)})"
-        first = f"No, the {many} do not look like {name}: they" if claimed else f"The {many}"
+        included = f", {name} included" if claimed else ""
         return (
-            f"{first} fit none of the enrolled sources{with_p}. "
+            f"The {many} fit none of the enrolled sources{included}{with_p}. "
             f"Of {'the candidates' if chosen else 'these'}, {nearest} scores highest."
         )
     if verdict.outcome == "SUPPORTS":

@@ -361,10 +361,17 @@ def watches(folder: Path | None = None) -> list[WatchState]:
 def alarm_sentence(state: WatchState, alarm: Any) -> str:
     """What an alarm says, in a sentence or two."""
     question = state.question
+    nearest = f"the traces from number {alarm.first:,} on are nearest to {alarm.leader}"
+    if alarm.verdict == "INCONCLUSIVE":
+        nearest = f"Which model answers now is not certain; {nearest}"
+    elif alarm.verdict == "UNKNOWN":
+        nearest = f"No enrolled model fits what answers now; {nearest}"
+    else:
+        nearest = f"{alarm.verdict}: {nearest}"
     return (
         f"After {alarm.traces:,} traces the evidence against {question.claimed} is {evidence_text(alarm.log10_e)}; an "
         f"endpoint that did not change gets there in at most {100 * question.rate:g} % of all watches. "
-        f"{alarm.verdict}: the traces from number {alarm.first:,} on are nearest to {alarm.leader}."
+        f"{nearest}."
     )
 
 

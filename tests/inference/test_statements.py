@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
 from backend.attribution.report import build_report, next_step, results_of
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import steps_of
+from backend.attribution.report_words import answer_sentence, steps_of
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -180,7 +180,7 @@ def check(case: Mapping[str, Any], verdict: Verdict, said: Statements) -> None:
     # The sentence answers the question that was asked.
     assert said.sentence.endswith(".") and "  " not in said.sentence
     if case["claimed"]:
-        start = {"SUPPORTS": "Yes,", "AGAINST": "No,", "UNKNOWN": "No,", "INCONCLUSIVE": "We cannot say"}[outcome]
+        start = {"SUPPORTS": "Yes,", "AGAINST": "No,", "UNKNOWN": "The ", "INCONCLUSIVE": "We cannot say"}[outcome]
         assert said.sentence.startswith(start)
         assert (FAMILIES[case["subject"]] if verdict.level == "family" else name) in said.sentence.split(":")[0]
     else:
@@ -211,8 +211,7 @@ ALL_WORDS = {
     (
         0.01,
         None,
-    ): "No, the 20 traces do not look like a-one: they fit none of the enrolled sources (p = .010). Of these, b-one "
-    "scores highest.",
+    ): "The 20 traces fit none of the enrolled sources, a-one included (p = .010). Of these, b-one scores highest.",
     (0.4, 3.0): "Yes, the 20 traces support the claim a-one: about 1,000 times more likely from it than from the other "
     "enrolled sources (log10 ratio 3.00).",
     (0.4, -3.0): "No, the 20 traces speak against a-one: about 1,000 times less likely from it than from the other "
@@ -358,7 +357,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
         assert results["running"][-1]["log10_ratio_others"] == pytest.approx(results["log10_ratio_others"])
 
     text = text_of(page_of(scored, found, []))
-    assert results["sentence"] in text and f"{results['verdict']} " in text
+    assert answer_sentence({"results": results}) in text and f"{results['verdict']}: " in text
     steps = steps_of({"results": results, "input": {"name": "t.jsonl"}})
     assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]
     assert all(str(step) in text for step in steps)

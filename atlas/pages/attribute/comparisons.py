@@ -26,7 +26,7 @@ from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import FEWEST, size_words
-from backend.attribution.reference_check import MEANINGS, ratio_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, ratio_words
 from backend.attribution.report_words import keep_together
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
@@ -177,7 +177,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ("ref-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _meanings(test["verdict"]),
-        _next_step(test["next_step"]),
+        _next_step(test["next_step"], *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
         sections.facts(
@@ -235,10 +235,19 @@ def _after_windows(test: Mapping[str, Any]) -> list[Component]:
         "reference": html.Span(["Compare ", name, " with a reference of the claimed model"]),
     }
     warning = []
-    if NOT_LIKE in test["notes"]:  # the reference first: it asks for no enrolled kind of prompts
-        steps, warning = dict(reversed(steps.items())), [sections.hint(OTHER_KIND)]
-    buttons = [html.Button(words, id=live("win-whose", mode), className="button") for mode, words in steps.items()]
+    if NOT_LIKE in test["notes"]:  # the reference alone: it asks for no enrolled kind of prompts
+        warning = [sections.hint(OTHER_KIND)]
+        del steps["one"]
+    style = "button button-main" if warning else "button"
+    buttons = [html.Button(words, id=live("win-whose", mode), className=style) for mode, words in steps.items()]
     return [*buttons, *warning, watch]
+
+
+def _after_reference(test: Mapping[str, Any]) -> list[Component]:
+    """Where two draws of the reference are compared, after a difference."""
+    if test["verdict"] != AGAINST:
+        return []
+    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=windows", className="button")]
 
 
 def _next_step(step: str, *places: Component) -> Component:

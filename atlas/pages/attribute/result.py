@@ -21,7 +21,7 @@ from atlas.pages.attribute import sections, verdict
 from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_cell
 from atlas.state import View
 from atlas.theme import Mark, Theme
-from backend.attribution.report_words import names_of, with_names
+from backend.attribution.report_words import names_of, probability_text, subject_probability, with_names
 from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
 from backend.store import queries
 
@@ -119,7 +119,7 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
             html.Th(html.Span([*sections.named(view, source, known, names), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
             html.Td(html.Span(bar, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
-            number_cell(_share(row["probability"])),
+            number_cell(_share(row, report)),
             number_cell(ratio),
         ]
         body.append(html.Tr(cells, className="here" if subject else ""))
@@ -152,10 +152,11 @@ def _split(reader: str) -> str:
     return f"What scores is linear in {f'{states} and {words}' if method in (FUSED_LIVE, LINEAR) else states}, so the "
 
 
-def _share(value: float | None) -> str:
-    if value is None:
+def _share(row: Mapping[str, Any], report: Report) -> str:
+    if row["probability"] is None:
         return "–"
-    return "< .001" if value < 0.001 else "> .999" if value > 0.999 else rate_text(value)
+    of_subject = row["source"] == report["results"]["subject"]
+    return subject_probability(report) if of_subject else probability_text(row["probability"])
 
 
 def sensitivity(report: Report) -> str:

@@ -22,10 +22,13 @@ from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import case_title, first_findings, headline
 from backend.attribution.report_words import (
     Step,
+    answer_sentence,
     condition_words,
+    is_bounded,
     keep_together,
     reservation,
     steps_of,
+    subject_probability,
     validated_for,
     with_names,
 )
@@ -128,7 +131,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     results, method, reference = report["results"], report["method"], report["reference"]
     word, roster = results["verdict"], method["facts"].get("roster") or reference["enrolment"]
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
-    sentences = results["sentence"], reservation(report), partial
+    sentences = answer_sentence(report), reservation(report), partial
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
     flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]
@@ -195,31 +198,20 @@ def weights_of(report: Report) -> dict[str, tuple[float, float]]:
     return {row["source"]: (row["probability"], priors[row["source"]]) for row in report["results"]["candidates"]}
 
 
-def _bound_of_all(report: Report) -> str:
-    """The same before the answer's own ratio; nothing before that of a family."""
-    results, weights = report["results"], weights_of(report)
-    if results["level"] == "family":
-        return ""
-    source = weights.pop(results["subject"])
-    probabilities, priors = zip(*weights.values(), strict=True)
-    return bound_of(results["log10_ratio_others"], source, (sum(probabilities), sum(priors)))
-
-
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     """Numbers of the answer, for :func:`sections.facts`."""
     results = report["results"]
-    subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
     who = "claimed source" if results["claimed"] else "best match"
     level = "its family against all others" if results["level"] == "family" else f"{who} against all others"
     ratio = share = ("–", f"not stated: {not_stated(report)}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
-        interval = results["interval"]
-        bound = "" if interval and interval["low"] != interval["high"] else _bound_of_all(report)
+        ends = ("low", "high") if is_bounded(report) else ("probability_low", "probability_high")
+        bound = ("≥ " if results["log10_ratio_others"] > 0 else "≤ ") * is_bounded(report)
         ratio = (bound + number(results["log10_ratio_others"], 2), words)
-        words = f"{who}{_between(results, 'probability_low', 'probability_high')}"
+        words = f"{who}{_between(results, *ends)}"
         off = first_findings(report.get("validation"), "ece_after") if validated_for(report) else []
-        share = (rate_text(subject["probability"]), ". ".join([words, *off]).removesuffix("."))
+        share = (subject_probability(report), ". ".join([words, *off]).removesuffix("."))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
     like = TRAFFIC_WORDS[traffic["kind"]]

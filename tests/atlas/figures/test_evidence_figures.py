@@ -314,7 +314,7 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
         "claimed source against all others; moderately strong support for the named source; the same in 90 % of "
         "resamples: as far as the validation can bear"
     )
-    assert found["Probability"][0] not in ("–", "") and "in 90 % of resamples of the traces" in found["Probability"][1]
+    assert found["Probability"][0].startswith("≥ .") and "can bear" in found["Probability"][1]
     assert found["Enough after"] == ("6", "for the claim, at an error rate of 5 %")
     assert found["Kind of traffic"] == ("p = .500", "like the enrolled prompts")
     assert found["Unknown source"][0] == "p = .400" and found["Unknown source"][1].startswith("compatible with an")
@@ -363,7 +363,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
     assert found["Unknown source"] == ("p = .010", "unlike every enrolled source")
     said = _words(verdict.verdict(unknown))
-    assert f"No, the 12 traces do not look like {SOURCES[1]}: they fit none of the enrolled sources (p = .010)." in said
+    assert f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included (p = .010)." in said
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
 
 

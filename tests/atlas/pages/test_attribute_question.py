@@ -250,17 +250,18 @@ def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
         ("SUPPORTS", "a", "family", "Yes for the family A; which member, we cannot say"),
         ("AGAINST", "a", "source", "No: not a"),
         ("AGAINST", "a", "family", "No: not the family A"),
-        ("UNKNOWN", "a", "source", "No enrolled source fits, a included"),
-        ("INCONCLUSIVE", "a", "none", "We cannot say"),
+        ("UNKNOWN", "a", "source", "They fit none of the 2 enrolled sources, a included"),
+        ("INCONCLUSIVE", "a", "none", "The evidence is weak"),
         ("SUPPORTS", None, "source", "Best match: a"),
         ("SUPPORTS", None, "family", "Best match: the family A"),
-        ("UNKNOWN", None, "source", "No enrolled source fits; the nearest is a"),
-        ("INCONCLUSIVE", None, "none", "We cannot say"),
+        ("UNKNOWN", None, "source", "They fit none of the 2 enrolled sources; the nearest is a"),
+        ("INCONCLUSIVE", None, "none", "The evidence is weak"),
     ],
 )
 def test_the_claim_is_answered_first(word: str, claimed: str | None, level: str, answer: str) -> None:
-    results = {"verdict": word, "claimed": claimed, "level": level, "subject": "a"}
-    assert verdict.headline({"results": results | {"candidates": [{"source": "a", "family": "A"}]}}) == answer
+    results = {"verdict": word, "claimed": claimed, "level": level, "subject": "a", "reason": "the evidence is weak"}
+    results["candidates"] = [{"source": "a", "family": "A"}]
+    assert verdict.headline({"results": results, "reference": {"sources": ["a", "b"]}}) == answer
 
 
 def test_without_a_name_the_sample_comes_last_on_every_way() -> None:
