@@ -128,7 +128,7 @@ def _icon_button(identity: str, sign: str, label: str) -> Component:
 
 
 def readers_words(
-    cache: QueryCache, view: View, path: str, ecosystem: Ecosystem | None, relates: str = ""
+    cache: QueryCache, view: View, path: str, ecosystem: Ecosystem | None, relates: str = "", mode: str = "one"
 ) -> list[Component | str]:
     """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
 
@@ -150,7 +150,12 @@ def readers_words(
         parts.append(html.Span([words, shown]))
 
     if path == "/attribute":
-        return ["Reader and domain are those of the ecosystem, which is chosen with the question."]
+        if ecosystem is None or mode == "check":
+            return []
+        many = (
+            f"Compared with the {len(ecosystem.sources):,} sources of " if mode == "one" else "Read by the ecosystem "
+        )
+        return [html.Span([many, html.Strong(ecosystem.roster or ecosystem.name)])]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
@@ -222,9 +227,17 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         Input("_pages_location", "pathname"),
         Input("attr-ecosystem", "value", allow_optional=True),
         Input("relates", "value", allow_optional=True),
+        Input("attr-mode", "value", allow_optional=True),
     )
     def readers_note(
-        reader: str, roster: str, domain: str, theme: str, path: str, chosen: str | None, relates: str | None
+        reader: str,
+        roster: str,
+        domain: str,
+        theme: str,
+        path: str,
+        chosen: str | None,
+        relates: str | None,
+        mode: str | None,
     ) -> Any:
         if questions().problem() is not None:
             return None
@@ -232,7 +245,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         known = visitor.ecosystems()
         usual = default([one for one in known if not one.sample], None, view.reader, view.roster)
         ecosystem = next((one for one in known if one.name == chosen), usual)
-        return readers_words(questions(), view, path, ecosystem, relates or "")
+        return readers_words(questions(), view, path, ecosystem, relates or "", mode or "one")
 
     # The browser knows which tables are open, so that it calls the server for none where none is.
     opened = Input(every("table"), "n_clicks"), Input("view", "data"), State(every("table"), "id")

@@ -243,13 +243,21 @@ def _cover(
         html.P("Provenance Atlas", className="kicker"),
         html.H2(title, className="brief-title"),
         *measured,
-        html.H3("The method in five sentences"),
-        html.Ol([html.Li(sentence) for sentence in METHOD], className="method"),
+        html.H3("The method in short"),
+        html.Ol([html.Li(sentence) for sentence in _method(cache, case)], className="method"),
         html.H3("Limits"),
         html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
         *([html.H3("Figures"), html.Ol([html.Li(one) for one in figures], className="contents")] if figures else []),
     ]
     return _sheet(cache, children, name)
+
+
+def _method(cache: QueryCache, case: Mapping[str, Any] | None) -> list[str]:
+    """The method in sentences: READER's, or that of the reader that judged a case."""
+    if case is None or case["method"]["reader"].startswith(f"{READER_PAPER}/"):
+        return list(METHOD)
+    reader = sections.reader_words(cache, SimpleNamespace(**case["method"]))
+    return [METHOD[0], TEXT["judge"].format(reader=reader), *METHOD[3:]]
 
 
 def _facts(facts: Mapping[str, Any]) -> Component:

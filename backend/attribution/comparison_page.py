@@ -12,7 +12,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from backend.attribution.drift_report import size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
 from backend.attribution.report_words import keep_together
-from backend.inference.drift import DIFFERENT, KINDS, named, p_text
+from backend.inference.drift import DIFFERENT, KINDS, level_text, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#7B8691"
@@ -29,7 +29,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
     )
     reference = "rivals" in test
     numbers = [
-        ("p value", p_text(test["p_value"]), f"called different at {p_text(test['level'])} or below"),
+        ("p value", p_text(test["p_value"]), f"called different at {level_text(test['level'])} or below"),
         ("Size of the difference", f"{test['statistic']:.3g}", f"energy distance; {size_words(test)}"),
         ("Traces compared", f"{test['before']:,} and {test['after']:,}",
          "to the same prompts, side by side" if test["paired"] else "to prompts of which not all are the same"),

@@ -35,8 +35,8 @@ from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test,
 FORMAT = 1
 AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
 MEANINGS = {
-    AGAINST: f"The answers differ from the reference's by more than chance (p of {p_text(drift.LEVEL)} or below). "
-    "Whose they are is not said.",
+    AGAINST: f"The answers differ from the reference's by more than chance (p of {drift.level_text(drift.LEVEL)} or "
+    "below). Whose they are is not said.",
     SUPPORTS: "No difference was seen, and by the ecosystem's validation an unchanged source gives such an outcome at "
     f"least {10**drift.SUPPORTING:g} times as often as a sibling or another family does.",
     INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured.",

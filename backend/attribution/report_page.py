@@ -31,6 +31,7 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
+from backend.inference.drift import p_text
 from backend.inference.verdict import OTHER_PROMPTS, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
 from backend.protocol import CLEAN
@@ -268,6 +269,7 @@ def write_html(report: Report) -> str:
     )
     environment.filters |= {
         "number": _number,
+        "p": p_text,
         "share": probability_text,
         "heat": _heat,
         "ratio": ratio_words,

@@ -237,6 +237,11 @@ def p_text(p_value: float) -> str:
     return f"{p_value:.3f}".removeprefix("0")
 
 
+def level_text(level: float) -> str:
+    """A level of significance without a leading zero: '.05'."""
+    return f"{level:g}".removeprefix("0")
+
+
 def sentence(test: Mapping[str, Any]) -> str:
     """The answer of a :class:`DriftTest` for people; :func:`expected` belongs below it."""
     how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"

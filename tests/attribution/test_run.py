@@ -450,7 +450,7 @@ def test_attribute_and_verify(published: Path, capsys: pytest.CaptureFixture[str
         assert main(["verify", str(saved)]) == 0
         assert main(["verify", str(saved), "--traces", str(traces)]) == 0
         assert "EQUAL: 13 traces" in (said := capsys.readouterr().out)
-    assert "sign for sign" in said
+    assert "character for character" in said
 
 
 def test_prompts_of_another_kind_state_nothing(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

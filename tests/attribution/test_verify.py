@@ -704,7 +704,7 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     assert read_report(page) == report
     whole = checked_page(page.replace("\n", "\r\n"))
     assert (whole.equal, whole.sha256) == (True, report["sha256"])
-    assert any("sign for sign" in note for note in whole.notes)
+    assert any("character for character" in note for note in whole.notes)
     shown = page.replace(report["input"]["name"], "other.jsonl", 1)
     assert checked_page(shown).found == (PAGE,) and checked_page(shown).page_alone
     head, body = page.split("<body", 1)

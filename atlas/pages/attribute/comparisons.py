@@ -31,7 +31,7 @@ from backend.attribution.report_words import keep_together
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
-from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, NOT_LIKE, expected, named, p_text
+from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, NOT_LIKE, expected, level_text, named
 from backend.intake import Columns
 from backend.intake.traces import short
 from backend.service.job import Snapshot
@@ -58,7 +58,7 @@ RATIO_HELP = (
     "How much more often an unchanged source than another one gives such an outcome, by the ecosystem's validation. "
     "None is stated on prompts of another kind than the enrolled ones."
 )
-AT_LEVEL = f"called different at {p_text(LEVEL)} or below"
+AT_LEVEL = f"called different at {level_text(LEVEL)} or below"
 SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
 CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "
 KEEP = (
@@ -137,12 +137,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
-            (
-                "p value",
-                P_HELP,
-                rate_text(test["p_value"]),
-                f"called different at {LEVEL:g} or below".replace("0.", "."),
-            ),
+            ("p value", P_HELP, rate_text(test["p_value"]), AT_LEVEL),
             ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             ("Same prompts", "", *paired),
         ),
@@ -181,12 +176,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
         sections.facts(
-            (
-                "p value",
-                PAIRED_HELP,
-                rate_text(test["p_value"]),
-                f"called different at {LEVEL:g} or below".replace("0.", "."),
-            ),
+            ("p value", PAIRED_HELP, rate_text(test["p_value"]), AT_LEVEL),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
             ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             *ratios,
@@ -247,7 +237,7 @@ def _after_reference(test: Mapping[str, Any]) -> list[Component]:
     """Where two draws of the reference are compared, after a difference."""
     if test["verdict"] != AGAINST:
         return []
-    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=windows", className="button")]
+    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=two", className="button")]
 
 
 def _next_step(step: str, *places: Component) -> Component:
@@ -399,7 +389,13 @@ def _describe_report(upload: Mapping[str, Any]) -> Component:
     many = len(report["traces"]) if isinstance(report["traces"], list) else 0
     about = report["input"].get("name", "") if isinstance(report["input"], dict) else ""
     case = str(report.get("case", ""))
-    title = str(report.get("question", "")) if case == DEFAULTS.case else f"{case}:"
+    question_of = str(report.get("question", ""))
+    if isinstance(claimed := results.get("claimed"), str):
+        asked = replace(DEFAULTS, claimed=claimed).question_text
+        named_claim = sections.known_sources(questions()).get(claimed, claimed)
+        if question_of == asked:
+            question_of = replace(DEFAULTS, claimed=named_claim).question_text
+    title = question_of if case == DEFAULTS.case else f"{case}:"
     parts = [
         html.Span(html.Strong(upload["name"], className="long", dir="auto")),
         html.Span(f"{title[:120]} {str(results.get('verdict', ''))[:20]}", dir="auto"),
@@ -496,10 +492,12 @@ def page(part: Part) -> Component:
         files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
     go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
     ecosystem = shell.select(
-        f"{prefix}-ecosystem", "Proxy and layer that read the traces", size="sm", w=360, maw="100%",
+        f"{prefix}-ecosystem", "Compared by", size="sm", w=520, maw="100%",
         allowDeselect=False, placeholder="Looking for ecosystems …",
     )  # fmt: skip
-    run = html.Div([ecosystem, go] if part.compares else go, className="row")
+    run = html.Div(
+        [shell.labelled("Compared by", f"{prefix}-ecosystem", ecosystem), go] if part.compares else go, className="row"
+    )
     judge = [html.P(id=f"{prefix}-judge", className="hint", role="status")] if part.compares else []
     progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
     children = [
@@ -722,6 +720,17 @@ def _export(app: Dash, part: Part) -> None:
         return {"content": text, "filename": f"{kind}-{test['sha256'][:8]}.{form}", "type": media}
 
 
+def _by_fingerprints(option: Mapping[str, Any]) -> dict[str, Any]:
+    """An ecosystem to choose, by what it compares with."""
+    if "items" in option:
+        return {**option, "items": [_by_fingerprints(one) for one in option["items"]]}
+    one = question.ecosystem(option["value"])
+    if one is None:
+        return dict(option)
+    proxy = sections.proxy_name(questions(), SimpleNamespace(reader=one.reader, proxy=one.proxy))
+    return {**option, "label": f"Fingerprints of {proxy} (enrolled with {option['label']})"}
+
+
 def _run(app: Dash, part: Part) -> None:
     """Callbacks that start the jobs of files, and follow them."""
     prefix = part.prefix
@@ -735,7 +744,7 @@ def _run(app: Dash, part: Part) -> None:
         prevent=False,
     )
     def offered(options: list[dict[str, str]] | None, chosen: Text) -> Any:
-        return options or [], chosen
+        return [_by_fingerprints(option) for option in options or []], chosen
 
     @sections.callback(app, f"{prefix}-judge.children", f"{prefix}-ecosystem.value {files}", prevent=False)
     def judge(ecosystem: Text, *given: Stored) -> Any:

@@ -516,9 +516,13 @@ def register(app: Dash) -> None:
         if one is None or not (columns or {}).get("key"):
             return (no_update,) * 3
         filled = prefill(columns or {}, one, claim, last or {})
+        now = {
+            "key": (columns or {})["key"],
+            "ecosystem": one.name,
+            "claim": (filled or [(last or {}).get("claim")])[0],
+        }
         if filled is None:
-            return (no_update,) * 3
-        now = {"key": (columns or {})["key"], "ecosystem": one.name, "claim": filled[0]}
+            return no_update, no_update, now
         return filled[0] if filled[0] != claim else no_update, filled[1], now
 
     @sections.callback(

@@ -117,10 +117,10 @@ def register(app: Dash) -> None:
     @sections.callback(
         app,
         "attr-go.disabled attr-go.title attr-go-now.disabled attr-go-words.children",
-        "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data attr-claim.value",
+        "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data attr-claim.value attr-prefilled.data",
         prevent=False,
     )
-    def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text, claim: Text) -> Any:
+    def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text, claim: Text, looked: Stored) -> Any:
         if job:
             return True, "These traces are being read", True, "These traces are being read."
         read = upload and (columns or {}).get("traces")
@@ -128,10 +128,18 @@ def register(app: Dash) -> None:
         if upload and columns and not read:
             missing = ["the column of the responses"]
         why = f"Choose {' and '.join(missing)} first" if missing else ""
+        key = (columns or {}).get("key")
+        if (
+            not missing
+            and key
+            and not claim
+            and ((looked or {}).get("key"), (looked or {}).get("ecosystem")) != (key, ecosystem)
+        ):
+            why = "Looking for a model that the file names"
         asks = "Asks which enrolled source it is. To test a claim, name it in step 2 first."
         if claim:
             asks = f"Asks: is it {sections.known_sources(questions()).get(claim, claim)}?"
-        return bool(missing), why, bool(missing), f"{why}." if why else asks
+        return bool(why), why, bool(why), f"{why}." if why else asks
 
     _running(app)
     _results(app)
