@@ -235,7 +235,7 @@ def _cover(
         else:
             size = pieces.roster_size(cache, judge)
             measured += [
-                html.H3(f"The atlas in general (the same reader, {size} sources)"),
+                html.H3(f"The atlas in general (the same reader, {size} sources, whole responses)"),
                 html.P([f"{sources}, read by ", *by], className="sentence"),
                 found,
             ]
@@ -279,7 +279,7 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
 def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = True) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number.
 
-    judge : view of the reader whose accuracy is stated; relatedness : whether to say who tells related models.
+    judge : view of the reader whose accuracy is stated; relatedness : whether to say who is related to whom.
     """
     found: list[list[Component | str]] = []
 
@@ -299,6 +299,8 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
             f"{pieces.spread_text(at.iloc[0])} of the groups, among {count} sources; chance: {100 / count:.1f} %. ",
             cache.origin(reader),
         )
+    if not relatedness and found:
+        return found
     purity = _purities(cache, view)
     nearest = purity[purity["k"] == 1]
     if len(nearest):
@@ -310,7 +312,7 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
             cache.origin(cache.map_reader(view)),
         )
     names = relationships.reader_names(cache)
-    for origin in shell.ORIGINS if relatedness else ():
+    for origin in shell.ORIGINS:
         top = relationships.best(cache, view, origin)
         if top is not None:
             ends = f"{100 * top['low']:.1f} to {100 * top['high']:.1f}" if pd.notna(top["low"]) else ""
@@ -376,7 +378,9 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
         verdict.verdict(report, cache),
     ]
     if not report["results"]["stated"]:  # a curve would look like an answer
-        return [*case, html.P(f"{checked}.", className="long")]
+        hash_, command = checked.split("; ")
+        whole = html.Span(f" {command}.", style={"whiteSpace": "nowrap"})
+        return [*case, html.P([html.Span(f"{hash_};", className="long"), whole])]
     curve = _still(evidence_curve(report, theme=view.theme), 300)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
     return [*case, html.Figure([drawn, html.Figcaption(f"{caption} {checked}.", className="long")], className="plate")]

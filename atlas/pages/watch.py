@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from datetime import UTC, datetime
 from typing import Any
@@ -360,8 +361,15 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     question, log_e, looks, alarm = state.question, state.evidence(), state.looks(), state.alarm
     alarms, counts = state.alarms(), state.counts()
     now = evidence_text(float(log_e[-1]) / LN10) if len(log_e) else "none yet"
+    reached = len(log_e) and log_e.max() >= -math.log(question.rate)
     words, kind = (
-        ("Alarm", "against") if alarm else ("No alarm", "supports") if len(log_e) else ("Waiting", "inconclusive")
+        ("Alarm", "against")
+        if alarm
+        else ("Alarm: its report is being made", "against")
+        if reached
+        else ("No alarm", "supports")
+        if len(log_e)
+        else ("Waiting", "inconclusive")
     )
     status = html.Span(words, className=f"watch-status watch-{kind}", role="status")
     sentence: list[Component | str] = [

@@ -53,8 +53,8 @@ SENTENCES = 12  # differences that are named one by one
 DATA = '<template id="report-data">'  # what holds the JSON of a report in its page
 OWN_HASH = "The report's own sha256 does not agree: something in it was changed"
 PAGE = (
-    "The page is not, character for character, what the data in it give: it was changed, or a browser saved it anew. All "
-    "else here is about the data"
+    "The page is not, character for character, what the data in it give: it was changed, or a browser saved it anew. "
+    "All else here is about the data"
 )
 # Parts that only the author can know, or that are compared in a way of their own.
 APART = frozenset(

@@ -361,7 +361,7 @@ def watches(folder: Path | None = None) -> list[WatchState]:
 def alarm_sentence(state: WatchState, alarm: Any) -> str:
     """What an alarm says, in a sentence or two."""
     question = state.question
-    nearest = f"the traces from number {alarm.first:,} on are nearest to {alarm.leader}"
+    nearest = f"the traces from about number {alarm.first:,} on are nearest to {alarm.leader}"
     if alarm.verdict == "INCONCLUSIVE":
         nearest = f"Which model answers now is not certain; {nearest}"
     elif alarm.verdict == "UNKNOWN":
