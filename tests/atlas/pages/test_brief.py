@@ -227,7 +227,7 @@ def test_the_brief_holds_the_chosen_figures_in_their_order(asked: QueryCache) ->
 
 
 def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"part": "calibration", "scenario": None, "sentence": "x", "k": 10, "n": 50}
+    row = {"part": "calibration", "condition": "clean", "scenario": None, "sentence": "x", "k": 10, "n": 50}
     rows = [row | {"metric": "accuracy_after", "value": 0.78}]
     facts = {"reader": "reader-paper/tiny/ur", "proxy": "tiny", "view": "ur", "facts": {"roster": "12-way"}}
     case = {
