@@ -150,11 +150,9 @@ def readers_words(
         parts.append(html.Span([words, shown]))
 
     if path == "/attribute":
-        if ecosystem is None or mode == "check":
+        if ecosystem is None or mode != "one":  # the others name it in a choice of their own, or need none
             return []
-        many = (
-            f"Compared with the {len(ecosystem.sources):,} sources of " if mode == "one" else "Read by the ecosystem "
-        )
+        many = f"Compared with the {len(ecosystem.sources):,} sources of "
         return [html.Span([many, html.Strong(ecosystem.roster or ecosystem.name)])]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]

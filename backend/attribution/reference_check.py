@@ -175,8 +175,8 @@ def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str
 def _next_step(verdict: str, prompts: int, needed: int | None) -> str:
     if verdict == AGAINST:
         return (
-            "Ask the reference once more with the endpoint's own settings; two draws of it should not differ. Where "
-            "they do not, send this result to the provider."
+            "Ask the reference once more with the endpoint's own settings; two draws of it should not differ. If "
+            "these agree, send this result to the provider."
         )
     if verdict == SUPPORTS:
         return f"Compare a sibling's answers as well: {', '.join(list(KINDS.values())[1:])} can be given as a rival."

@@ -237,7 +237,7 @@ def _after_reference(test: Mapping[str, Any]) -> list[Component]:
     """Where two draws of the reference are compared, after a difference."""
     if test["verdict"] != AGAINST:
         return []
-    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=two", className="button")]
+    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=two", className="forward")]
 
 
 def _next_step(step: str, *places: Component) -> Component:
@@ -728,7 +728,7 @@ def _by_fingerprints(option: Mapping[str, Any]) -> dict[str, Any]:
     if one is None:
         return dict(option)
     proxy = sections.proxy_name(questions(), SimpleNamespace(reader=one.reader, proxy=one.proxy))
-    return {**option, "label": f"Fingerprints of {proxy} (enrolled with {option['label']})"}
+    return {**option, "label": f"Fingerprints of {proxy} (enrolled with {one.roster or one.name})"}
 
 
 def _run(app: Dash, part: Part) -> None:
