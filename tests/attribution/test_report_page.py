@@ -16,10 +16,11 @@ from backend.attribution.report_page import (
     reader_words,
     validation_tables,
 )
+from backend.attribution.report_words import reservation, subject_probability
 from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.validation_lookup import matched_validation
-from backend.inference.verdict import log10_text
+from backend.inference.verdict import WEAK, log10_text
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +97,19 @@ def test_readers_and_cases_without_a_name_go_by_what_people_know():
     assert document_title(report) == "week1.csv · Is it gpt-4o?"
     assert case_title(report) == "week1.csv"
     assert case_title(report | {"case": "Appeal"}) == "Appeal"
+
+
+def test_weak_evidence_says_which_way_it_points_and_bounds_the_probability() -> None:
+    results = {
+        "verdict": "INCONCLUSIVE", "reason": WEAK, "level": "none", "stated": True, "claimed": "b", "subject": "b",
+        "log10_ratio_others": -1.46, "capped": True, "interval": None, "traces": 10,
+        "candidates": [{"source": "a", "probability": 0.976}, {"source": "b", "probability": 0.0001}],
+    }  # fmt: skip
+    reference = {"sources": ["a", "b", *"cdefghij"], "prior": [0.1] * 10}
+    report = {"results": results, "reference": reference, "method": {"rule": {"decided_log10": 2.0}}}
+    text = reservation(report)
+    assert text is not None and "points away from b: the traces are at least about 29 times less likely" in text
+    assert "AGAINST needs 100 times" in text and "a is the best match, with a probability of .976" in text
+    assert subject_probability(report) == "≤ .004"
+    results["interval"] = {"low": -1.46, "high": -1.0}
+    assert "at least" not in (reservation(report) or "") and subject_probability(report) == "< .001"
