@@ -219,9 +219,9 @@
       },
       // A figure of as many dimensions keeps its layout, and with it the reader's camera.
       redraw: function (redrawn, now, drawn) {
-        const { figure, drawn: dimensions } = redrawn, { template, shapes } = figure.layout;
+        const { figure, drawn: dimensions } = redrawn, { template, shapes, xaxis, yaxis } = figure.layout;
         if (dimensions !== drawn) return [figure, dimensions];
-        const layout = { ...now.layout, template, shapes: shapes || [] };
+        const layout = { ...now.layout, ...(xaxis && { xaxis, yaxis }), template, shapes: shapes || [] };
         return [{ ...now, data: figure.data, layout }, dimensions];
       },
       resetCamera: function (clicks) {
@@ -229,7 +229,7 @@
         if (!clicks || !scene) return none();
         const home = window.atlasCamera;
         if (scene._fullLayout.scene) window.Plotly.relayout(scene, { "scene.camera": JSON.parse(JSON.stringify(home)) });
-        else window.Plotly.relayout(scene, { "xaxis.range": [-1.08, 1.08], "yaxis.range": [-1.08, 1.08] });
+        else window.atlasWhole(scene);
         return [];
       },
       pick: function (click, walked) {

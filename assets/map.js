@@ -112,6 +112,7 @@
   const NARROW = 640, shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name of a group, the number of the member at which it stands
+  const sizes = new WeakMap();
   let watched = null, waiting = false, compared = null;
 
   function wide(text, bold) {
@@ -142,6 +143,21 @@
     if (!xaxis || !yaxis) return null;
     const along = (axis, value) => (value - axis.range[0]) / (axis.range[1] - axis.range[0]) * axis._length;
     return (at) => [left + xaxis._offset + along(xaxis, at[0]), top + yaxis._offset + yaxis._length - along(yaxis, at[1])];
+  }
+
+  // The ranges of a flat map that hold its points.
+  window.atlasWhole = function (plot) {
+    const reach = (axis) => Math.max(...plot.data.flatMap((trace) => trace[axis]).filter(Number.isFinite).map(Math.abs)) + 0.08;
+    const [wide, high] = ["x", "y"].map(reach);
+    window.Plotly.relayout(plot, { "xaxis.range": [-wide, wide], "yaxis.range": [-high, high] });
+  };
+
+  // Equal scales widen one range; a figure of another size would keep that, unless it is the reader's own.
+  function fit(plot) {
+    const { width, height, xaxis } = plot._fullLayout, size = `${width} ${height}`, moved = (get("camera", "data") || []).length === 4;
+    const resized = sizes.has(plot) && sizes.get(plot) !== size;
+    sizes.set(plot, size);
+    if (xaxis && resized && !moved) window.atlasWhole(plot);
   }
 
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
@@ -275,8 +291,10 @@
     const plot = drawing(), place = document.getElementById("names"), area = document.getElementById("map-stage");
     if (!plot || !place || !area || !plot._fullLayout || !plot.data) return;
     const frame = area.getBoundingClientRect(), canvas = plot.getBoundingClientRect();
-    const rect = (box) => [box.left - frame.left, box.top - frame.top, box.right - frame.left, box.bottom - frame.top];
-    const see = seer(plot, canvas.left - frame.left, canvas.top - frame.top), edge = rect(canvas);
+    // A presentation enlarges the stage: boxes are measured after that, names and the figure's places stand before it.
+    const larger = frame.width / area.offsetWidth || 1;
+    const rect = (box) => [box.left - frame.left, box.top - frame.top, box.right - frame.left, box.bottom - frame.top].map((at) => at / larger);
+    const edge = rect(canvas), see = seer(plot, edge[0], edge[1]);
     if (!see) { place.replaceChildren(); return; }
     const panels = [...document.querySelectorAll(".map-title, .legend, .map-side > .panel, .projector")]
       .filter((panel) => panel.offsetParent).map((panel) => rect(panel.getBoundingClientRect()));
@@ -390,8 +408,10 @@
           }
           anchors.clear();
           shrink(plot);
+          fit(plot);
           if (plot !== watched) {
             watched = plot;
+            plot.on("plotly_afterplot", () => fit(plot));
             for (const name of ["plotly_afterplot", "plotly_relayouting", "plotly_relayout"]) plot.on(name, schedule);
           }
           schedule();

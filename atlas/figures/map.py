@@ -166,7 +166,7 @@ def map_figure(
         shapes = [_outline(corners, colour) for colour, corners in outlines]
     else:
         shapes = [] if solid else hull_shapes(grouped, colours)
-    return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": shapes}}
+    return {"data": data, "layout": map_layout(theme, dimensions, camera, placed) | {"shapes": shapes}}
 
 
 def _outline(corners: Places, colour: str) -> Plot:
@@ -176,14 +176,16 @@ def _outline(corners: Places, colour: str) -> Plot:
     return {"type": "path", "path": path, "layer": "below", "line": line, "fillcolor": translucent(colour, 0.1)}
 
 
-def map_layout(theme: Theme, dimensions: int, camera: Sequence[float]) -> Plot:
+def map_layout(theme: Theme, dimensions: int, camera: Sequence[float], placed: pd.DataFrame) -> Plot:
     """Layout of every map: the points fill it, and a new map leaves the camera alone."""
     layout: Plot = {"template": dress(theme), "margin": dict.fromkeys("lrtb", 0), "uirevision": "map"}
     if dimensions == 3:
         axes = {f"{axis}axis": {"range": [-HALF, HALF], "nticks": 5} for axis in "xyz"}
         view = {"aspectmode": "cube", "dragmode": "orbit", "camera": camera_layout(camera), "uirevision": "map"}
         return layout | {"scene": axes | view}
-    left, right, bottom, top = camera if len(camera) == 4 else (-HALF, HALF, -HALF, HALF)
+    # As high and wide as the points, so that one scale for both axes fills a frame of another shape.
+    wide, high = (float(placed[axis].abs().max()) + HALF - 1 if len(placed) else HALF for axis in "xy")
+    left, right, bottom, top = camera if len(camera) == 4 else (-wide, wide, -high, high)
     return layout | {
         "xaxis": {"visible": False, "range": [left, right]},
         "yaxis": {"visible": False, "range": [bottom, top], "scaleanchor": "x"},
@@ -289,7 +291,7 @@ def joint_figure(
     texts = [*named["name"], *(domains.get(domain, domain) for domain in repeated["domain"])]
     places = _tuples(pd.concat([named, repeated]), solid)
     data.append(labels(places, texts, _tuples(placed, solid), theme, camera, bold=len(named)))
-    return {"data": data, "layout": map_layout(theme, dimensions, camera) | {"shapes": []}}
+    return {"data": data, "layout": map_layout(theme, dimensions, camera, placed) | {"shapes": []}}
 
 
 # ---- traces ---------------------------------------------------------------------------------------------------------

@@ -205,7 +205,10 @@ def test_the_edges_of_a_flat_map_are_those_of_the_link(points: pd.DataFrame, lin
     # Those of a scene mean nothing to a flat map, nor the other way round.
     scene = (0.3, 1.9, 0.4, 0.1, 0.0, 0.0, 0.0, 0.0, 1.0)
     layout = go.Figure(map_figure(points, links, MARKS, theme="dark", dimensions=2, camera=scene)).layout
-    assert layout.xaxis.range == layout.yaxis.range == (-HALF, HALF)
+    placed = scaled(points)
+    assert layout.xaxis.range[1] - HALF == pytest.approx(placed["x"].abs().max() - 1)
+    assert layout.yaxis.range[1] - HALF == pytest.approx(placed["y"].abs().max() - 1)
+    assert layout.yaxis.scaleanchor == "x" and layout.yaxis.range[0] == -layout.yaxis.range[1]
     assert camera_layout(edges) == camera_layout(())
 
 
