@@ -40,6 +40,7 @@ def budget_curves(
         shapes.append(plots.upright(k, token["accent"], xref="x"))
     data: list[Plot] = []
     ends: list[End] = []
+    printed: list[float] = []
     for _, line, rows, published in plots.by_line(frame, lines, "line"):
         name = plain(line.label)
         banded = rows.dropna(subset=["low", "high"])
@@ -65,9 +66,17 @@ def budget_curves(
         if line.named:
             # The colour of lines in the background is too faint for words.
             ink = token["soft"] if line.colour == token["edge"] else line.colour
-            here = [figure_text(value) for value in rows.loc[rows["k"] == k, "value"] if values]
-            parts = textwrap.wrap(" ".join([line.label, *here]), 32 if values else 27, max_lines=2, placeholder=" …")
+            here = [value for value in rows.loc[rows["k"] == k, "value"] if values]
+            printed.append(float([rows["value"].iloc[-1], *here][-1]))
+            parts = textwrap.wrap(
+                " ".join([line.label, *map(figure_text, here)]), 32 if values else 27, max_lines=2, placeholder=" …"
+            )
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
+    # Lines that end close together are named in the order of the values that their names end with.
+    heights = sorted(end[0] for end in ends)
+    ends = [
+        (height, *end[1:]) for height, (_, end) in zip(heights, sorted(zip(printed, ends, strict=True)), strict=True)
+    ]
     low, high = 0.0, 1.02
     if not unit:
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)

@@ -219,13 +219,13 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     badges = [part for origin in shell.ORIGINS if origin in drawn for part in (shell.origin_badge(origin), " ")]
     sentence = [
         *badges,
-        "· ",
+        "·",
+        _better_lines(view, behind, parts[-1])
+        + (f" A name ends with the value at K = {view.k}. " if view.k in set(frame["k"]) else " "),
         shell.term(name, METRIC_HELP[name]),
         f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."
-        + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else "")
-        + _better_lines(view, behind, parts[-1])
-        + (f" A name ends with the value at K = {view.k}." if view.k in set(frame["k"]) else ""),
+        + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else ""),
         *([html.Span(" Hover over a grey line for its name.", className="pointing")] if len(behind) else []),
     ]
     return FigureView(figure, sentence)
