@@ -75,7 +75,7 @@ class View:
     condition: str = "clean"  # what was done to the traces before they were read
     tab: str = "readers"  # part of the comparison of readers
     figure: str = ""  # its figure, empty for the first one of the tab that has something to show
-    protocol: str = "pair"  # what test pairs of a relationship share with the training pairs' models
+    protocol: str = "family"  # what test pairs of a relationship share with the training pairs' models
     measure: str = "accuracy"  # metric of relationships
     relates: str = ""  # reader whose scores of pairs are shown, empty for the one that the data offer
     left: str = ""  # with right: the two models of the selected pair; one of them alone, or neither

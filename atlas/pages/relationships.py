@@ -31,6 +31,8 @@ PROTOCOL_WORDS = {
     "model": "Both models of a test pair are new; other children of their parents may be known.",
     "family": "The test pairs' whole families are new: nothing of them was seen in training.",
 }
+NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families, as an auditor meets them"}
+"""What of a test pair is new, as the answer says it."""
 MEASURE_HELP = {
     "accuracy": "share of pairs told right",
     "precision": "share of pairs called related that are",
@@ -535,7 +537,10 @@ def _right_words(frame: pd.DataFrame) -> str:
         return f"Last column: {words}. " if silent.any() else ""
     right = (frame["decision"] > 0) == (frame["truth"] == figures.TRUTH_WORDS[True])
     without = f"; without the {words} (last column), on {right[~silent].sum()} of {(~silent).sum()}"
-    return f"Decisions are right on {right.sum()} of {len(frame)} pairs{without if silent.any() else ''}. "
+    return (
+        f"Mean decisions (the page's first number is the mean of the splits) are right on {right.sum()} of "
+        f"{len(frame)} pairs{without if silent.any() else ''}. "
+    )
 
 
 scores_builds = pieces.builds("relationship_features", lambda cache, view: {"reader": shown_reader(cache, view)})
@@ -603,8 +608,18 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         published = " (published)" if own["origin"].iloc[0] == "published" else ""
         value, interval = rate(own.iloc[0])
         verb = " of pairs are told right, related or unrelated, by " if share else " by "
-        answer += [html.Strong(value), f"{verb}{names[own['reader'].iloc[0]]}{published}{coin}."]
-        more = f"It reads {figures.readout_words(own['readout'].iloc[0])}{interval and f'; 95 % interval{interval}'}. "
+        answer += [html.Strong(value), f"{verb}{names[own['reader'].iloc[0]]}{published} {NEW[view.protocol]}{coin}."]
+        others = {}
+        for protocol in PROTOCOLS:
+            rows = cache.ask(store.relationship_summaries, protocol)
+            rows = rows[
+                rows[["reader", "readout", "metric"]].eq(own.iloc[0][["reader", "readout", "metric"]]).all(axis=1)
+            ]
+            if protocol != view.protocol and len(rows):
+                others[NEW[protocol]] = rate(rows.iloc[0])[0]
+        told = ", ".join(f"{value} {words}" for words, value in others.items())
+        more = f"The same readout: {told}. " if told else ""
+        more += f"It reads {figures.readout_words(own['readout'].iloc[0])}{interval and f'; 95 % interval{interval}'}. "
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
@@ -622,11 +637,11 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
 
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
+    measure = "" if view.measure == "accuracy" else f" {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
     return [
-        f"This page is about {len(models)} small models of {models['parent_family'].nunique()} families, so the "
-        "header's roster and domain do not apply. Related: one model was derived from the other, its parent, by "
-        "further training. Unrelated: the two have different parents. "
-        f"{PROTOCOL_WORDS[view.protocol]} {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
+        f"{len(models)} small models of {models['parent_family'].nunique()} families; the header's roster and domain "
+        "have no part. Related: one was derived from the other, its parent, by further training; unrelated: the "
+        f"parents differ. {PROTOCOL_WORDS[view.protocol]}{measure}"
     ]
 
 

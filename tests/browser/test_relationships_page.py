@@ -31,7 +31,7 @@ def calm(calm_related: Browser) -> Browser:
 
 
 def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
-    calm.open("/relationships?theme=dark")
+    calm.open("/relationships?theme=dark&protocol=pair")
     names = [trace["name"] for trace in calm.traces("#kinship-graph")]
     assert names[:3] == ["decision line", "unrelated (8)", "related (8)"]
     assert "An example" in calm.text("#kin-answer") and "left" not in calm.query()
@@ -73,7 +73,7 @@ def test_a_holdout_redraws_and_the_pair_split_leads_to_it(calm: Browser) -> None
     calm.until("return !document.querySelector('#figure-tested').textContent.includes('The pair split')")
     calm.until("return document.querySelector('#contrasts-graph .js-plotly-plot').data.length >= 2")
     calm.until("return document.querySelectorAll('#tested-grid .ag-center-cols-container [role=row]').length > 2")
-    assert calm.query()["protocol"] == "family"
+    assert "protocol" not in calm.query(), "families are the default"
     calm.until("return document.querySelector('#protocol-told').innerText.includes('whole families are new')")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -123,19 +124,20 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
     rows = [
         pieces.row(
-            names[pair.reader], pieces.count_text(pair.mutual_rank), cosine,
+            names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back), cosine,
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
         for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
     ]  # fmt: skip
-    mutual = shell.term("mutual rank", "The worse of the two ranks: of the second from the first, and back")
+    rank = shell.term("rank", "Place of the second among the neighbours of the first")
+    back = shell.term("back", "Place of the first among the neighbours of the second")
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
         html.H3("Compared with", id="card-pair", tabIndex=-1),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
-        pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
-        pieces.table(["Reader", html.Th(mutual), "cosine"], rows, "beside"),
+        pieces.words(_alike(cache, view, frame, names, str(members.at[view.source, "name"]), str(other["name"]))),
+        pieces.table(["Reader", html.Th(rank), html.Th(back), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
@@ -150,13 +152,18 @@ def _trait(cache: QueryCache, reader: str) -> str:
     return "states of the proxy" if row["view"] == "ur" else "states of the proxy without the prompt"
 
 
-def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, second: str) -> str:
+def _alike(
+    cache: QueryCache, view: View, frame: pd.DataFrame, readers: Mapping[str, str], first: str, second: str
+) -> str:
     """Why the second source is near the first: by what readers go that have it near, and confusions."""
     near = frame["rank"] <= WITHIN
     have = "has" if near.sum() == 1 else "have"
     text = f"{near.sum()} of {len(near)} readers {have} {second} among the {WITHIN} nearest of {first}."
     for there, words in ((True, "What brings them together"), (False, "What does not")):
-        traits = [f"{_trait(cache, one.reader)} (rank {one.rank:.0f})" for one in tables.rows(frame[near == there])]
+        traits = [
+            f"{_trait(cache, one.reader)} ({readers[one.reader]}, rank {one.rank:.0f})"
+            for one in tables.rows(frame[near == there])
+        ]
         text += f" {words}: {', '.join(traits)}." if traits else ""
     cells = pieces.confusion(cache, view, 1)
     if cells.empty:

@@ -43,7 +43,8 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         return []
     everyone = cache.ask(queries.sources, view.roster)
     mix = family_mix(list(everyone["family"]), everyone["source"].isin(list(rows["source"])).to_numpy())
-    marks, top = cache.marks(), mix.sort_values("p_holm", kind="stable").iloc[0]
+    mix = mix.sort_values("p_holm", kind="stable")
+    marks, top = cache.marks(), mix.iloc[0]
     lines = [
         pieces.row(
             pieces.marked(shell.symbol(marks[one.family], view.theme), html.Span(one.family, dir="auto")),
@@ -59,7 +60,9 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
             id={"type": "walk", "source": one.source, "place": "chosen"},
             className="near-row chosen-row",
         )
-        for one in tables.rows(rows.rename(columns={"name": "shown"}))
+        for one in tables.rows(
+            rows.set_index("family").loc[mix["family"]].reset_index().rename(columns={"name": "shown"})
+        )
     ]
     chance = html.Th(shell.term("by chance", "What as many sources drawn at random would hold on average"), scope="col")
     p = html.Th(shell.term("p", MIX_HELP), scope="col")

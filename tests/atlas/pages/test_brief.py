@@ -124,7 +124,7 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     assert "0 of 2 readers say so; READER" in answer and "is wrong" in answer
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
     assert "Choose two models" in told(relationships.pair_answer(asked, View(left=CHILD)))
-    partners, _ = relationships.verdicts(asked, asked.resolve_view(View(left=MARKUP)))
+    partners, _ = relationships.verdicts(asked, asked.resolve_view(View(protocol="pair", left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
 
 
