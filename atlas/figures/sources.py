@@ -15,7 +15,7 @@ from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 BANDS = ((0.1, 0.9, 0.10), (0.25, 0.75, 0.16))
 """Quantiles of all sources and how dense they are drawn: the middle 80 % and the middle half."""
-FEWEST_ROWS = 6  # rows that bars are spaced for, so that two of them are no blocks
+ROW = 30  # pixels of a bar and the room around it
 
 
 def accuracy_curves(
@@ -133,8 +133,13 @@ def _row_bars(name: str, lengths: Sequence[float], hover: Sequence[str], **more:
 
 
 def _bar_rows(names: Sequence[str], **more: Any) -> Plot:
-    """An axis with a name a bar, with room for :data:`FEWEST_ROWS`."""
-    return plots.rows_axis(names, showgrid=False, **more) | {"range": [max(len(names), FEWEST_ROWS) - 0.4, -0.6]}
+    """An axis with a name a bar."""
+    return plots.rows_axis(names, 0.4, 0.6, showgrid=False, **more)
+
+
+def bars_height(rows: int, most: int) -> int:
+    """Height in pixels of so many bars, or of the most that are drawn."""
+    return 56 + ROW * max(2, min(rows, most))
 
 
 def _percent(share: float) -> str:

@@ -223,7 +223,8 @@ FIGURES = {
         "How soon are its sources named?", _reach, pieces.meta(_REACH, "source_accuracy", pieces.attribution_key), 380
     ),
     "leave": PageFigure(
-        "Where do its errors go?", _leave, pieces.meta(_destinations, "confusion", pieces.attribution_key), 360
+        "Where do its errors go?", _leave, pieces.meta(_destinations, "confusion", pieces.attribution_key),
+        lambda cache, view: sources.bars_height(len(_destinations(cache, view)), SHOWN),
     ),
     "within": PageFigure(
         "Which siblings are taken for each other?", _within,

@@ -14,6 +14,7 @@ from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods, plots, sources, tables
 from atlas.figures.plots import Line
 from atlas.pages import pieces
+from atlas.pages.compare.readers import percent
 from atlas.pages.pieces import PageFigure
 from atlas.state import View
 from atlas.theme import READER_COLOURS
@@ -166,7 +167,18 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
         nobody = shell.empty(f"At {traces} it is never taken for another", "Choose a smaller budget K above")
         return FigureView(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
     rest = f" The {TAKEN} most frequent of {len(frame)}." if len(frame) > TAKEN else ""
-    sentence = f"Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
+    out, into = (frame.loc[frame[column].idxmax()] for column in ("answered_as", "named_for"))
+    errors = frame["answered_as"].sum()
+    sentence = (
+        f"{percent(errors)} of its groups are answered as another, most often {out['name']}"
+        if errors
+        else "It is never taken for another"
+    )
+    if into["named_for"]:
+        sentence += f"; {into['name']} is taken for it in {percent(into['named_for'])} of that one's groups"
+    sentence += (
+        f". Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
+    )
     return FigureView(sources.taken_for(frame.head(TAKEN), cache.marks(), theme=view.theme), sentence)
 
 
@@ -315,7 +327,8 @@ _SOON = pieces.meta(pieces.without(_soon_rows, "position", "responses"), "source
 FIGURES = {
     "soon": PageFigure("How soon is it named?", _soon, _SOON, 380),
     "taken": PageFigure(
-        "What is it taken for?", _taken, pieces.meta(_taken_rows, "confusion", pieces.budget_key), 420
+        "What is it taken for?", _taken, pieces.meta(_taken_rows, "confusion", pieces.budget_key),
+        lambda cache, view: sources.bars_height(len(_taken_rows(cache, view)), TAKEN),
     ),
     "beside": PageFigure(
         "What is nearest to it?", _neighbours, _mapped(pieces.nearest_rows, "neighbors", "reader", "roster", "domain"),
