@@ -12,6 +12,7 @@ from atlas.drawing import FigureView
 from atlas.figures import attribution, sources, tables
 from atlas.figures.plots import Line
 from atlas.pages import pieces
+from atlas.pages.compare.readers import percent
 from atlas.pages.pieces import PageFigure
 from atlas.state import View
 from atlas.theme import TOKENS
@@ -82,7 +83,18 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         f"With {drawing.traces(view.k)} its sources are named in ",
         html.Strong(sources.accuracy_text(accuracy, view.k)),
         f" of their groups, all others in {sources.accuracy_text(rest, view.k)}.{text}",
+        *_worst(cache, view),
     ]
+
+
+def _worst(cache: QueryCache, view: View) -> list[Component | str]:
+    """The source that is named least often, with a link; nothing where all are named alike."""
+    table = pieces.source_accuracies(cache, view).set_index("source")
+    own = table.loc[table.index.isin(_own(cache, view)["source"]), f"accuracy_{view.k}"].dropna()
+    if own.nunique() < 2:
+        return []
+    least = str(own.idxmin())
+    return [" Least often: ", shell.source_link(view, least, str(table.at[least, "name"])), f", {percent(own.min())}."]
 
 
 def _reach(cache: QueryCache, view: View) -> FigureView:

@@ -339,7 +339,14 @@ def _passing_ways(cache: QueryCache, view: View) -> list[Component | str]:
             there = dataclasses.replace(view, reader=str(members.iloc[0]), roster=str(roster), domain=str(domain))
             words = f"{drawing.choice_words(there)} by {cache.reader_words(there.reader)}"
             ways += ["; one can on ", dcc.Link(words, href=f"{PAGE.path}?{pieces.choices_query(there)}")]
-    return ways or [f"; no other choice in this atlas has {FEWEST}"]
+    if ways:
+        return ways
+    command = html.Code(f"python -m jobs map --roster {view.roster} --benchmark {view.domain} --proxy NAME")
+    return [
+        f"; no other choice in this atlas has {FEWEST}. Each further proxy is read with: ",
+        command,
+        ", then publish",
+    ]
 
 
 def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:

@@ -167,7 +167,7 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
         nobody = shell.empty(f"At {traces} it is never taken for another", "Choose a smaller budget K above")
         return FigureView(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
     rest = f" The {TAKEN} most frequent of {len(frame)}." if len(frame) > TAKEN else ""
-    out, into = (frame.loc[frame[column].idxmax()] for column in ("answered_as", "named_for"))
+    out, into = (frame.nlargest(1, column).iloc[0] for column in ("answered_as", "named_for"))
     errors = frame["answered_as"].sum()
     sentence = (
         f"{percent(errors)} of its groups are answered as another, most often {out['name']}"

@@ -216,6 +216,22 @@ def test_names_overlap_neither_each_other_nor_panels(browser: Any, shown: str, s
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("way", ["opened", "entered"])
+def test_names_of_a_presented_flat_map_stand_at_its_points(browser: Any, way: str) -> None:
+    browser.open(f"/?theme=dark&roster=27-way&dim=2{'&present=1' if way == 'opened' else ''}")
+    browser.until("return document.querySelectorAll('#names .mark-at').length > 3")
+    if way == "entered":
+        browser.run("document.querySelector('#present').click()")
+    away = (
+        "const middle = e => { const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] };"
+        "const points = [...document.querySelectorAll('#map .scatterlayer path.point')].map(middle);"
+        "const marks = [...document.querySelectorAll('#names .mark-at')].map(middle);"
+        "return document.documentElement.dataset.present === '1' && marks.length > 3 && "
+        "marks.every(m => points.some(p => Math.hypot(p[0] - m[0], p[1] - m[1]) < 4))"
+    )
+    browser.until(away)
+
+
 def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
     browser.open("/?theme=dark&roster=27-way&dim=2")
     browser.until("return document.querySelectorAll('#names .group').length > 1")
