@@ -341,12 +341,9 @@ def _passing_ways(cache: QueryCache, view: View) -> list[Component | str]:
             ways += ["; one can on ", dcc.Link(words, href=f"{PAGE.path}?{pieces.choices_query(there)}")]
     if ways:
         return ways
-    command = html.Code(f"python -m jobs map --roster {view.roster} --benchmark {view.domain} --proxy NAME")
-    return [
-        f"; no other choice in this atlas has {FEWEST}. Each further proxy is read with: ",
-        command,
-        ", then publish",
-    ]
+    reads = cache.reader_row(cache.map_reader(view))["view"]
+    command = f"python -m jobs map --proxy NAME --view {reads} --roster {view.roster} --benchmark {view.domain}"
+    return [f"; no other choice in this atlas has {FEWEST}. Map one more with ", html.Code(command), ", then publish"]
 
 
 def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
