@@ -147,7 +147,7 @@ def register(app: Dash) -> None:
     @app.callback(
         [Output("watch-enrolled", "children"), *(Output(name, "children") for name, _, _ in STARTS)],
         Input("watch-claim", "value"),
-        *(Input(f"watch-{name}", "value") for name in FIELDS),
+        *(Input(f"watch-own-{name}", "value") for name in FIELDS),
         prevent_initial_call=True,
     )
     def claimed(claim: str | None, *given: str | None) -> Any:
@@ -229,8 +229,8 @@ def _starts(cache: QueryCache) -> Component:
         ways += [html.H3(words, className="group"), _copyable(name, command, words)]
     fields = [shell.labelled("Which model is it said to be?", "watch-claim", claim)]
     for name, (label, stands, hint) in FIELDS.items():
-        field = dmc.TextInput(id=f"watch-{name}", placeholder=stands, size="sm", debounce=300)
-        fields.append(html.Div([shell.labelled(label, f"watch-{name}", field), html.P(hint, className="hint")]))
+        field = dmc.TextInput(id=f"watch-own-{name}", placeholder=stands, size="sm", debounce=300)
+        fields.append(html.Div([shell.labelled(label, f"watch-own-{name}", field), html.P(hint, className="hint")]))
     lead = "Run these in a terminal on this machine. The watch then stands at the top of this page."
     return html.Section(
         [
