@@ -97,8 +97,10 @@ def reservation(report: Report) -> str | None:
 def _direction(report: Report) -> str | None:
     """Which way evidence points that is too weak for a verdict, and what the rule needs; None of another answer."""
     results = report["results"]
+    if results["verdict"] != "INCONCLUSIVE" or results["reason"] != WEAK or not results["stated"]:
+        return None
     who, leader, ratio = results["subject"], results["candidates"][0], results["log10_ratio_others"]
-    if results["reason"] != WEAK or not results["stated"] or (ratio < 0 and not results["claimed"]):
+    if ratio < 0 and not results["claimed"]:
         return None
     text = "The evidence points neither way."
     if abs(ratio) > SCALE[0][0]:

@@ -612,7 +612,7 @@ def test_a_report_compared_with_itself_and_with_another(published: Path) -> None
     formula["traces"][0]["label"] = "=HYPERLINK(1)"
     assert "'=HYPERLINK" in write_csv(formula)
     formula["results"]["unknown_p"], formula["results"]["stop"] = 0.2, {"enough_after": 3}
-    assert "p = 0.200" in write_html(formula) and "traces only" not in " ".join(write_html(formula).split())
+    assert "p = .200" in write_html(formula) and "traces only" not in " ".join(write_html(formula).split())
     formula["results"]["stop"]["looked"] = 10
     assert "looks at the first 10 traces only" in " ".join(write_html(formula).split())
 

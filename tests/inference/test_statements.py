@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
 from backend.attribution.report import build_report, next_step, results_of
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import answer_sentence, steps_of
+from backend.attribution.report_words import answer_sentence, is_bounded, steps_of
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -362,7 +362,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]
     assert all(str(step) in text for step in steps)
     assert ("Ratios and probabilities are not stated" in text) == (not stated)
-    ratio = log10_text(results["log10_ratio_others"], results["capped"])
+    ratio = log10_text(results["log10_ratio_others"], is_bounded({"results": results}))
     assert (f": {ratio} ({results['in_words']})" in text) == stated
     if not stated:
         assert not re.search(r"log10 (likelihood )?ratio[^.]*−?\d+\.\d\d\b", text)
