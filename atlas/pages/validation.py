@@ -59,11 +59,11 @@ def _span(shares: pd.Series) -> str:
 
 def _pools_result(frame: pd.DataFrame) -> str:
     frame = _at_k(frame)
-    more = frame.assign(more=frame["right_pool"] - frame["right"]).sort_values("more", ascending=False)
-    row = next(tables.rows(more))
+    change = (frame["right_pool"] - frame["right"]).abs()
+    row = next(tables.rows(frame.loc[change.sort_values(ascending=False).index]))
     return (
-        f"With {row.k} traces, added traffic helps to name a model, most on {row.traffic}: {row.reader} names "
-        f"{_percent(row.right_pool)} right instead of {_percent(row.right)}. It does not tell whether a model is "
+        f"With {row.k} traces, added traffic changes how often a model is named, most on {row.traffic}: {row.reader} "
+        f"names {_percent(row.right_pool)} right instead of {_percent(row.right)}. It does not tell whether a model is "
         f"enrolled: {_percent(frame['rejected_pool'].min())} or more of the enrolled ones then fail the unknown-source "
         f"test ({_span(frame['rejected'])} without it, by what they are asked about). So Attribute never says UNKNOWN "
         "where traffic was added."
@@ -75,17 +75,17 @@ def _references_result(frame: pd.DataFrame) -> str:
     false = f", and raises {_percent(row.same)} false alarms" if pd.notna(row.same) else ""
     return (
         f"With {row.k} prompts, {row.reader} tells {_percent(row.sibling)} of siblings and {_percent(row.family)} of "
-        f"other families from the genuine model{false}."
+        f"other families from the genuine model{false} (answers: {row.asked_twice})."
     )
 
 
 def _mixture_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(_at_k(frame)))
-    share = f"{_percent(row.detectable)} of" if pd.notna(row.detectable) else "more than half of"
-    return (
-        f"With {row.k} traces by {row.reader}, {share} them must be from elsewhere to be found in 80 % of cases; "
-        f"{_percent(row.false_alarms)} of unmixed ones raise a false alarm."
-    )
+    found = f"{_percent(row.detectable)} of them must be from elsewhere to be found in 80 % of cases"
+    if pd.isna(row.detectable):
+        found = "no share from elsewhere that was tested is found in 80 % of cases"
+    false = f"{_percent(row.false_alarms)} of unmixed ones raise a false alarm"
+    return f"With {row.k} traces by {row.reader}, {found}; {false}."
 
 
 def _streams_result(frame: pd.DataFrame) -> str:
