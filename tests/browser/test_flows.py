@@ -442,16 +442,21 @@ PATHS = [page.path.replace("<label>", "gpt_1").replace("<name>", "GPT") for page
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080), (820, 1180), (390, 844)])
-def test_pages_fit_their_window(browser: Any, path: str, size: tuple[int, int]) -> None:
-    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+def test_pages_fit_their_window(browser: Any, path: str) -> None:
+    """A page is opened on a telephone, and its window then made wider and wider."""
     try:
-        browser.open(f"{path}?theme=light&source=gpt_1")
-        assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
-        assert browser.run(APART, ".bar .choice, .bar .icon-button")
-        if path == "/":
-            assert browser.run(APART, ".legend, .map-side, .projector, .map-title")
+        for width, height in ((390, 844), (820, 1180), (1280, 800), (1920, 1080)):
+            override = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+            if width == 390:
+                browser.open(f"{path}?theme=light&source=gpt_1")
+            browser.until("return window.innerWidth === arguments[0]", width)
+            browser.until("return document.documentElement.scrollWidth <= window.innerWidth")
+            browser.settled()
+            assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), width
+            assert browser.run(APART, ".bar .choice, .bar .icon-button"), width
+            if path == "/":
+                assert browser.run(APART, ".legend, .map-side, .projector, .map-title"), width
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
