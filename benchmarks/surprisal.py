@@ -4,14 +4,11 @@
 
 One more product, with the proxy's own head, gives each response token its log-probability, its rank and the entropy of
 what was expected, behind the prompt and without it. A response becomes quantiles, means by kind of token and
-correlations of neighbours. Fitted on prompts of folds 2 to 4 and asked about fold 1, as all trials of docs/readouts.md,
-on some of the sources and prompts; blocks, words and surprise are weighed on the very rows that are asked, so what is
-printed is what a member could bring at most.
+correlations of neighbours; benchmarks/trial_rows.py says on which rows they are tried.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -20,26 +17,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import log_softmax
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from backend.corpus.release import Release, default_release
-from backend.corpus.roster_rows import slice_of
-from backend.methods.estimators import ShrinkageDiscriminant
-from backend.methods.ngrams import BITS, GRAMS, count_grams, fit_grams
-from backend.methods.probe import standardiser
 from backend.proxies.encoding import Encoded, encode
 from backend.proxies.reader import best_dtype
 from backend.proxies.registry import describe, load_model
 from backend.traces import Trace
-from benchmarks.readouts import TEST, TRAIN
-from benchmarks.text_readouts import weighed
+from benchmarks.trial_rows import Floats, parser_of, rows_of
 
-Floats = npt.NDArray[np.float32]
 QUANTILES = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)
 BATCH_TOKENS = 3_000
-BLOCKS = (3, 9, 15, 21, 24)
 
 
 @torch.inference_mode()
@@ -141,66 +129,25 @@ def features(model: Any, tokenizer: Any, traces: list[Trace]) -> tuple[Floats, F
 
 def main() -> int:
     """Run the trial and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--proxy", default="smollm2-135m")
-    parser.add_argument("--sources", type=int, default=30)
-    parser.add_argument("--prompts", type=int, default=60, help="of every fold")
-    parser.add_argument("--keep", type=Path, default=None, help="file for the features, read where it is there")
-    parser.add_argument("--release", type=Path, default=None)
-    arguments = parser.parse_args()
-    release = Release(arguments.release or default_release())
-    rows = slice_of(release, "agent500", arguments.proxy, "ur", "100-way", None)
-    traces = release.records("agent500").traces[: len(rows.labels)]
-    random, prompts = np.random.default_rng(0), len(rows.prompt_folds)
-    sources = np.sort(random.permutation(len(rows.sources))[: arguments.sources])
-    chosen = np.concatenate(
-        [random.permutation(np.flatnonzero(rows.prompt_folds == fold))[: arguments.prompts] for fold in (TEST, *TRAIN)]
-    )
-    some = np.concatenate([source * prompts + np.sort(chosen) for source in sources])
-    truth = np.searchsorted(sources, rows.labels[some])
-    asked = rows.prompt_folds[some % prompts] == TEST
-    read = [traces[row] for row in some]
-    started = time.perf_counter()
+    arguments = parser_of(__doc__).parse_args()
+    rows, started = rows_of(arguments), time.perf_counter()
     if arguments.keep and arguments.keep.exists():
         with np.load(arguments.keep) as stored:
             parts = [stored[name] for name in ("ur", "r", "gap")]
     else:
         model, tokenizer = load_model(describe(arguments.proxy), head=True)
-        parts = list(features(model.to(best_dtype(torch.device("cpu"))).eval(), tokenizer, read))
+        parts = list(features(model.to(best_dtype(torch.device("cpu"))).eval(), tokenizer, rows.traces))
         if arguments.keep:
             np.savez(arguments.keep, ur=parts[0], r=parts[1], gap=parts[2])
-    print(f"{len(some):,} responses of {len(sources)} sources, read in {time.perf_counter() - started:.0f} s")
-
-    def fitted(values: Floats, shrinkage: float = 0.1) -> Floats:
-        mean, scale = standardiser(values[~asked])
-        values = (values - mean) / scale
-        scores = ShrinkageDiscriminant(shrinkage).fit(values[~asked], truth[~asked]).readout_.scores(values[asked])
-        return log_softmax(scores, axis=1).astype(np.float32)
-
-    texts = [trace.response for trace in read]
-    counts = count_grams(texts, "word", (1, 2, 3), BITS)
-    words = fit_grams(counts[~asked], truth[~asked], len(sources), GRAMS["word"].settings, 0).log_posterior(
-        counts[asked]
-    )
-    states = np.concatenate([rows.load(block)[some] for block in BLOCKS], axis=1).astype(np.float32)
-    blocks = fitted(states)
+    print(f"{len(rows.traces):,} responses of {rows.sources} sources, read in {time.perf_counter() - started:.0f} s")
     members = {
-        "behind the prompt": fitted(parts[0]),
-        "without the prompt": fitted(parts[1]),
-        "difference": fitted(parts[2]),
-        "all three": fitted(np.concatenate(parts, axis=1)),
-        "blocks": blocks,
-        "blocks and all three, one discriminant": fitted(np.concatenate([states, *parts], axis=1)),
-        "words": words.astype(np.float32),
+        "behind the prompt": rows.fitted(parts[0]),
+        "without the prompt": rows.fitted(parts[1]),
+        "difference": rows.fitted(parts[2]),
+        "all three": rows.fitted(np.concatenate(parts, axis=1)),
+        "blocks and all three, one discriminant": rows.fitted(np.concatenate([rows.states, *parts], axis=1)),
     }
-    for name, scores in members.items():
-        print(f"{name:<44} {(scores.argmax(1) == truth[asked]).mean():.4f}")
-    for base in (("blocks",), ("words",), ("blocks", "words")):
-        for more in ((), ("behind the prompt",), ("all three",)):
-            scores = weighed([members[name] for name in (*base, *more)], truth[asked].astype(np.int64))
-            right = scores.argmax(1) == truth[asked]
-            likely = scores[np.arange(len(scores)), truth[asked]].mean()
-            print(f"{' + '.join((*base, *more)):<44} {right.mean():.4f}   mean log posterior {likely:.4f}")
+    rows.tell(members, ("behind the prompt", "all three"))
     return 0
 
 
