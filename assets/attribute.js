@@ -111,7 +111,11 @@
       reveal: function (answer, place, done, seen) {
         const now = answer && done ? JSON.stringify(done) : null;
         if (now && now !== seen) {
-          window.setTimeout(() => document.getElementById(place).scrollIntoView({ block: "start" }), 50);
+          window.setTimeout(() => {
+            const answered = document.getElementById(place);  // the form of a comparison is folded with its answer
+            (answered.closest(".comparison") ? document.getElementById("attr-root") : answered).scrollIntoView({ block: "start" });
+            focus(place.replace("result", "verdict"));
+          }, 50);
         }
         return now === seen ? none() : now;
       },

@@ -491,13 +491,16 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         curves, lines, theme=view.theme, axis="Accuracy", k=view.k, chance=1 / size, unit=True
     )
     own = frame[frame["reader"] == reader]
+    values = frame.pivot_table(index="reader", columns="k", values="value").reindex([reader, *others])
+    rows = [pieces.row(names[name], *(f"{100 * share:.1f}" for share in shares)) for name, *shares in values.itertuples()]
+    numbers = pieces.table(["Right, in %, with so many traces", *(f"{k:,}" for k in values.columns)], rows)
     grey = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
     caption = (
         f"Share of groups of traces whose source is named first among {scope(cache, view)}, against the number of "
         f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace."
     )
-    return PrintFigure(figure, 420, caption, cache.origin(reader))
+    return PrintFigure(figure, 520, caption, cache.origin(reader), numbers)
 
 
 def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:

@@ -15,7 +15,8 @@ from backend.attribution.report_words import keep_together
 from backend.inference.drift import DIFFERENT, KINDS, level_text, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
-UNDECIDED = "#7B8691"
+UNDECIDED = "#55606C"
+CHANGED = "Has the endpoint changed between the two windows?"
 
 
 def write_comparison(test: Mapping[str, Any]) -> str:
@@ -46,6 +47,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         test={"rivals": [], **test},
         data=htmlsafe_json_dumps(test, allow_nan=False),
         title="Claim against reference" if reference else "Two windows of one endpoint",
+        question=f"Are these the answers of {claimed or 'the claimed model'}?" if reference else CHANGED,
         colour=COLOURS.get(test["verdict"], UNDECIDED),
         names=[named(window) for window in test["windows"]],
         labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],

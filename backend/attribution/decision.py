@@ -33,6 +33,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import (
     condition_in,
     conditions_of,
+    enough_traces,
     expected_power,
     matched_validation,
     passing_of,
@@ -47,7 +48,7 @@ from backend.inference.domain_shift import UNCHECKED, DomainReference, Traffic, 
 from backend.inference.mixture import MixtureReference
 from backend.inference.sequential_stop import StopRule, running_ratios
 from backend.inference.unknown_source import UnknownReference
-from backend.inference.verdict import Flag, Rule, Statements, Verdict, decide, gather, reconcile, shift_flags
+from backend.inference.verdict import NOT_KNOWN, Flag, Rule, Statements, Verdict, decide, gather, reconcile, shift_flags
 from backend.protocol import BACKGROUND, CLEAN
 
 Doubles = npt.NDArray[np.float64]
@@ -428,6 +429,9 @@ def find(
         chosen=candidates is not None,
         names=known.names,
         span=None if interval is None else (interval.low, interval.high),
+        enough=NOT_KNOWN
+        if validation is None or candidates is not None
+        else enough_traces(known, validation, n, named is not None),
     )
     found = Findings(
         claimed=named,

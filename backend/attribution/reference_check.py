@@ -164,7 +164,7 @@ def _first_answers(window: Window) -> dict[str, int]:
 
 def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str:
     p, reference = p_text(test["p_value"]), f"the reference for {claimed}" if claimed else "the reference"
-    how = f"on {test['before']} prompts that both answered (p = {p}, answers swapped within prompts)"
+    how = f"on {test['before']} prompts that both answered (p = {p})"
     return {
         AGAINST: f"The traces differ from {reference} by more than chance {how}.",
         SUPPORTS: f"The traces are like {reference} {how}; a sibling would rarely be.",

@@ -16,12 +16,13 @@ import pandas as pd
 from backend.enrolment.enrolment import Enrolment
 from backend.inference.sequential_stop import StopRule
 from backend.inference.validation import NUMBERS, SPACE, TEXTS, VERDICTS
-from backend.inference.verdict import Passing
+from backend.inference.verdict import NOT_KNOWN, Passing
 from backend.protocol import BACKGROUND, CLEAN, FOLDS
 
 ROOM = 1.25  # how far above a cut the 95 % quantile of the lengths may lie: tokenizers do not count alike
 PILE, NEAR = 0.4, 0.85  # this share of cut responses has so much of the 95 % quantile of their lengths, ..
 FEWEST, WITHIN = 4, 0.075  # .. and so many lie within so much of it: of five whole responses two often do
+MOST = 0.9  # of held-out groups: as many traces as decide these are called enough
 ENDS = 0.95  # share of the length of whole responses from which on a limit is that of the enrolled responses themselves
 SUMMARY = {  # names in a report, and metrics of the part calibration
     "accuracy": "accuracy_after", "ece": "ece_after", "ece_before": "ece_before", "ece_floor": "ece_floor",
@@ -184,6 +185,37 @@ def matched_validation(
         **{name: summary[metric]["value"] for name, metric in SUMMARY.items() if metric in summary},
         "rows": rows,
     }
+
+
+def enough_traces(enrolment: Enrolment, validation: Mapping[str, Any], traces: int, claimed: bool) -> str:
+    """From how many traces on the rule decides most held-out groups, in a sentence.
+
+    validation : of ``traces`` traces, from :func:`matched_validation`; the tests of prompts and of unknown sources are
+    not part of these numbers.
+    """
+    columns = _columns(enrolment)
+    here = (columns["part"] == "calibration") & (columns["condition"] == validation["condition"])
+
+    def shares(*metrics: str) -> dict[int, float]:
+        out = dict[int, float]()
+        for i in np.flatnonzero(here & np.isin(columns["metric"], [f"verdict_{name}" for name in metrics])):
+            out[int(columns["k"][i])] = out.get(int(columns["k"][i]), 0.0) + float(columns["value"][i])
+        return dict(sorted(out.items()))
+
+    right = ("true_claim_supported", "true_claim_family_supported") if claimed else ("named_right", "family_right")
+    decided, what = shares(*right), "true claims" if claimed else "held-out groups"
+    if not decided:
+        return NOT_KNOWN
+    most = max(decided)
+    if (least := next((k for k, share in decided.items() if share >= MOST), None)) is None:
+        return (
+            f"How many decide {100 * MOST:g} % of such cases is not known: {most:,}, the most that were tested, decided "
+            f"{100 * decided[most]:.0f} % of {what}."
+        )
+    text = f"From {least:,} traces on, at least {100 * MOST:g} % of {what} are decided, for the source or its family"
+    if claimed and (false := shares("nearest_claim_refuted", "nearest_claim_family_refuted")):
+        text += f"; of claims of the nearest other source, {100 * false[most]:.0f} % are refuted with {most:,}"
+    return f"{text}. Yours are of the rest, and more may not decide it." if traces >= least else f"{text}."
 
 
 def passing_of(validation: Mapping[str, Any] | None) -> Passing | None:

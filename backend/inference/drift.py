@@ -244,11 +244,9 @@ def level_text(level: float) -> str:
 
 def sentence(test: Mapping[str, Any]) -> str:
     """The answer of a :class:`DriftTest` for people; :func:`expected` belongs below it."""
-    how = "answers swapped within prompts" if test["paired"] else "traces dealt anew"
-    p = f"p = {p_text(test['p_value'])}, {test['permutations']:,} permutations, {how}"
     differ, means = MEANING[verdict(test)]
     windows = f"{test['before']:,} and {test['after']:,} traces"
-    return f"The two windows of {windows} {differ} by more than chance: {p}. {means}"
+    return f"The two windows of {windows} {differ} by more than chance (p = {p_text(test['p_value'])}). {means}"
 
 
 def expected(power: Mapping[str, Any] | None, paired: bool) -> str:

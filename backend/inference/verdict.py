@@ -92,7 +92,8 @@ VALIDATE = (
     "--held-out."
 )
 SAME_KIND = "Give unlabelled traffic of the same kind as the traces, or attribute them without it."
-MORE = "Collect more traces to further prompts of the enrolled kind; how many it takes was not measured."
+MORE = "Collect more traces to further prompts of the enrolled kind."
+NOT_KNOWN = "How many it takes is not known."
 VERIFY = "python -m jobs verify"
 KEEP = f"Keep the report and the file of traces: {VERIFY} checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
@@ -348,6 +349,7 @@ def reconcile(
     chosen: bool = False,
     names: Mapping[str, str] | None = None,
     span: Span | None = None,
+    enough: str = NOT_KNOWN,
 ) -> Statements:
     """The statements that go with a verdict, without contradiction.
 
@@ -357,6 +359,7 @@ def reconcile(
     chosen : whether the sources are candidates that were chosen out of the enrolled ones.
     names : readable names of sources, for sentences; the stop's answer keeps the sources.
     span : where 90 % of resamples of the traces put the log10 ratio; None for a single trace.
+    enough : how many traces decide most such cases, in a sentence.
     """
     name, nearest, *siblings = ((names or {}).get(one, one) for one in (sources[subject], sources[leader], *siblings))
     stated = verdict.validated and verdict.outcome != "UNKNOWN" and verdict.level != "candidates"
@@ -372,7 +375,7 @@ def reconcile(
         stated=stated,
         unknown=_unknown(verdict, p, passing),
         stop=None if stop is None else _stop(stop, verdict, sources[subject], claimed),
-        next_steps=(*(() if complete else (REST,)), *_next_steps(verdict, name, claimed, traffic)),
+        next_steps=(*(() if complete else (REST,)), *_next_steps(verdict, name, claimed, traffic, enough)),
     )
 
 
@@ -447,7 +450,7 @@ def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool
     return out
 
 
-def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) -> tuple[str, ...]:
+def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, enough: str) -> tuple[str, ...]:
     reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
     steps: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (verdict.reason.startswith("fewer than"), ("Give more traces: the rule needs at least five.",)),
@@ -462,7 +465,7 @@ def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic) ->
         (verdict.reason == UNLIKE, (SUSPECT.format(also="answers that were made as these were"), reference)),
         (verdict.level == "candidates", (ADD.format(outside=verdict.outside), reference)),
         (verdict.reason == UNVALIDATED_CHOICE, (VALIDATE, reference)),
-        (verdict.outcome == "INCONCLUSIVE", (MORE, reference)),
+        (verdict.outcome == "INCONCLUSIVE", (f"{MORE} {enough}", reference)),
         (verdict.outcome == "AGAINST", (reference,)),
         (verdict.level == "family", (f"To tell siblings of {name} apart, {reference[0].lower()}{reference[1:]}",)),
         (True, (KEEP,)),

@@ -593,8 +593,8 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.until("return !document.querySelector('#win-go').disabled")
     browser.click("#win-go")
     assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
-    sentence = browser.text("#win-result .verdict-sentence")
-    assert "12 and 12 traces" in sentence and "swapped within prompts" in sentence
+    assert "12 and 12 traces" in browser.text("#win-result .verdict-sentence")
+    assert "swapped at random within prompts" in browser.text("#win-result .verdict-facts")
     # The generation holds no drift test, so its power is that of the ecosystem's own validation.
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
@@ -602,9 +602,13 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     # Files and answer are there after a visit to another page, and the second window becomes one set of traces.
     opened(browser)
     browser.click("#attr-mode input[value=two]")
-    assert browser.text("#win-verdict").split()[-1] == "DIFFERENT" and "before.jsonl" in browser.text(
-        "#win-before-head"
-    )
+    assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
+    file = "return document.querySelector('#win-before-head').checkVisibility()"
+    assert not browser.run(file), "the form is folded with its answer"
+    browser.click("#win-back")
+    browser.until(file)
+    assert "before.jsonl" in browser.text("#win-before-head")
+    browser.click("#win-go")
     browser.click("#win-result .verdict-next button")
     browser.until("return document.querySelector('#attr-preview-head').innerText.includes('after.jsonl')")
     assert browser.run("return document.querySelector('#attr-two').hidden")

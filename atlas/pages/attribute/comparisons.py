@@ -500,12 +500,14 @@ def page(part: Part) -> Component:
     )
     judge = [html.P(id=f"{prefix}-judge", className="hint", role="status")] if part.compares else []
     progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
+    back = html.Button("Change files or settings", id=f"{prefix}-back", className="quiet")
     children = [
+        *([html.Div(back, className="again")] if part.compares else []),
         sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
         sections.step(2, part.steps[1], prefix, run, *judge, progress),
         sections.notice(f"{prefix}-result", "polite"),
     ]
-    return html.Div(children)
+    return html.Div(children, className="comparison" if part.compares else "")
 
 
 def _prompts() -> Component:
@@ -736,6 +738,10 @@ def _run(app: Dash, part: Part) -> None:
     prefix = part.prefix
     files = " ".join(f"{prefix}-{kind}-file.data" for kind in part.files)
 
+    @sections.callback(app, f"{prefix}-done.data*", f"{prefix}-back.n_clicks")
+    def back(clicks: Clicks) -> Any:
+        return None if clicks else no_update
+
     @sections.callback(
         app,
         f"{prefix}-ecosystem.data {prefix}-ecosystem.value",
@@ -825,19 +831,19 @@ def _show_windows(app: Dash) -> None:
     @sections.callback(
         app,
         "attr-mode.value* attr-upload.data* attr-job.data* attr-claim.value* attr-sample-story.children* "
-        "ref-traces-upload.data*",
+        "ref-traces-upload.data* ref-done.data*",
         "win-whose:ALL.n_clicks",
         "win-done.data",
     )
     def go_on(clicks: list[Clicks], jobs: list[str] | None) -> Any:
         if not any(clicks) or not jobs:
-            return (no_update,) * 6
+            return (no_update,) * 7
         stored, settings = visitor.service().file_of(visitor.session(), jobs[-1])
         file = intake.reference(stored)
         if ctx.triggered_id["figure"] == "one":
-            return "one", file, None, None, None, no_update
+            return "one", file, None, None, None, no_update, no_update
         known = {"columns": asdict(settings.columns), "encoding": settings.encoding}
-        return "reference", *(no_update,) * 4, file | known
+        return "reference", *(no_update,) * 4, file | known, None
 
 
 def _show_reference(app: Dash) -> None:
