@@ -127,6 +127,15 @@ def _icon_button(identity: str, sign: str, label: str) -> Component:
     return tooltip
 
 
+FIGURES = "Figures here are by "
+COMPARED = {
+    "two": "Windows are compared with each other, not with enrolled sources.",
+    "reference": "Traces are compared with the reference's answers, not with enrolled sources.",
+    "check": "A report is checked with the ecosystem that it names.",
+}
+"""What takes the place of the roster in the other modes of the page Attribute."""
+
+
 def readers_words(
     cache: QueryCache, view: View, path: str, ecosystem: Ecosystem | None, relates: str = "", mode: str = "one"
 ) -> list[Component | str]:
@@ -144,30 +153,32 @@ def readers_words(
         shown: Any = html.Strong(name)
         if reader == view.reader:  # a narrow header does not show it: the stylesheet names it there
             named: dict[str, Any] = {"data-name": name}
-            shown = html.Strong("the header's reader", **named)
+            shown = html.Strong("the reader above", **named)
         if reader == judge != view.reader and cache.attribution_reader(of := dataclasses.replace(view, reader=judge)):
             shown = dcc.Link(shown, f"/attribution?{of.query()}", title="How often it is right")
         parts.append(html.Span([words, shown]))
 
     if path == "/attribute":
-        if ecosystem is None or mode != "one":  # the others name it in a choice of their own, or need none
+        if mode != "one":
+            return [COMPARED[mode]]
+        if ecosystem is None:
             return []
         many = f"Compared with the {len(ecosystem.sources):,} sources of "
         return [html.Span([many, html.Strong(ecosystem.roster or ecosystem.name)])]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
-        parts.append(html.Span(["Numbers here: ", html.Strong("the readers compared")]))
+        parts.append(html.Span([FIGURES, html.Strong("the readers compared")]))
     elif path != "/methods":
-        known = cache.reader_name(here) if cache.knows(here) else "none of this reader"
-        add("Numbers here: ", here, names.get(here, known))
+        known = cache.reader_name(here) if cache.knows(here) else "no reader: this one has none"
+        add(FIGURES, here, names.get(here, known))
     who = "nothing is enrolled"
     if ecosystem:
         method = ecosystem.reader.partition("/")[0]
         judge = ecosystem.reader if ecosystem.roster == view.roster else ""
         name = METHOD_NAMES.get(method, method).removesuffix(", live")
         who = f"{name}, {len(ecosystem.sources)} sources" + ("" if ecosystem.roster else f" ({ecosystem.name})")
-    add("Traces in Attribute: ", judge, who)
+    add("Your own traces are judged by ", judge, who)
     return parts
 
 

@@ -381,7 +381,7 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
         hash_, command = checked.split("; ")
         whole = html.Span(f" {command}.", style={"whiteSpace": "nowrap"})
         return [*case, html.P([html.Span(f"{hash_};", className="long"), whole])]
-    curve = _still(evidence_curve(report, theme=view.theme), 300)
+    curve = _still(evidence_curve(report, theme=view.theme), 280)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
     return [*case, html.Figure([drawn, html.Figcaption(f"{caption} {checked}.", className="long")], className="plate")]
 
@@ -492,7 +492,9 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     )
     own = frame[frame["reader"] == reader]
     values = frame.pivot_table(index="reader", columns="k", values="value").reindex([reader, *others])
-    rows = [pieces.row(names[name], *(f"{100 * share:.1f}" for share in shares)) for name, *shares in values.itertuples()]
+    rows = [
+        pieces.row(names[name], *(f"{100 * share:.1f}" for share in shares)) for name, *shares in values.itertuples()
+    ]
     numbers = pieces.table(["Right, in %, with so many traces", *(f"{k:,}" for k in values.columns)], rows)
     grey = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
     caption = (

@@ -32,14 +32,14 @@ from backend.service.watch_state import COUNTED, FORMS, KINDS, WatchState, alarm
 from backend.store import page_queries
 
 LEAD = (
-    "Does an endpoint still answer as the model that it is said to be? A watch reads its new answers and raises an "
-    "alarm once they no longer look like that model's. You choose how many false alarms you allow; that share holds "
-    "however often anybody looks. Prompts must be of the enrolled kind: other traffic is set aside and not counted."
+    "Does an endpoint still answer as the model that it is said to be? A watch reads its new answers, and raises an "
+    "alarm once they no longer look like that model's."
 )
 ALARM = (
     "Every new answer is compared with answers that the claimed model gave when it was enrolled. Odd answers raise the "
     "evidence against the endpoint, ordinary ones lower it. With 1 % of false alarms allowed, the alarm comes when the "
-    "evidence reaches 100. It stands until somebody has looked into it."
+    "evidence reaches 100; that share holds however often anybody looks. Prompts must be of the enrolled kind: other "
+    "traffic is set aside and not counted. The alarm stands until somebody has looked into it."
 )
 SENT = {
     "A report": "as HTML, JSON and CSV, about the answers since the evidence began to rise. It is listed on this page, "
@@ -100,6 +100,7 @@ OTHER = "Traces of other traffic are no evidence, because their oddness may be t
 AGAIN_MS, SAMPLE_MS = 20_000, 2_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
+GLANCE = ("Watch", "Said to be", "Status", "Evidence against it", "Last look (UTC)")
 FILES = {"html": "Report", "json": "JSON", "csv": "CSV", "jsonl": "Traces"}
 
 
@@ -113,7 +114,7 @@ def layout(**query: str) -> Component:
         drawing.section("alarms", MEASURED["alarms"].question, _delays(cache, view), figures.DELAYS_HEIGHT)
     ]  # fmt: skip
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
-    below = html.Div([*_sample(), *measured, _starts(cache), _explained()], className="column")
+    below = html.Div([*_sample(view.theme), _starts(cache), *measured, _explained()], className="column")
     return html.Div([clock, content, below], className="watch")
 
 
@@ -140,9 +141,12 @@ def register(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def sample(clicks: int | None, _: int | None, theme: str | None) -> Any:
-        if not clicks or not visitor.known():
+        if not visitor.known():
             return no_update, True
-        return _sampled("light" if theme == "light" else "dark", begin=ctx.triggered_id == "watch-sample-show")
+        look: Theme = "light" if theme == "light" else "dark"
+        if not clicks:
+            return _made(look) or no_update, True
+        return _sampled(look, begin=ctx.triggered_id == "watch-sample-show")
 
     @app.callback(
         [Output("watch-enrolled", "children"), *(Output(name, "children") for name, _, _ in STARTS)],
@@ -308,15 +312,46 @@ def _sections(theme: Theme) -> list[Component]:
     if not known:
         start = html.A("Start a watch", href="#watch-start", className="forward")
         return [html.P(["Nothing is watched yet. ", start, ", and its evidence over time stands here."], role="note")]
-    return [_section(state, theme) for state in known]
+    known = sorted(known, key=lambda state: state.alarm is None)  # alarms first
+    glance = [pieces.scrolling(pieces.table(GLANCE, [_glance(state) for state in known]))] if len(known) > 1 else []
+    return [*glance, *(_section(state, theme) for state in known)]
 
 
-def _sample() -> list[Component]:
+def _glance(state: WatchState) -> Component:
+    """How a watch stands, in a row that leads to it."""
+    looks, question = state.looks(), state.question
+    status, now = _status(state)
+    link = html.A(state.name, href=f"#watch-{_plain(state.name)}", className="forward", dir="auto")
+    last = _time(looks[-1].at) if looks else "–"
+    return pieces.row(link, shell.source_name(question.claimed), status, f"{now} of {1 / question.rate:,.0f}", last)
+
+
+def _status(state: WatchState) -> tuple[Component, str]:
+    """Whether a watch has an alarm, and its evidence now, in words."""
+    log_e = state.evidence()
+    reached = len(log_e) and log_e.max() >= -math.log(state.question.rate)
+    words, kind = (
+        ("Alarm", "against")
+        if state.alarm
+        else ("Alarm: its report is being made", "against")
+        if reached
+        else ("No alarm", "supports")
+        if len(log_e)
+        else ("Waiting", "inconclusive")
+    )
+    now = evidence_text(float(log_e[-1]) / LN10) if len(log_e) else "none yet"
+    return html.Span(words, className=f"watch-status watch-{kind}", role="status"), now
+
+
+def _sample(theme: Theme) -> list[Component]:
     """What an alarm looks like, on request; nothing for somebody without the token."""
     if not visitor.known():
         return []
     (story,) = stories("watch")
-    button = html.Button("See a sample watch", id="watch-sample-show", className="button")
+    made = _made(theme)
+    button = html.Button(
+        "See a sample watch", id="watch-sample-show", className="button button-main", hidden=made is not None
+    )
     return [
         html.Section(
             [
@@ -324,11 +359,24 @@ def _sample() -> list[Component]:
                 html.P(story.text, className="sentence"),
                 button,
                 dcc.Interval(id="watch-sample-clock", interval=SAMPLE_MS, disabled=True),
-                html.Div(id="watch-sample"),
+                html.Div(made, id="watch-sample"),
             ],
             className="figure",
         )
     ]
+
+
+def _made(theme: Theme) -> Component | None:
+    """The sample's watch, where somebody has seen its alarm before."""
+    try:
+        state = visitor.service().sample_watch(begin=False)
+    except AtlasError:  # a press of the button says why
+        return None
+    if state is None or state.alarm is None:
+        if state:
+            state.close()
+        return None
+    return _section(state, theme, stories("watch")[0])
 
 
 def _sampled(theme: Theme, *, begin: bool) -> tuple[Component, bool]:
@@ -360,18 +408,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     """A watch; ``story`` is that of the shipped sample, whose model changes after so many traces."""
     question, log_e, looks, alarm = state.question, state.evidence(), state.looks(), state.alarm
     alarms, counts = state.alarms(), state.counts()
-    now = evidence_text(float(log_e[-1]) / LN10) if len(log_e) else "none yet"
-    reached = len(log_e) and log_e.max() >= -math.log(question.rate)
-    words, kind = (
-        ("Alarm", "against")
-        if alarm
-        else ("Alarm: its report is being made", "against")
-        if reached
-        else ("No alarm", "supports")
-        if len(log_e)
-        else ("Waiting", "inconclusive")
-    )
-    status = html.Span(words, className=f"watch-status watch-{kind}", role="status")
+    status, now = _status(state)
     sentence: list[Component | str] = [
         "Is it ", shell.source_name(question.claimed), f"? Evidence against it: {now}; alarm at "
         f"{1 / question.rate:,.0f}. {pieces.counted(len(log_e), 'trace')} counted"
@@ -406,6 +443,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
             *([html.H3("Last looks", className="group"), _looks(looks)] if looks else []),
         ],
         className="figure",
+        id=f"watch-{_plain(state.name)}",
     )
 
 

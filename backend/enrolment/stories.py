@@ -51,6 +51,7 @@ def story_files(story: Story, enrolment: Enrolment | None) -> dict[str, bytes]:
     lines = (SAMPLES / "prompts.jsonl").read_text("utf-8").splitlines()
     asked = {row["sample_id"] for row in map(json.loads, lines) if story.category in ("", row["category"])}
     collected = [line for line in read_collected(RESPONSES) if line.sample_id in asked]
+    model = story.claim if enrolment is None else enrolment.name_of(story.claim)  # as a gateway calls it
     out = {}
     for name, source in story.files.items():
         answers = [line for line in collected if line.source == source]
@@ -59,7 +60,7 @@ def story_files(story: Story, enrolment: Enrolment | None) -> dict[str, bytes]:
             folds = enrolment.folds_of([line.prompt for line in answers])
             unseen = [line for line, fold in zip(answers, folds, strict=True) if fold is None] or unseen
         some = unseen[: story.traces]
-        out[name] = "".join(_logged(story.claim, line.prompt, line.response) for line in some).encode()
+        out[name] = "".join(_logged(model, line.prompt, line.response) for line in some).encode()
     return out
 
 

@@ -209,8 +209,8 @@ def enough_traces(enrolment: Enrolment, validation: Mapping[str, Any], traces: i
     most = max(decided)
     if (least := next((k for k, share in decided.items() if share >= MOST), None)) is None:
         return (
-            f"How many decide {100 * MOST:g} % of such cases is not known: {most:,}, the most that were tested, decided "
-            f"{100 * decided[most]:.0f} % of {what}."
+            f"How many decide {100 * MOST:g} % of such cases is not known: {most:,}, the most that were tested, "
+            f"decided {100 * decided[most]:.0f} % of {what}."
         )
     text = f"From {least:,} traces on, at least {100 * MOST:g} % of {what} are decided, for the source or its family"
     if claimed and (false := shares("nearest_claim_refuted", "nearest_claim_family_refuted")):

@@ -37,7 +37,7 @@ def test_every_story_has_answers_that_name_what_was_claimed() -> None:
         assert story.claim in shipped.sources
         for content in story_files(story, shipped).values():
             rows = [json.loads(line) for line in content.splitlines()]
-            assert {row["response"]["model"] for row in rows} == {story.claim}
+            assert {row["response"]["model"] for row in rows} == {shipped.name_of(story.claim)}
             prompts = [row["request"]["messages"][0]["content"] for row in rows]
             assert len(set(prompts)) == story.traces and shipped.folds_of(prompts) == [None] * story.traces
 

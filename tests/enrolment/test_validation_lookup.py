@@ -16,6 +16,7 @@ from backend.enrolment.fit import attached
 from backend.enrolment.validation_lookup import (
     condition_of,
     conditions_of,
+    enough_traces,
     expected_power,
     matched_validation,
     validation_of,
@@ -131,6 +132,28 @@ def test_the_nearest_case_is_told(enrolment: Enrolment) -> None:
     assert cut is not None
     assert (cut["condition"], cut["traces"]) == ("t64", 100)
     assert {row["condition"] for row in cut["rows"] if row["part"] != "calibration"} == {"clean"}
+
+
+def test_enough_traces_are_those_that_decide_most_groups(bare: Enrolment) -> None:
+    shares = {
+        "true_claim_supported": (0.4, 0.6, 0.7), "true_claim_family_supported": (0.2, 0.31, 0.25),
+        "nearest_claim_refuted": (0.1, 0.2, 0.45), "named_right": (0.1, 0.2, 0.36),
+    }  # fmt: skip
+    rows = [
+        {"condition": "clean", "part": "calibration", "k": k, "metric": f"verdict_{metric}", "value": share, "std": 0.0,
+         "n": 50} for metric, values in shares.items() for k, share in zip((5, 20, 100), values, strict=True)
+    ]  # fmt: skip
+    known, case = replace(bare, attachments=validation_arrays(pd.DataFrame(rows))), {"condition": "clean"}
+    assert enough_traces(known, case, 10, True) == (
+        "From 20 traces on, at least 90 % of true claims are decided, for the source or its family; of claims of the "
+        "nearest other source, 45 % are refuted with 100."
+    )
+    assert enough_traces(known, case, 20, True).endswith(". Yours are of the rest, and more may not decide it.")
+    assert enough_traces(known, case, 10, False) == (
+        "How many decide 90 % of such cases is not known: 100, the most that were tested, decided 36 % of held-out "
+        "groups."
+    )
+    assert enough_traces(known, {"condition": "t64"}, 10, True) == "How many it takes is not known."
 
 
 def test_power_of_the_drift_test(enrolment: Enrolment) -> None:

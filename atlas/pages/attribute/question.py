@@ -340,7 +340,11 @@ def prefill(
     if same or (claim and claim != last.get("claim")):
         return None
     found = claims_of(columns["models"], one.sources)
-    return (found[0]["source"], f" From the file: {suggestion(found, columns['traces'])}.") if found else (None, None)
+    if not found:
+        return None, None
+    source = str(found[0]["source"])
+    named = {**found[0], "source": (one.facts.get("names") or {}).get(source, source)}
+    return source, f" From the file: {suggestion([named], columns['traces'])}."
 
 
 def weights(

@@ -33,18 +33,19 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.enrolment.validation_lookup import SCENARIOS
+from backend.inference.verdict import COMPATIBLE, WEAK
 
 BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
 """Where a link of :func:`exports` leads, with the choices of the header."""
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
 TRAFFIC_WORDS = {
-    "like": "like the enrolled prompts",
-    "other topic": "other topic than enrolled",
-    "other language": "other language than enrolled",
-    "no prompts": "no prompts given",
-    "unchecked": "cannot be checked with this ecosystem",
-    "unlike pool": "unlike the traffic that was added",
-    "unfitted pool": "like the traffic that was added",
+    "like": ("As enrolled", "like the enrolled prompts"),
+    "other topic": ("Other topic", "than the enrolled prompts"),
+    "other language": ("Other language", "than the enrolled prompts"),
+    "no prompts": ("–", "no prompts given"),
+    "unchecked": ("–", "cannot be checked with this ecosystem"),
+    "unlike pool": ("Unlike", "the traffic that was added"),
+    "unfitted pool": ("Alike", "like the traffic that was added"),
 }
 TRAFFIC_HELP = (
     "Whether the prompts are of the kind that was enrolled: how often groups of enrolled prompts are as new as these. "
@@ -213,12 +214,21 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         off = first_findings(report.get("validation"), "ece_after") if validated_for(report) else []
         share = (subject_probability(report), ". ".join([words, *off]).removesuffix("."))
     traffic, unknown = results["traffic"], results["unknown_p"]
-    kind = "–" if traffic["p"] is None else f"p = {rate_text(traffic['p'])}"
-    like = TRAFFIC_WORDS[traffic["kind"]]
-    if "background" in report and traffic["kind"] == "like":
-        like = "like the traffic that was added"
-    withheld = unknown is None or results["unknown_words"].startswith("not stated")
-    none = "–" if withheld else f"p = {rate_text(unknown)}"
+    kind, like = TRAFFIC_WORDS[
+        "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
+    ]
+    if traffic["p"] is not None:
+        like += f"; p = {rate_text(traffic['p'])}"
+    none, fits = "–", results["unknown_words"]
+    if unknown is not None and not fits.startswith("not stated"):
+        none = (
+            "Fits none"
+            if results["verdict"] == "UNKNOWN"
+            else "Compatible"
+            if fits.startswith(COMPATIBLE)
+            else "Cannot tell"
+        )
+        fits += f"; p = {rate_text(unknown)}"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
     if results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1) and "withheld" not in answer:
@@ -231,8 +241,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         ("Kind of traffic", TRAFFIC_HELP, kind, like),
         ("log10 ratio", RATIO_HELP, *ratio),
         ("Probability", PROBABILITY_HELP, *share),
-        ("Unknown source", UNKNOWN_HELP, none, results["unknown_words"]),
-        ("Enough after", STOP_HELP, *stop),
+        ("Unknown source", UNKNOWN_HELP, none, fits),
+        *([] if results["reason"] == WEAK else [("Enough after", STOP_HELP, *stop)]),  # the headline says why
         ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
 

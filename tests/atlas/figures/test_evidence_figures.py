@@ -316,8 +316,9 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     )
     assert found["Probability"][0].startswith("≥ .") and "can bear" in found["Probability"][1]
     assert found["Enough after"] == ("6", "for the claim, at an error rate of 5 %")
-    assert found["Kind of traffic"] == ("p = .500", "like the enrolled prompts")
-    assert found["Unknown source"][0] == "p = .400" and found["Unknown source"][1].startswith("compatible with an")
+    assert found["Kind of traffic"] == ("As enrolled", "like the enrolled prompts; p = .500")
+    assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("compatible with an")
+    assert found["Unknown source"][1].endswith("; p = .400")
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
@@ -329,11 +330,16 @@ NOT_STATED = "not stated: not validated for such traces"
 @pytest.mark.parametrize(
     ("traffic", "value", "note", "step"),
     [
-        (Traffic("other topic", 0.001, 12), "p = .001", "other topic than enrolled", "have the candidates enrolled"),
+        (
+            Traffic("other topic", 0.001, 12),
+            "Other topic",
+            "than the enrolled prompts; p = .001",
+            "have the candidates enrolled",
+        ),
         (
             Traffic("other language", 0.002, 12),
-            "p = .002",
-            "other language than enrolled",
+            "Other language",
+            "than the enrolled prompts; p = .002",
             "have the candidates enrolled",
         ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
@@ -361,7 +367,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     found = facts(unknown)
     stated = ("–", "not stated: no enrolled source fits")
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
-    assert found["Unknown source"] == ("p = .010", "unlike every enrolled source")
+    assert found["Unknown source"] == ("Fits none", "unlike every enrolled source; p = .010")
     said = _words(verdict.verdict(unknown))
     assert f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included (p = .010)." in said
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
