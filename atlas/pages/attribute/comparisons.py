@@ -171,8 +171,8 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         [traces, " against the reference ", reference, *claim],
         ("ref-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
-        _meanings(test["verdict"]),
         _next_step(test["next_step"], *_after_reference(test)),
+        _meanings(test["verdict"]),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
         sections.facts(
