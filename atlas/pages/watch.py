@@ -323,7 +323,9 @@ def _glance(state: WatchState) -> Component:
     status, now = _status(state)
     link = html.A(state.name, href=f"#watch-{_plain(state.name)}", className="forward", dir="auto")
     last = _time(looks[-1].at) if looks else "–"
-    return pieces.row(link, shell.source_name(question.claimed), status, f"{now} of {1 / question.rate:,.0f}", last)
+    return pieces.row(
+        link, shell.source_name(question.claimed), status, f"{now}; alarm at {1 / question.rate:,.0f}", last
+    )
 
 
 def _status(state: WatchState) -> tuple[Component, str]:

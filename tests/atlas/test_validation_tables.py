@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from flask import Flask
@@ -80,6 +83,22 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
     questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]
     assert "See a sample watch" in on_watch and "See a sample watch" not in on_methods
     assert questions == ["How soon does a watch see a change?"]
+
+
+def test_a_watch_is_seen_at_a_glance() -> None:
+    def cells(evidence: list[float], alarm: bool) -> list[Any]:
+        question = SimpleNamespace(claimed="m-1", rate=0.01)
+        state: Any = SimpleNamespace(
+            name="a.b", question=question, alarm=alarm or None, looks=lambda: [SimpleNamespace(at=0.0)],
+            evidence=lambda: np.log(evidence),
+        )  # fmt: skip
+        return [cell.children for cell in watch._glance(state).children]
+
+    link, claimed, status, evidence, last = cells([2.0, 120.0, 150.0], True)
+    assert (link.children, link.href, status.children) == ("a.b", "#watch-a-b", "Alarm") and claimed is not None
+    assert (evidence, last) == ("150; alarm at 100", "1970-01-01 00:00")
+    assert cells([2.0], False)[2].children == "No alarm" and cells([], False)[2].children == "Waiting"
+    assert cells([120.0, 50.0], False)[2].children == "Alarm: its report is being made"
 
 
 def test_rows_are_those_of_the_store_in_words(measured: Flask) -> None:
