@@ -112,8 +112,11 @@
         const now = answer && done ? JSON.stringify(done) : null;
         if (now && now !== seen) {
           window.setTimeout(() => {
-            const answered = document.getElementById(place);  // the form of a comparison is folded with its answer
-            (answered.closest(".comparison") ? document.getElementById("attr-root") : answered).scrollIntoView({ block: "start" });
+            const answered = document.getElementById(place);
+            if (!answered.checkVisibility()) return;
+            // The form of a comparison is folded with its answer, which then stands at the top.
+            if (answered.closest(".comparison")) document.getElementById("content").scrollTo({ top: 0, behavior: "instant" });
+            else answered.scrollIntoView({ block: "start" });
             focus(place.replace("result", "verdict"));
           }, 50);
         }
