@@ -6,6 +6,7 @@ validated cut that nearly all fit into.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -207,11 +208,13 @@ def enough_traces(enrolment: Enrolment, validation: Mapping[str, Any], traces: i
     if not decided:
         return NOT_KNOWN
     most = max(decided)
-    if (least := next((k for k, share in decided.items() if share >= MOST), None)) is None:
+    enough = list(itertools.takewhile(lambda k: decided[k] >= MOST, sorted(decided, reverse=True)))
+    if not enough:
         return (
             f"How many decide {100 * MOST:g} % of such cases is not known: {most:,}, the most that were tested, "
             f"decided {100 * decided[most]:.0f} % of {what}."
         )
+    least = enough[-1]
     text = f"From {least:,} traces on, at least {100 * MOST:g} % of {what} are decided, for the source or its family"
     if claimed and (false := shares("nearest_claim_refuted", "nearest_claim_family_refuted")):
         text += f"; of claims of the nearest other source, {100 * false[most]:.0f} % are refuted with {most:,}"
