@@ -178,16 +178,16 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
     return plots.plot(theme, (64, 16, 40, 56), traces, **axes, **more)
 
 
-def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
+def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, log: bool = True) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
     frame : Columns name, label (next to the mark), kind (the legend), origin, cost (positive), cost_text, value.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
-    logarithm = np.log10(frame["cost"])
-    area = (*plots.reach(logarithm, 0.12, 0.5), *plots.reach(frame["value"], 0.12, 0.05))
-    frame = frame.assign(side=_sides(logarithm, frame.assign(name=frame["label"]), area, 900))
+    across = np.log10(frame["cost"]) if log else frame["cost"]
+    area = (*plots.reach(across, 0.12, 0.5), *plots.reach(frame["value"], 0.12, 0.05))
+    frame = frame.assign(side=_sides(across, frame.assign(name=frame["label"]), area, 900))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
@@ -206,7 +206,8 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-    x = plots.titled(axis, **plots.STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
+    scale: Plot = {"type": "log", "dtick": 1, "exponentformat": "B"} if log else {}
+    x = plots.titled(axis, **plots.STILL, **scale, showgrid=False, range=list(area[:2]))
     y = plots.titled(f"Accuracy at K = {k}", **plots.STILL, range=list(area[2:]), tickformat=".2~f")
     more = {"dragmode": False, "showlegend": True, "legend": dict(plots.LEGEND)}
     return plots.plot(theme, (64, 24, 44, 56), traces, x, y, **more)

@@ -19,7 +19,7 @@ from atlas.state import View
 from backend.store import queries, result_queries
 
 CONTENTS = {
-    "limits": "Limits", "evidence": "Evidence", "words": "Words", "figure-builds": "Builds",
+    "steps": "How it works", "limits": "Limits", "evidence": "Evidence", "words": "Words", "figure-builds": "Builds",
     "figure-downloads": "Downloads",
 }  # fmt: skip
 _DOWNLOAD: dict[str, Any] = {"download": True}  # an attribute without a value, which Dash's types do not know
@@ -33,7 +33,7 @@ def layout(**query: str) -> Component:
     problem = cache.problem()
     view = View() if problem else cache.resolve_view(View.parse(query))
     missing = [shell.empty(problem.problem, problem.remedy)] if problem else []
-    evidence = [] if problem else validation.sections(cache)
+    evidence = [] if problem else validation.sections(cache, folded=True)
     parts = [] if problem else [_builds(cache, view), _downloads(cache, view)]
     limits, words = TEXT["limits"], []
     for question, terms in TEXT["terms"].items():
@@ -43,11 +43,11 @@ def layout(**query: str) -> Component:
         html.H1("Methods"),
         html.P(TEXT["lead"], className="answer alone"),
         pieces.contents(chapters),
+        html.H2("How a trace becomes an answer", id="steps"),
+        html.Ol([html.Li([html.Strong(step), text]) for step, text in TEXT["steps"].items()], className="steps"),
         html.H2("Limits", id="limits"),
-        html.H3("The paper's own", className="group"),
-        html.Ul([html.Li(limit) for limit in limits["paper"]], className="limits"),
-        html.H3("Ours", className="group"),
-        html.Ul([html.Li(limit) for limit in limits["ours"] + limits["more"]], className="limits"),
+        html.Div([_limits("The paper's own", limits["paper"]), _limits("Ours", limits["ours"])], className="two"),
+        html.Details([html.Summary("More limits"), _limits("", limits["more"])], className="folded"),
         *missing,
         html.Div(evidence, id="evidence"),
         html.H2("Words", id="words"),
@@ -55,6 +55,11 @@ def layout(**query: str) -> Component:
         *parts,
     ]
     return html.Div(children, className="column prose")
+
+
+def _limits(words: str, limits: list[str]) -> Component:
+    head = [html.H3(words, className="group")] if words else []
+    return html.Div([*head, html.Ul([html.Li(one) for one in limits], className="limits")])
 
 
 def register(app: Dash) -> None:

@@ -87,7 +87,8 @@ def layout(cache: QueryCache, view: View) -> Component:
             show("purity"),
             show("neighbours"),
             show("nearest", controls=near),
-            show("pairs", below=html.Div(any_pair, className="ask")),
+            _folded("Sources of different families that stand close", show("pairs")),
+            html.Div(any_pair, className="ask"),
             _folded("How far can this be trusted?", html.Div([show(name) for name in CHECKS], className="two")),
             _folded("The tree of all sources", show("tree")),
         ],
@@ -237,18 +238,19 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
         tables.source("nearest_name", "Nearest source", "nearest", 164),
         tables.family("nearest_family", "Its family", 112),
         tables.number("cosine", "Cosine", "cosine", 68),
-        tables.number("rank_back", "Back", "count", 56, headerTooltip=BACK_HELP),
-        tables.number("same_10", "Of 10", "count", 60, headerTooltip=OF_TEN_HELP),
-        tables.at_scrollbar(tables.number("kin", "Siblings", "count", 74, headerTooltip=SIBLINGS_HELP)),
+        tables.number("rank_back", "Rank back", "count", 60, headerTooltip=BACK_HELP, wrapHeaderText=True),
+        tables.number("same_10", "Siblings in its ten", "count", 88, headerTooltip=OF_TEN_HELP, wrapHeaderText=True),
+        tables.at_scrollbar(
+            tables.number("kin", "Siblings in all", "count", 74, headerTooltip=SIBLINGS_HELP, wrapHeaderText=True)
+        ),
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
     sentence = (
         f"Every source and its nearest in all dimensions of the signature. First the {len(frame) - own} of "
-        f"{len(frame)} whose nearest is of another family, the closest on top. Back: the source's rank among the "
-        "neighbours of its nearest. Of 10: its family among its ten nearest. A name leads to its page; select a row "
-        "to see its ten."
+        f"{len(frame)} whose nearest is of another family, the closest on top. Rank back: its own among the "
+        "neighbours of its nearest. Select a row to see its ten."
     )
-    return tables.grid("neighbours-grid", rows, columns, selectable=True), sentence
+    return tables.grid("neighbours-grid", rows, columns, selectable=True, headerHeight=44), sentence
 
 
 def _nearest(cache: QueryCache, view: View) -> FigureView:

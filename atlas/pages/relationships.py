@@ -29,7 +29,7 @@ T = TypeVar("T")
 PROTOCOL_WORDS = {
     "pair": "Test pairs are new, but either model may be known from another pair.",
     "model": "Both models of a test pair are new; other children of their parents may be known.",
-    "family": "The test pairs' whole families are new: nothing of them was seen in training.",
+    "family": "The test pairs' whole families are new.",
 }
 NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families, as an auditor meets them"}
 """What of a test pair is new, as the answer says it."""
@@ -86,7 +86,7 @@ def layout(cache: QueryCache, view: View) -> Component:
     ]
     controls = html.Div(choices, className="controls")
     protocol = html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence")
-    reader = shell.labelled("Reader of pairs", "relates", reader_field(cache, view))
+    reader = [html.Label("Reader", htmlFor="relates", className="choice-label"), reader_field(cache, view)]
     models = [
         part
         for word, place, value in (("First model", "left", view.left), ("Second model", "right", view.right))
@@ -99,7 +99,7 @@ def layout(cache: QueryCache, view: View) -> Component:
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), controls, protocol),
-            show("kinship", controls=[reader], aside=html.Div([*models, card], className="pair")),
+            show("kinship", aside=html.Div([*reader, *models, card], className="pair")),
             *map(show, ("verdicts", "readouts", "mistaken", "contrasts", "tested", "rates")),
         ],
         className="column",
@@ -292,12 +292,10 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         f" A related pair looks closer than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons."
         if 0 < len(first) < len(frame)
         else "",
-        " One mark a pair: further right, the models' mean states are more alike; higher, their drift is. "
-        if two
-        else " One mark a pair: related ones stand up, unrelated ones hang down. ",
+        " " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
     if frame["decision"].notna().any():
-        sentence += ["The dashed line is where the ", shell.term("mean decisions", DECISION_HELP), " turn. "]
+        sentence += ["Dashed: where the ", shell.term("mean decisions", DECISION_HELP), " turn. "]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",
@@ -306,7 +304,7 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     if protocol != view.protocol:
         sentence.append("They hold the pairs of the pair split alone, which are shown. ")
     sentence.append(
-        f"Click a pair to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+        f"Click a mark to ask every reader about its pair. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
     )
     return FigureView(figure, sentence)
 
@@ -597,7 +595,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     def rate(row: pd.Series) -> tuple[str, str]:
         form = "{:.1f}".format if share else rate_text
         value, *ends = (form(100 * row[name] if share else row[name]) for name in ("value", "low", "high"))
-        interval = "" if pd.isna(row["low"]) else f" [{' to '.join(ends)}]"
+        interval = "" if pd.isna(row["low"]) else f" (95 % interval {' to '.join(ends)})"
         return f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}", interval
 
     answer: list[Component | str] = []
@@ -608,7 +606,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         published = " (published)" if own["origin"].iloc[0] == "published" else ""
         value, interval = rate(own.iloc[0])
         verb = " of pairs are told right, related or unrelated, by " if share else " by "
-        answer += [html.Strong(value), f"{verb}{names[own['reader'].iloc[0]]}{published} {NEW[view.protocol]}{coin}."]
+        answer += [html.Strong(value), html.Span(interval, className="spread"), verb, names[own["reader"].iloc[0]]]
+        answer.append(f"{published} {NEW[view.protocol]}{coin}.")
         others = {}
         for protocol in PROTOCOLS:
             rows = cache.ask(store.relationship_summaries, protocol)
@@ -618,8 +617,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
             if protocol != view.protocol and len(rows):
                 others[NEW[protocol]] = rate(rows.iloc[0])[0]
         told = ", ".join(f"{value} {words}" for words, value in others.items())
-        more = f"The same readout: {told}. " if told else ""
-        more += f"It reads {figures.readout_words(own['readout'].iloc[0])}{interval and f'; 95 % interval{interval}'}. "
+        more = f"It reads {figures.readout_words(own['readout'].iloc[0])}{f': also {told}' if told else ''}. "
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
@@ -629,9 +627,9 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
             more += f"It is the best of {count} {words}. "
             continue
         picked += count > 1
-        more += f"Best of {count} {words}: {called(top, names)}, {''.join(rate(top))}. "
+        more += f"Best of {count} {words}: {called(top, names)}, {rate(top)[0]}. "
     if picked:
-        more += "The best were picked on the same pairs, so they are optimistic."
+        more += "Best ones are picked on these pairs: optimistic."
     return [*answer, html.P(more, className="sentence")]
 
 
@@ -639,9 +637,10 @@ def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
     measure = "" if view.measure == "accuracy" else f" {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
     return [
-        f"{len(models)} small models of {models['parent_family'].nunique()} families; the header's roster and domain "
-        "have no part. Related: one was derived from the other, its parent, by further training; unrelated: the "
-        f"parents differ. {PROTOCOL_WORDS[view.protocol]}{measure}"
+        f"{PROTOCOL_WORDS[view.protocol]} {len(models)} small models of {models['parent_family'].nunique()} families, "
+        "not the header's roster; ",
+        shell.term("related", "One was derived from the other, its parent, by further training; else parents differ"),
+        f" or not.{measure}",
     ]
 
 

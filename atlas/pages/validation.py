@@ -81,11 +81,11 @@ def _references_result(frame: pd.DataFrame) -> str:
 
 def _mixture_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(_at_k(frame)))
-    found = f"{_percent(row.detectable)} of them must be from elsewhere to be found in 80 % of cases"
+    found = f"finds a second source in 80 % of cases once it wrote {_percent(row.detectable)} of them"
     if pd.isna(row.detectable):
-        found = "no share from elsewhere that was tested is found in 80 % of cases"
+        found = "finds no share of a second source that was tested in 80 % of cases"
     false = f"{_percent(row.false_alarms)} of unmixed ones raise a false alarm"
-    return f"With {row.k} traces by {row.reader}, {found}; {false}."
+    return f"With {row.k} traces, {row.reader} {found}; {false}."
 
 
 def _streams_result(frame: pd.DataFrame) -> str:
@@ -181,13 +181,13 @@ def rows(cache: QueryCache, table: Table) -> pd.DataFrame:
     return frame.assign(reader=known, **said)
 
 
-def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES) -> list[Component]:
-    """Tables that were measured, by the names of their figures, each with its builds."""
+def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES, folded: bool = False) -> list[Component]:
+    """Tables that were measured, by the names of their figures, each with its builds; folded : under their results."""
     frames = {name: rows(cache, table) for name, table in shown.items()}
-    return [_section(name, shown[name], frame) for name, frame in frames.items() if len(frame)]
+    return [_section(name, shown[name], frame, folded) for name, frame in frames.items() if len(frame)]
 
 
-def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
+def _section(name: str, table: Table, frame: pd.DataFrame, folded: bool) -> Component:
     columns = [tables.wrapped("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
         width = 72 if kind else 7 * int(frame[field].str.len().max()) + 24
@@ -195,26 +195,34 @@ def _section(name: str, table: Table, frame: pd.DataFrame) -> Component:
         columns.append(tables.number(field, title, kind, width, **head) if kind else tables.words(field, title, width))
     columns[-1] = tables.at_scrollbar(columns[-1])
     grid = tables.grid(f"{name}-grid", frame, columns, headerHeight=44)
-    sentence: shell.Children = [html.Strong(table.result(frame)), " ", table.sentence]
-    return section(name, table.question, grid, sentence, len(frame), builds=True)
+    sentence: list[Component | str] = [html.Strong(table.result(frame))]
+    more = {"folded": table.sentence} if folded else {}
+    sentence += [] if folded else [" ", table.sentence]
+    return section(name, table.question, grid, sentence, len(frame), builds=True, **more)
 
 
 def section(
-    name: str, question: str, content: Component, sentence: shell.Children, rows: int | None, builds: bool = False
+    name: str, question: str, content: Component, sentence: shell.Children, rows: int | None, builds: bool = False,
+    folded: str = "",
 ) -> Component:  # fmt: skip
-    """A figure without a drawing, whose rows are the builds themselves or lead to files."""
+    """A figure without a drawing, whose rows are the builds themselves or lead to files; folded : what it holds."""
+    body = html.Div(
+        id={"type": "body", "figure": name},
+        className="figure-body",
+        style={} if rows is None else {"height": tables.height(rows, 480)},
+        children=[html.Div(content, className="figure-drawing")],
+    )
     return shell.framed(
         name,
         [html.H2(question, id=f"title-{name}")],
         shell.tools(name, picture=False, table_view=False, builds=builds),
         html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
-        html.Div(
-            id={"type": "body", "figure": name},
-            className="figure-body",
-            style={} if rows is None else {"height": tables.height(rows, 480)},
-            children=[html.Div(content, className="figure-drawing")],
-        ),
+        _folded(f"Table of {rows} rows", html.P(folded, className="sentence"), body) if folded else body,
     )
+
+
+def _folded(words: str, *content: Component) -> Component:
+    return html.Details([html.Summary(words), *content], className="folded")
 
 
 def figures(shown: Mapping[str, Table]) -> dict[str, shell.FigureMeta]:

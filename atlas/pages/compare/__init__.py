@@ -18,6 +18,7 @@ from atlas.pages.compare import proxies, readers, readouts
 from atlas.pages.pieces import PageFigure
 from atlas.state import METRICS, MOST_READERS, REDUCTIONS, View
 from atlas.state import TABS as TAB_NAMES
+from backend.store import queries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ TABS = {
             "variance": "Variance",
         },
     ),
-    "cost": Tab(proxies.cost_answer, {"cost": "Size", "costs": "Time and memory", "capability": "Capability"}),
+    "cost": Tab(proxies.cost_answer, {"times": "Time", "cost": "Size", "costs": "All costs", "capability": "Capability"}),
 }  # fmt: skip
 ANSWERS = {
     "reached": readouts.reached_answer, "brings": readouts.members_answer, "gains": readouts.gains_answer,
@@ -74,9 +75,12 @@ def layout(cache: QueryCache, requested: View) -> Component:
     view = dataclasses.replace(opened, condition=opened.condition.removesuffix(GLOBAL))
     tab, figure = shown(cache, view)
     view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)), tab=tab, figure=figure)
-    section = pieces.sections(FIGURES, cache, view, origin="")(figure)
+    show = pieces.sections(FIGURES, cache, view, origin="")
+    # One proxy with and without the prompt fills a line; its layers fill the page.
+    alone = figure == "views" and proxies.view_rows(cache, view)["row"].nunique() == 1
+    below = [show("depths")] if alone and _has_rows(cache, view, "depths") else []
     stores = [dcc.Store(id="compare-tab", data=tab), dcc.Store(id="compare-figure", data=figure)]
-    children = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores, _head(cache, view), section]
+    children = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores, _head(cache, view), show(figure), *below]
     return html.Div(children, className="column compare")
 
 
@@ -106,13 +110,23 @@ def _way(words: str, view: View, here: bool, **choices: Any) -> Component:
 
 
 def _figure_links(cache: QueryCache, view: View) -> list[Component]:
-    """Figures of the tab; those that have nothing to show stand apart."""
-    links: dict[bool, list[Component]] = {True: [], False: []}
+    """Figures of the tab; those that have nothing to show stand apart, and lead to the roster that has them."""
+    here: list[Component] = []
+    away: dict[str, list[Component]] = {}
+    others = [roster for roster in cache.ask(queries.rosters)["roster"][::-1] if roster != view.roster]
     for name, words in TABS[view.tab].figures.items():
-        rows = _has_rows(cache, view, name)
-        links[rows].append(_way(words, view, name == view.figure, tab=view.tab, figure=name))
-    nothing = [html.Span(f"Nothing to show for {view.roster}:", className="soft"), *links[False]]
-    return [html.Div(links[True]), *([html.Div(nothing, className="unmeasured")] if links[False] else [])]
+        choices = {"tab": view.tab, "figure": name}
+        if _has_rows(cache, view, name):
+            here.append(_way(words, view, name == view.figure, **choices))
+            continue
+        near = next((one for one in others if _has_rows(cache, dataclasses.replace(view, roster=one), name)), "")
+        choices |= {"roster": near} if near else {}
+        away.setdefault(near, []).append(_way(words, view, name == view.figure, **choices))
+    nothing: list[Component] = []
+    for roster, links in away.items():
+        words = f"For {roster} alone:" if roster else f"Nothing to show for {view.roster}:"
+        nothing += [html.Span(words, className="soft"), *links]
+    return [html.Div(here), *([html.Div(nothing, className="unmeasured")] if nothing else [])]
 
 
 def _head(cache: QueryCache, view: View) -> Component:
@@ -257,6 +271,9 @@ FIGURES = {
     "capability": PageFigure(
         "Do more capable proxies read better?", proxies.capability,
         shell.FigureMeta(_plain(proxies.capability_rows), proxies.correlations_builds, readers.first), 380,
+    ),
+    "times": PageFigure(
+        "How long does a response take to read?", proxies.times, _meta(_plain(proxies.timed_rows), "costs"), 400
     ),
     "cost": PageFigure(
         "How much has to be run to read well?", proxies.cost, _meta(_plain(proxies.sized_rows), "costs"), 400

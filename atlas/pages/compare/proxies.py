@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -56,6 +56,12 @@ MEASURES = (
     "peak_memory_gb",
 )
 READS = "ur"
+TIMED = "median of three warmed runs"
+PRICES: Mapping[str, Callable[[float], str]] = {
+    "latency_ms": lambda value: f"in {value:.2g} ms a response",
+    "audit_parameters": lambda value: f"with {value / 1e6:,.0f} million parameters",
+}
+"""What a response costs, in words."""
 SAME_COST = frozenset(STATES) - {READER_PAPER, LDA_LIVE, FUSED_LIVE}
 """Methods that change the form or the part that READER's probe reads: they cost what it costs."""
 
@@ -255,13 +261,10 @@ def depths(cache: QueryCache, view: View) -> FigureView:
     drawn = lines(cache, view)
     fits = int(sum(curve["fits"].sum() for curve in found.values()))
     missing = len(drawn) - len(found)
-    absent = (
-        f" {missing} of the readers {'has' if missing == 1 else 'have'} none: there is no scan of words, nor of "
-        "several layers read at once, and not every scan was published."
-    )
+    absent = f" No scan is stored of {missing} of the readers, as of words or several layers at once."
     sentence = (
-        "Accuracy on the inner validation folds along the layers of each proxy; the ring is the layer that most outer "
-        f"folds chose, the band is their range. n = {fits:,} fits.{absent if missing else ''}"
+        "Accuracy on the inner validation folds by layer; ring: the layer that most outer folds chose, band: their "
+        f"range. n = {fits:,} fits.{absent if missing else ''}"
     )
     return FigureView(compare.layer_curves(found, modal, drawn, theme=view.theme), sentence)
 
@@ -364,29 +367,62 @@ def sized_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[~frame["method"].isin(SAME_COST)].reset_index(drop=True)
 
 
+def timed_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Readers with an accuracy and the time of a response on the machine that timed most of them here."""
+    frame = cost_rows(cache, view).dropna(subset=["latency_ms", "accuracy"])
+    frame = frame[(frame["origin"] == "measured") & ~frame["method"].isin(SAME_COST)]
+    frame = frame[frame["audit_parameters"] != 0]  # who guesses reads nothing
+    return frame[frame["hardware"].isin(frame["hardware"].mode().head(1))].reset_index(drop=True)
+
+
 def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the most accurate and the smallest reader that was measured here run."""
-    frame = sized_rows(cache, view)
+    """What the most accurate and the fastest, or smallest, reader that was measured here take."""
+    frame, price, cheapest = timed_rows(cache, view), "latency_ms", "fastest"
+    if frame.empty or view.figure == "cost":
+        frame, price, cheapest = sized_rows(cache, view), "audit_parameters", "smallest"
     frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
     if frame.empty:
         return [f"What a reader costs has not been measured for {view.roster}."]
 
     def words(row: Any) -> str:
-        return f"{percent(row['accuracy'])} right with {row['audit_parameters'] / 1e6:,.0f} million parameters"
+        return f"{percent(row['accuracy'])} right {PRICES[price](row[price])}"
 
     best: Any = frame.loc[frame["accuracy"].idxmax()]
-    least: Any = frame.loc[frame["audit_parameters"].idxmin()]
+    least: Any = frame.loc[frame[price].idxmin()]
     names = names_of(cache, list(frame["reader"]))
     lead = html.Strong(names[best["reader"]])
     answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best: {words(best)}"]
     same = best["reader"] == least["reader"]
     name = html.Span(names[least["reader"]], className="reader-name")
-    return [*answer, *(["."] if same else ["; the smallest, ", name, f": {words(least)}."])]
+    return [*answer, *(["."] if same else [f"; the {cheapest}, ", name, f": {words(least)}."])]
+
+
+@pieces.needs(timed_rows, _unpriced)
+def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
+    """Accuracy against the time that a response takes."""
+    sentence = (
+        f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
+        f"A proxy's name alone is READER. n = {len(frame)} readers measured here."
+    )
+    return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response", log=False), sentence)
 
 
 @pieces.needs(sized_rows, _unpriced)
 def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the parameters that an audit runs through."""
+    axis = "Parameters that are run through for a response, log scale"
+    here = int((frame["origin"] == "measured").sum())
+    mine = "" if here else f" No reader has been measured here yet: {COST}."
+    sentence = (
+        f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
+        "to the one that is read. A proxy's name alone is READER. Filled: measured here; hollow: published. "
+        f"n = {len(frame)} readers, {here} of them measured here.{mine}"
+    )
+    return FigureView(_scatter(cache, view, frame, "audit_parameters", axis, log=True), sentence)
+
+
+def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axis: str, *, log: bool) -> Plot:
+    """Accuracy of readers against one of :data:`PRICES`."""
     names = names_of(cache, list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [cache.reader_row(reader) for reader in frame["reader"]]
@@ -394,21 +430,11 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         name=[cache.reader_name(reader["reader"]) for reader in readers],
         label=[_label(reader, names) for reader in readers],
         kind=[group_of(method) for method in frame["method"]],
-        cost=frame["audit_parameters"],
+        cost=frame[price],
         value=frame["accuracy"],
-        cost_text=[f"{count / 1e6:,.0f} million parameters are run a response" for count in frame["audit_parameters"]],
+        cost_text=[f"reads a response {PRICES[price](value)}" for value in frame[price]],
     )
-    axis = "Parameters that are run through for a response, log scale"
-    here = int((frame["origin"] == "measured").sum())
-    mine = "" if here else f" No reader has been measured here yet: {COST}."
-    sentence = (
-        f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
-        "to the one that is read; deeper layers are never run. A proxy's name alone is READER, reading prompt and "
-        "response. Times depend on the machine: see “Time and memory”, with what parts and forms of READER cost. "
-        "Filled: measured here; hollow: published. "
-        f"n = {len(frame)} readers, {here} of them measured here.{mine}"
-    )
-    return FigureView(compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k), sentence)
+    return compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k, log=log)
 
 
 def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
@@ -439,7 +465,7 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     where = apart if machine else f"All on one machine: {''.join(machines)}"
     sentence = (
         "Parameters that are trained and that are run for a response, seconds to fit one fold, milliseconds a response "
-        f"(median of three warmed runs) and peak memory. {where}. "
+        f"({TIMED}) and peak memory. {where}. "
         f"n = {frame['reader'].nunique()} readers."
     )
     return tables.grid("costs-grid", frame, columns), sentence

@@ -553,9 +553,8 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     help_here = frame["condition"].isin(UNLABELLED).any()
     helped = f"Balanced and adapted:{HELPED} to other prompts of that domain. " if help_here else ""
     sentence = (
-        f"{METRICS[view.metric]} at {traces(view.k)}, one line a domain and condition; the probe was trained on "
-        f"whole responses of {pieces.domain_words(trained_on)}.{missing} "
-        f"{f'Shortened responses were grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
+        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} "
+        f"{f'Shortened responses: grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
         f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
         f"{int(frame['n'].max()):,} groups a mark."
     )
