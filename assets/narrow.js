@@ -195,7 +195,7 @@
       margin.t = Math.min(margin.t, 32);
       layout.legend = {
         ...layout.legend, x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom",
-        entrywidth: 1, entrywidthmode: "fraction", tracegroupgap: 0,
+        entrywidth: (width - EDGE) / across, entrywidthmode: "fraction", tracegroupgap: 0,
       };
     }
     margin.b = below + (key.length + entries.size) * LINE + (entries.size ? 8 : 0);

@@ -117,6 +117,7 @@
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.target instanceof Element && event.target.closest(".ag-root, input:not([type=radio]), textarea")) return;
     if (event.key === "p" && !on()) present(true);
+    root.dataset.resting = "";
     const keys = document.getElementById("present-keys");
     if (event.key === "?") strip(!keys || keys.hidden);
     else if (keys && event.key !== "p" && event.key !== "Shift") strip(false);
@@ -129,6 +130,10 @@
     event.preventDefault();
     if (space) document.activeElement.blur(); // Else its release would press the button that leaves.
     step(back ? -1 : 1);
+  });
+
+  document.addEventListener("pointermove", (event) => {
+    if (event.movementX || event.movementY) delete root.dataset.resting;
   });
 
   // A page that is opened from here is presented too, whatever its link says.

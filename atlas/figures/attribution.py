@@ -82,7 +82,7 @@ def budget_curves(
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.06 if values else 0.05
+    apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.07 if values else 0.05
     notes = plots.end_notes(ends, apart * (high - low), high)
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     return plots.figure(theme, (64, 224 if values else 192, 12, 52), data, x, y, shapes=shapes, annotations=notes)
@@ -153,7 +153,7 @@ def confusion_matrix(
         shapes.append(_box(column - reach, row - reach, 2 * reach, plots.pen(token["accent"], 2)))
     font = {"size": 10 if size > 24 else 12, "color": token["soft"]}
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
-    cut = [plain(name, 30) for name in rows["name"]]
+    cut = [plain(name, 42) for name in rows["name"]]
     order_words = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
     x = plots.titled(
         order_words, **axis, showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
@@ -161,7 +161,9 @@ def confusion_matrix(
         ticktext=[*cut, "elsewhere"] if zoom else across,
     )  # fmt: skip
     y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
-    margin = (232 if zoom else 112, 16 if zoom else 34, 24 if zoom else HEAD_PIXELS, 176 if zoom and not many else 76)
+    letters = max(map(len, cut), default=0)  # of the longest name, which the margins hold
+    below = 56 + 4 * letters if zoom and not many else 76
+    margin = (64 + 5 * letters if zoom else 112, 16 if zoom else 34, 24 if zoom else HEAD_PIXELS, below)
     more = {"shapes": shapes, "annotations": annotations, "hovermode": None, "dragmode": False}
     return plots.plot(theme, margin, [heat], x, y, **more)
 

@@ -17,6 +17,7 @@ from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable
 
 FEW, MANY = 8, 16  # readers up to which the cells of a matrix show large numbers, and numbers at all
 OTHERS = ("diamond", "square", "triangle-up", "star", "cross")  # symbols of readers beside the shown one
+LONGEST = 42  # letters of a name beside its row
 LEAF_PIXELS = 15  # height of a leaf of the tree, so that its name can be read
 TREE_MARGIN = 64
 
@@ -86,8 +87,8 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     numbers = _numbers([plots.cosine_text(cosine) for cosine in frame["cosine"]], theme)
     points = plots.scatter("nearest", frame["cosine"], range(len(frame)), hover, marker=look, **numbers)
     x = plots.titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], tickformat=".2~f", nticks=6)
-    y = plots.rows_axis([plain(name, 32) for name in frame["name"]], 0.4, 0.6, showgrid=False)
-    return plots.figure(theme, (236, 56, 8, 48), [points], x, y, shapes=shapes)
+    y = plots.rows_axis([plain(name, LONGEST) for name in frame["name"]], 0.4, 0.6, showgrid=False)
+    return plots.figure(theme, (280, 56, 8, 48), [points], x, y, shapes=shapes)
 
 
 def _numbers(texts: Iterable[str], theme: Theme) -> Plot:
@@ -254,12 +255,12 @@ def tree(
     data.append(plots.scatter("sources", [0.0] * count, range(count), hover, marker=look, **more))
     top = max(heights.values(), default=1.0)
     names = [
-        f"<b>{plain(name, 36)}</b>" if source == selected else plain(name, 36)
+        f"<b>{plain(name, LONGEST)}</b>" if source == selected else plain(name, LONGEST)
         for name, source in tables.rows(leaves, "name", "source")
     ]
     x = plots.titled("Cosine distance at which two clusters join", range=[1.02 * top, -0.012 * top])
     style: Plot = {"side": "right", "tickfont": {"size": 11}, "showgrid": False, "showline": False}
-    return plots.plot(theme, (16, 264, 12, 52), data, x, plots.rows_axis(names, 0.4, 0.6, **style))
+    return plots.plot(theme, (16, 292, 12, 52), data, x, plots.rows_axis(names, 0.4, 0.6, **style))
 
 
 def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:

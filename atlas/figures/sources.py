@@ -96,7 +96,7 @@ def taken_for(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -
         plots.note(0.03 * reach, 1, "answered as it →", 13, token["soft"], xanchor="left", **head),
     ]
     x = {"range": [-reach, reach], "showticklabels": False, "showgrid": False, "ticks": "", "showline": False}
-    y = _bar_rows([plain(name, 29) for name in frame["name"]], showline=False)
+    y = _bar_rows([plain(name, 34) for name in frame["name"]], showline=False)
     shapes = [plots.upright(0, token["edge"], xref="x")]
     more = {"barmode": "overlay", "annotations": notes, "shapes": shapes}
     return plots.figure(theme, (208, 8, 32, 16), data, x, y, **more)

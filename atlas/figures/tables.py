@@ -42,16 +42,16 @@ def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) 
     return {**names, **filters, "minWidth": width, "width": width, "flex": flex, **more}
 
 
-def wrapped(field: str, title: str, width: int = 132, flex: int = 0) -> Column:
+def wrapped(field: str, title: str, width: int = 132, flex: int = 0, **more: Any) -> Column:
     """A column of text whose end matters: rows grow with it."""
-    style = {"lineHeight": "1.35", "paddingTop": "6px", "paddingBottom": "6px"}
-    return words(field, title, width, flex, wrapText=True, autoHeight=True, cellStyle=style)
+    style = {"lineHeight": "1.35", "paddingTop": "7px", "paddingBottom": "7px", "overflowWrap": "anywhere"}
+    return words(field, title, width, flex, wrapText=True, autoHeight=True, cellStyle=style, **more)
 
 
 def source(field: str, title: str, identity: str = "source", width: int = 180, page: str = "source") -> Column:
     """A column of names that lead to the pages of what column ``identity`` holds."""
     linked = {"cellRenderer": "PageLink", "cellRendererParams": {"page": page, "field": identity}, "cellClass": "mono"}
-    return words(field, title, width, 1, **linked)
+    return wrapped(field, title, width, 1, **linked)
 
 
 def family(field: str, title: str, width: int = 124) -> Column:

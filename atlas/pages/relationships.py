@@ -304,7 +304,7 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     if protocol != view.protocol:
         sentence.append("They hold the pairs of the pair split alone, which are shown. ")
     sentence.append(
-        f"Click a mark to ask every reader about its pair. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+        f"Click a mark to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
     )
     return FigureView(figure, sentence)
 
@@ -617,7 +617,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
             if protocol != view.protocol and len(rows):
                 others[NEW[protocol]] = rate(rows.iloc[0])[0]
         told = ", ".join(f"{value} {words}" for words, value in others.items())
-        more = f"It reads {figures.readout_words(own['readout'].iloc[0])}{f': also {told}' if told else ''}. "
+        reads = figures.readout_words(own["readout"].iloc[0])
+        more = f"The same readout, of {reads}: {told}. " if told else f"It reads {reads}. "
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())

@@ -179,6 +179,9 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
     sentence += (
         f". Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
     )
+    if len(frame) == 1:
+        few = pieces.words("The shares of one other source need no drawing.")
+        return FigureView(drawing.blank(view.theme), sentence, few)
     return FigureView(sources.taken_for(frame.head(TAKEN), cache.marks(), theme=view.theme), sentence)
 
 
@@ -328,7 +331,7 @@ FIGURES = {
     "soon": PageFigure("How soon is it named?", _soon, _SOON, 380),
     "taken": PageFigure(
         "What is it taken for?", _taken, pieces.meta(_taken_rows, "confusion", pieces.budget_key),
-        lambda cache, view: sources.bars_height(len(_taken_rows(cache, view)), TAKEN),
+        lambda cache, view: 48 if len(rows := _taken_rows(cache, view)) == 1 else sources.bars_height(len(rows), TAKEN),
     ),
     "beside": PageFigure(
         "What is nearest to it?", _neighbours, _mapped(pieces.nearest_rows, "neighbors", "reader", "roster", "domain"),

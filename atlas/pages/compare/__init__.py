@@ -47,7 +47,9 @@ TABS = {
             "variance": "Variance",
         },
     ),
-    "cost": Tab(proxies.cost_answer, {"times": "Time", "cost": "Size", "costs": "All costs", "capability": "Capability"}),
+    "cost": Tab(
+        proxies.cost_answer, {"times": "Time", "cost": "Size", "costs": "All costs", "capability": "Capability"}
+    ),
 }  # fmt: skip
 ANSWERS = {
     "reached": readouts.reached_answer, "brings": readouts.members_answer, "gains": readouts.gains_answer,
@@ -80,8 +82,8 @@ def layout(cache: QueryCache, requested: View) -> Component:
     alone = figure == "views" and proxies.view_rows(cache, view)["row"].nunique() == 1
     below = [show("depths")] if alone and _has_rows(cache, view, "depths") else []
     stores = [dcc.Store(id="compare-tab", data=tab), dcc.Store(id="compare-figure", data=figure)]
-    children = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores, _head(cache, view), show(figure), *below]
-    return html.Div(children, className="column compare")
+    kept = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores]
+    return html.Div([*kept, _head(cache, view), show(figure), *below], className="column compare")
 
 
 def shown(cache: QueryCache, view: View) -> tuple[str, str]:

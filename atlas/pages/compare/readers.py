@@ -307,14 +307,15 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     chance = {"accuracy": 1 / size, "nll": float(np.log(size))}.get(view.metric)
     figure = attribution.budget_curves(
         frame.assign(line=frame["reader"]), drawn, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance,
-        unit=view.metric != "nll",
+        unit=view.metric != "nll", values=True,
     )  # fmt: skip
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
     absent = [reader for reader in readers[::-1] if reader not in set(frame["reader"])]
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence: shell.Children = [
         f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{_bands(frame, view)}. "
-        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
+        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K. A name "
+        f"ends with the value at K = {view.k}.{away}",
         *without_numbers(cache, view, absent, "such curve"),
     ]
     return FigureView(figure, sentence)

@@ -254,7 +254,7 @@ def register(app: Dash) -> None:
     mine("lassoMode", Output("lasso", "aria-pressed"), Input("lasso", "n_clicks"), Input("map", "selectedData"))
     more = Input({"type": "choose", "source": ALL}, "n_clicks"), Input("unchoose", "n_clicks")
     mine("choose", Output("chosen", "data"), Input("map", "selectedData"), *more, State("chosen", "data"))
-    mine("beside", Output("map-other", "value"), Input({"type": "beside", "source": ALL}, "n_clicks"))
+    mine("beside", Output("map-other", "value"), Input({"type": "beside", "source": ALL, "place": ALL}, "n_clicks"))
     client("turn", Input("turn", "n_clicks"))
     client("camera", camera, Input("map", "relayoutData"))
     client("resetCamera", Output("camera", "data", allow_duplicate=True), Input("reset-camera", "n_clicks"))

@@ -134,13 +134,25 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
-        html.H3("Compared with", id="card-pair", tabIndex=-1),
+        html.Div(
+            [html.H3("Compared with", id="card-pair", tabIndex=-1), *_next(cache, view, shown)], className="near-title"
+        ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, names, str(members.at[view.source, "name"]), str(other["name"]))),
         pieces.table(["Reader", html.Th(rank), html.Th(back), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
+
+
+def _next(cache: QueryCache, view: View, reader: str) -> list[Component]:
+    """A button that compares with the neighbour after the second source; nothing after the last one."""
+    near = _near_rows(cache, view, reader, view.source)
+    if near.empty or view.other not in list(near["neighbor"])[:-1]:
+        return []
+    one: Any = near.iloc[list(near["neighbor"]).index(view.other) + 1]
+    identity = {"type": "beside", "source": one["neighbor"], "place": "next"}
+    return [html.Button(f"next: {one['name']}", id=identity, className="quiet")]
 
 
 def _trait(cache: QueryCache, reader: str) -> str:
@@ -289,14 +301,14 @@ def _near_row(neighbor: str, title: str, parts: list[Component], name: str) -> C
         parts, id={"type": "walk", "source": neighbor, "place": "near"}, className="near-row", title=title
     )
     why = html.Button(
-        "why", id={"type": "beside", "source": neighbor}, className="quiet why",
+        "why", id={"type": "beside", "source": neighbor, "place": "near"}, className="quiet why",
         title=f"Compare the selection with {name}", **shell.aria(label=f"Why {name} is near"),
     )  # fmt: skip
     return html.Div([walk, why], className="near-line")
 
 
 def nearest_table(cache: QueryCache, view: View) -> pd.DataFrame:
-    """The nearest of the selection, and how many readers have each among theirs."""
+    """The nearest of the selection, its rank for every reader, and how many have each among theirs."""
     near = _near_rows(cache, view, cache.map_reader(view), view.source or None)
     columns = ["nearest_to", "reader", "name", "family", "rank", "rank_back", "cosine", "percentile"]
     if near.empty or not view.source:
@@ -305,7 +317,12 @@ def nearest_table(cache: QueryCache, view: View) -> pd.DataFrame:
     votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN)
     near = near.merge(votes[["neighbor", "near", "readers"]], on="neighbor", how="left")
     counted = {"near": f"readers_with_it_in_{WITHIN}_nearest", "readers": "readers_compared", "neighbor": "source"}
-    return near[[*columns, *counted]].rename(columns=counted)
+    pairs = {
+        other: cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, other).set_index("reader")["rank"]
+        for other in near["neighbor"]
+    }
+    ranks = pd.DataFrame(pairs).T.add_prefix("rank_")
+    return near[[*columns, *counted]].join(ranks, on="neighbor").rename(columns=counted)
 
 
 def _accuracy(profile: queries.SourceProfile) -> list[Component]:

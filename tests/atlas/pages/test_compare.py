@@ -59,7 +59,10 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
     for name, tab in compare.TABS.items():
         for figure in tab.figures:
             page = told(compare.layout(reader=TINY, roster="12-way", figure=figure))
-            assert page.count('"className": "figure"') == 1 + (figure == "views") and compare.FIGURES[figure].question in page
+            assert (
+                page.count('"className": "figure"') == 1 + (figure == "views")
+                and compare.FIGURES[figure].question in page
+            )
             assert f'"data": "{name}"' in page, figure
 
 

@@ -103,6 +103,7 @@ def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View
     near = map.FIGURES["map-nearest"].table(cache, view)
     assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers_compared" in near
     assert set(near["nearest_to"]) == {view.source} and set(near["reader"]) == {cache.map_reader(view)}
+    assert near[f"rank_{cache.map_reader(view)}"].equals(near["rank"].rename(f"rank_{cache.map_reader(view)}"))
 
 
 def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View) -> None:
@@ -123,4 +124,8 @@ def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> No
     page = json.dumps(map.card(cache, view), default=lambda part: part.to_plotly_json())
     ranks = cache.ask(queries.pair_ranks, "27-way", "agent500", "gpt_1", "claude_1")["rank"]
     assert f"{(ranks <= 10).sum()} of {len(ranks)} readers ha" in page
+    near = map.FIGURES["map-nearest"].table(cache, view)["source"]
+    for place, other in enumerate(near):
+        page = json.dumps(map.card(cache, dataclasses.replace(view, other=other)), default=lambda p: p.to_plotly_json())
+        assert ('"place": "next"' in page) == (place < len(near) - 1)
     assert f"Of all {27 * 26 // 2} pairs, " in page
