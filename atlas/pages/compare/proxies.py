@@ -402,7 +402,7 @@ def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the time that a response takes."""
     sentence = (
         f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
-        f"A proxy's name alone is READER. n = {len(frame)} readers measured here."
+        f"n = {len(frame)} readers measured here."
     )
     return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response", log=False), sentence)
 
@@ -426,9 +426,10 @@ def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axi
     names = names_of(cache, list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [cache.reader_row(reader) for reader in frame["reader"]]
+    alone = len({str(reader["proxy_name"]) for reader in readers if reader["method"] == READER_PAPER}) == 1
     drawn = frame.assign(
         name=[cache.reader_name(reader["reader"]) for reader in readers],
-        label=[_label(reader, names) for reader in readers],
+        label=[_label(reader, names, alone) for reader in readers],
         kind=[group_of(method) for method in frame["method"]],
         cost=frame[price],
         value=frame["accuracy"],
@@ -437,11 +438,11 @@ def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axi
     return compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k, log=log)
 
 
-def _label(reader: pd.Series, names: Mapping[str, str]) -> str:
-    """A reader next to its mark: the proxy of READER and, unless it is the usual text, what it reads; others' names."""
+def _label(reader: pd.Series, names: Mapping[str, str], alone: bool) -> str:
+    """A reader next to its mark: READER's proxy, or READER with one alone, and what it reads; others' names."""
     if reader["method"] != READER_PAPER:
         return names[str(reader["reader"])]
-    proxy = compare.short(str(reader["proxy_name"]))
+    proxy = METHOD_NAMES[READER_PAPER] if alone else compare.short(str(reader["proxy_name"]))
     return proxy if reader["view"] == READS else f"{proxy}, {VIEW_NAMES[reader['view']]}"
 
 
