@@ -43,6 +43,7 @@ def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
     plot = "const p = document.querySelector('#nearest-graph .js-plotly-plot');"
     browser.until(plot + "return p.layout.yaxis.ticktext && p.layout.yaxis.ticktext.length === 10")
     assert browser.run("return document.querySelector('#pair-first').value") == "claude-org/claude-1"
+    browser.run("document.querySelector('#figure-pairs').closest('details').open = true")
     # Off the screen only textContent has words.
     first = browser.until(f"const c = document.querySelector('{CELL}'); return c && c.textContent")
     browser.run(f"document.querySelector('{CELL}').click()")
