@@ -187,7 +187,10 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, log: b
     traces: list[Plot] = []
     across = np.log10(frame["cost"]) if log else frame["cost"]
     area = (*plots.reach(across, 0.12, 0.5), *plots.reach(frame["value"], 0.12, 0.05))
-    frame = frame.assign(side=_sides(across, frame.assign(name=frame["label"]), area, 900))
+    # Where there is no room for every name, the most accurate have theirs.
+    best = frame["value"].sort_values(ascending=False, kind="stable").index
+    sides = _sides(across[best], frame.assign(name=frame["label"]).loc[best], area, 900, free=True)
+    frame = frame.assign(side=pd.Series(sides, best))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
@@ -201,8 +204,8 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, log: b
             plots.scatter(
                 str(kind), rows["cost"], rows["value"], hover, mode="markers+text", cliponaxis=False,
                 marker=plots.outlined(11, fill, ink, symbol=KIND_SYMBOLS[number % len(KIND_SYMBOLS)]),
-                text=[short(name) for name in rows["label"]],
-                textposition=rows["side"].tolist(),
+                text=[short(name) if side else "" for name, side in tables.rows(rows, "label", "side")],
+                textposition=rows["side"].replace("", "top center").tolist(),
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
@@ -226,9 +229,14 @@ def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str
     return f"xaxis{ending}", f"yaxis{ending}", {"xaxis": f"x{ending}", "yaxis": f"y{ending}"}, (start, start + width)
 
 
-def _sides(across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int) -> list[str]:
-    """Sides of names; the area (its ends across, then upwards) is about ``wide`` pixels wide and 280 high."""
+def _sides(
+    across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int, *, free: bool = False
+) -> list[str]:
+    """Sides of names, '' for one without a ``free`` side.
+
+    area : Its ends across, then upwards; about ``wide`` pixels wide and 280 high.
+    """
     start, stop, low, high = area
     places = (wide * (across - start) / (stop - start)).tolist()
     heights = (280 * (rows["value"] - low) / (high - low)).tolist()
-    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide)
+    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide, free)

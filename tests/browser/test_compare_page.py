@@ -48,7 +48,7 @@ def test_every_tab_is_one_screen_with_its_answer_on_top(calm: Browser) -> None:
         calm.until(HERE, ".tabs a", TAB_NAMES[name])
         assert "traces" in calm.text("#compare-answer") and calm.query().get("tab", "readers") == name
         for figure, words in tab.figures.items():
-            calm.click(f".questions a[data-choices*='\"figure\": \"{figure}\"']")
+            calm.click(f'.questions a[data-choices*=\'"figure": "{figure}"\']')
             calm.until(HERE, ".questions a", words)
             calm.settled()
             heads = calm.run("return [...document.querySelectorAll('.figure h2')].map(e => e.innerText)")

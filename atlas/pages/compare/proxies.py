@@ -58,7 +58,7 @@ MEASURES = (
 READS = "ur"
 TIMED = "median of three warmed runs"
 PRICES: Mapping[str, Callable[[float], str]] = {
-    "latency_ms": lambda value: f"in {value:.2g} ms a response",
+    "latency_ms": lambda value: f"in {value:.0f} ms a response" if value >= 10 else f"in {value:.2g} ms a response",
     "audit_parameters": lambda value: f"with {value / 1e6:,.0f} million parameters",
 }
 """What a response costs, in words."""
@@ -402,7 +402,7 @@ def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the time that a response takes."""
     sentence = (
         f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
-        f"n = {len(frame)} readers measured here."
+        f"Hover for a name without room. n = {len(frame)} readers measured here."
     )
     return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response", log=False), sentence)
 
@@ -412,11 +412,12 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the parameters that an audit runs through."""
     axis = "Parameters that are run through for a response, log scale"
     here = int((frame["origin"] == "measured").sum())
+    several = "" if _one_proxy(cache, frame) else " A proxy's name alone is READER."
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
-        "to the one that is read. A proxy's name alone is READER. Filled: measured here; hollow: published. "
-        f"n = {len(frame)} readers, {here} of them measured here.{mine}"
+        f"to the one that is read.{several} Filled: measured here; hollow: published. Hover for a "
+        f"name without room. n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return FigureView(_scatter(cache, view, frame, "audit_parameters", axis, log=True), sentence)
 
@@ -426,7 +427,7 @@ def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axi
     names = names_of(cache, list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
     readers = [cache.reader_row(reader) for reader in frame["reader"]]
-    alone = len({str(reader["proxy_name"]) for reader in readers if reader["method"] == READER_PAPER}) == 1
+    alone = _one_proxy(cache, frame)
     drawn = frame.assign(
         name=[cache.reader_name(reader["reader"]) for reader in readers],
         label=[_label(reader, names, alone) for reader in readers],
@@ -436,6 +437,11 @@ def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axi
         cost_text=[f"reads a response {PRICES[price](value)}" for value in frame[price]],
     )
     return compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k, log=log)
+
+
+def _one_proxy(cache: QueryCache, frame: pd.DataFrame) -> bool:
+    own = frame.loc[frame["method"] == READER_PAPER, "reader"]
+    return own.map(lambda reader: cache.reader_row(reader)["proxy"]).nunique() == 1
 
 
 def _label(reader: pd.Series, names: Mapping[str, str], alone: bool) -> str:
