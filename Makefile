@@ -48,8 +48,7 @@ screenshots: $(DEV)
 install: $(STAMP)
 
 # Everything is pinned with its hashes in requirements*.lock and installed without resolving: nothing else gets in.
-# What is imported is compiled then; of what is installed that is a small part.
-PIP := $(BIN)/python -m pip install -q --no-deps --no-compile
+PIP := $(BIN)/python -m pip install -q --no-deps
 $(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(BIN)/python -m pip --version >/dev/null 2>&1 \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import io
 import pkgutil
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     Each verb is a module with ``configure(parser)`` and ``run(arguments)``, which returns an exit code or None for 0;
     its docstring is its help. It may have a sentence ``STOPPED`` for Ctrl-C.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # who reads a pipe waits for a line while the verb waits for hours
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="python -m jobs", description="Jobs of the Provenance Atlas.")
     chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

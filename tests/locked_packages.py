@@ -14,7 +14,11 @@ from packaging.utils import canonicalize_name
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 ELSEWHERE = {"torch", "pip", "uv", "provenance-atlas"}  # locked in files of their own, or not at all
 MARKERS = {"backports-zstd": 'python_full_version < "3.14"'}
-OTHER_SYSTEMS = {"appnope": ("1.0.0", 'sys_platform == "darwin"')}  # never installed where the locks are written
+# Never installed where the locks are written.
+OTHER_SYSTEMS = {
+    "appnope": ("1.0.0", 'sys_platform == "darwin"'),
+    "async-timeout": ("5.0.1", 'python_full_version < "3.11.3"'),  # redis, on Debian's Python
+}
 
 
 def installed() -> dict[str, metadata.Distribution]:
@@ -48,7 +52,7 @@ def runtime() -> set[str]:
 def pins(kind: str) -> list[str]:
     """Requirements of a lock, 'runtime' or 'dev', as they are installed."""
     here, ours = installed(), runtime()
-    names = ours if kind == "runtime" else set(here) - ours - ELSEWHERE
+    names = ours if kind == "runtime" else set(here) - ours - ELSEWHERE - OTHER_SYSTEMS.keys()
     lines = [f"{n}=={here[n].version}" + (f"; {MARKERS[n]}" if n in MARKERS else "") for n in names]
     if kind == "dev":
         lines += [f"{name}=={version}; {marker}" for name, (version, marker) in OTHER_SYSTEMS.items()]

@@ -356,8 +356,10 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     if found.verdict.level != "family":
         assert results["running"][-1]["log10_ratio_others"] == pytest.approx(results["log10_ratio_others"])
 
-    text = text_of(page_of(scored, found, []))
-    assert answer_sentence({"results": results}) in text and f"{results['verdict']}: " in text
+    page = page_of(scored, found, [])
+    text = text_of(page)
+    assert f'<strong class="word">{results["verdict"]}</strong>' in page
+    assert answer_sentence({"results": results}) in text
     steps = steps_of({"results": results, "input": {"name": "t.jsonl"}})
     assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]
     assert all(str(step) in text for step in steps)

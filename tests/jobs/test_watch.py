@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +56,10 @@ def test_exit_codes_of_a_folder(words: list[str], tmp_path: Path, capsys: pytest
     # Alone, with what is piped into it, and measured meanwhile.
     port = free_port()
     piped = [sys.executable, "-m", "jobs", "watch", "-", *words[2:], "--name", "piped", "--metrics-port", str(port)]
-    with subprocess.Popen(piped, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+    # As a shell starts it: lines come as they are written, without a word to Python that they should.
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+    with subprocess.Popen(piped, env=alone, **pipes) as process:
         assert process.stdin is not None and process.stdout is not None
         assert "Reference" in process.stdout.readline()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
