@@ -406,16 +406,17 @@
     }
   }).observe(document.documentElement, { childList: true, characterData: true, subtree: true });
 
-  // A link that names a figure scrolls to it once the page is there.
+  // A link that names a figure unfolds it and scrolls to it, once the page is there.
+  function reach() {
+    const place = window.location.hash.startsWith("#figure-") && document.getElementById(window.location.hash.slice(1));
+    if (!place) return false;
+    if (place.closest("details")) place.closest("details").open = true;
+    place.scrollIntoView({ block: "start" });
+    return true;
+  }
+  window.addEventListener("hashchange", reach);
   if (window.location.hash.startsWith("#figure-")) {
-    const wanted = window.location.hash.slice(1);
-    const watch = new MutationObserver(function () {
-      const place = document.getElementById(wanted);
-      if (!place) return;
-      watch.disconnect();
-      if (place.closest("details")) place.closest("details").open = true;
-      place.scrollIntoView({ block: "start" });
-    });
+    const watch = new MutationObserver(() => reach() && watch.disconnect());
     watch.observe(document.documentElement, { childList: true, subtree: true });
   }
 })();

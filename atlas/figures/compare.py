@@ -178,14 +178,14 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
     return plots.plot(theme, (64, 16, 40, 56), traces, **axes, **more)
 
 
-def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, log: bool = True) -> Plot:
+def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
     frame : Columns name, label (next to the mark), kind (the legend), origin, cost (positive), cost_text, value.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
-    across = np.log10(frame["cost"]) if log else frame["cost"]
+    across = np.log10(frame["cost"])
     area = (*plots.reach(across, 0.12, 0.5), *plots.reach(frame["value"], 0.12, 0.05))
     # Where there is no room for every name, the most accurate have theirs.
     best = frame["value"].sort_values(ascending=False, kind="stable").index
@@ -209,8 +209,7 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int, log: b
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
-    scale: Plot = {"type": "log", "dtick": 1, "exponentformat": "B"} if log else {}
-    x = plots.titled(axis, **plots.STILL, **scale, showgrid=False, range=list(area[:2]))
+    x = plots.titled(axis, **plots.STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
     y = plots.titled(f"Accuracy at K = {k}", **plots.STILL, range=list(area[2:]), tickformat=".2~f")
     more = {"dragmode": False, "showlegend": True, "legend": dict(plots.LEGEND)}
     return plots.plot(theme, (64, 24, 44, 56), traces, x, y, **more)

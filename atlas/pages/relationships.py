@@ -602,7 +602,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     more = ""
     own = table[(table["reader"] == shown_reader(cache, view)) & table["readout"].isin(figures.USUAL)]
     if len(own):
-        coin = f"; a coin gets {'50 %' if share else '.500'}" if view.measure in COINS else ""
+        coin = f"; half the test pairs are related, so a coin gets {'50 %' if share else '.500'}"
+        coin = coin if view.measure in COINS else ""
         published = " (published)" if own["origin"].iloc[0] == "published" else ""
         value, interval = rate(own.iloc[0])
         verb = " of pairs are told right, related or unrelated, by " if share else " by "

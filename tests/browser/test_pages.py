@@ -139,6 +139,15 @@ def test_a_page_without_its_grids_still_takes_a_source(browser: Any) -> None:
     browser.until("return document.querySelector('#pair-first').value === 'gpt-org/gpt-1'")
 
 
+def test_links_to_folded_figures_unfold_them(browser: Any) -> None:
+    browser.open("/neighbourhoods?theme=light&roster=12-way&source=gpt_1")
+    folded = "return document.getElementById(arguments[0]).closest('details').open"
+    for figure in ("figure-pairs", "figure-tree"):
+        assert not browser.run(folded, figure)
+        browser.run("document.querySelector(`.chapters a[href='#${arguments[0]}']`).click()", figure)
+        browser.until(folded, figure)
+
+
 def test_a_link_opens_the_page_of_a_source(browser: Any) -> None:
     browser.open("/source/gpt_1?theme=light&roster=27-way&k=5&other=qwen_1")
     assert browser.text("h1") == "gpt-org/gpt-1"

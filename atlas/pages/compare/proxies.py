@@ -260,8 +260,8 @@ def depths(cache: QueryCache, view: View) -> FigureView:
         return drawing.unmeasured(cache, view, "layer curves", PATH)
     drawn = lines(cache, view)
     fits = int(sum(curve["fits"].sum() for curve in found.values()))
-    missing = len(drawn) - len(found)
-    absent = f" No scan is stored of {missing} of the readers, as of words or several layers at once."
+    missing = [line.label for line in drawn if line.key not in found]
+    absent = f" Without a scan, as what reads words or several layers: {', '.join(missing)}."
     sentence = (
         "Accuracy on the inner validation folds by layer; ring: the layer that most outer folds chose, band: their "
         f"range. n = {fits:,} fits.{absent if missing else ''}"
@@ -404,7 +404,7 @@ def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
         f"Hover for a name without room. n = {len(frame)} readers measured here."
     )
-    return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response", log=False), sentence)
+    return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response, log scale"), sentence)
 
 
 @pieces.needs(sized_rows, _unpriced)
@@ -419,10 +419,10 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         f"to the one that is read.{several} Filled: measured here; hollow: published. Hover for a "
         f"name without room. n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
-    return FigureView(_scatter(cache, view, frame, "audit_parameters", axis, log=True), sentence)
+    return FigureView(_scatter(cache, view, frame, "audit_parameters", axis), sentence)
 
 
-def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axis: str, *, log: bool) -> Plot:
+def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axis: str) -> Plot:
     """Accuracy of readers against one of :data:`PRICES`."""
     names = names_of(cache, list(frame["reader"]))
     frame = frame.sort_values("method", key=lambda methods: methods != READER_PAPER, kind="stable")
@@ -436,7 +436,7 @@ def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axi
         value=frame["accuracy"],
         cost_text=[f"reads a response {PRICES[price](value)}" for value in frame[price]],
     )
-    return compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k, log=log)
+    return compare.cost_scatter(drawn, theme=view.theme, axis=axis, k=view.k)
 
 
 def _one_proxy(cache: QueryCache, frame: pd.DataFrame) -> bool:
