@@ -406,17 +406,16 @@
     }
   }).observe(document.documentElement, { childList: true, characterData: true, subtree: true });
 
-  // A link that names a figure unfolds it and scrolls to it, once the page is there.
+  // A link that names a figure unfolds it and scrolls to it, once the page is there; a page drawn again unfolds it again.
+  let reached = null;
   function reach() {
-    const place = window.location.hash.startsWith("#figure-") && document.getElementById(window.location.hash.slice(1));
-    if (!place) return false;
+    if (!window.location.hash.startsWith("#figure-")) return;
+    const place = document.getElementById(window.location.hash.slice(1)), first = reached === null;
+    if (!place || place === reached) return;
+    reached = place;
     if (place.closest("details")) place.closest("details").open = true;
-    place.scrollIntoView({ block: "start" });
-    return true;
+    if (first) place.scrollIntoView({ block: "start" });
   }
-  window.addEventListener("hashchange", reach);
-  if (window.location.hash.startsWith("#figure-")) {
-    const watch = new MutationObserver(() => reach() && watch.disconnect());
-    watch.observe(document.documentElement, { childList: true, subtree: true });
-  }
+  window.addEventListener("hashchange", function () { reached = null; reach(); });
+  new MutationObserver(reach).observe(document.documentElement, { childList: true, subtree: true });
 })();
