@@ -49,7 +49,7 @@
     const stage = document.getElementById("content"), at = slide();
     if (!stage) return;
     const figures = ".column > .page-head, .first-screen, .figure:not(.first-screen *), .sheet";
-    const stops = [...document.querySelectorAll(at === 4 ? ".sheet-case, .sheet-case ~ .sheet" : figures)].filter((one) => one.checkVisibility());
+    const stops = [...document.querySelectorAll(figures)].filter((one) => one.checkVisibility());
     const top = stage.getBoundingClientRect().top, ended = stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
     const far = (stop) => stop.getBoundingClientRect().top - top - 16;
     const stop = way > 0 ? !ended && stops.find((one) => far(one) > 32) : stops.filter((one) => far(one) < -32).pop();

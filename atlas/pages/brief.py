@@ -371,19 +371,18 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
         f"{report['results']['traces']:,} traces."
     )
-    checked = f"Report sha256 {report['sha256']}; python -m jobs verify checks it"
+    command = html.Span("python -m jobs verify checks it.", style={"whiteSpace": "nowrap"})
+    checked = html.Span([f"Report sha256 {report['sha256']}; ", command], className="case-check long")
     case = [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(BY_CASE, className="brief-title"),
         verdict.verdict(report, cache),
     ]
     if not report["results"]["stated"]:  # a curve would look like an answer
-        hash_, command = checked.split("; ")
-        whole = html.Span(f" {command}.", style={"whiteSpace": "nowrap"})
-        return [*case, html.P([html.Span(f"{hash_};", className="long"), whole])]
+        return [*case, html.P(checked)]
     curve = _still(evidence_curve(report, theme=view.theme), 280)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
-    return [*case, html.Figure([drawn, html.Figcaption(f"{caption} {checked}.", className="long")], className="plate")]
+    return [*case, html.Figure([drawn, html.Figcaption([f"{caption} ", checked])], className="plate")]
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------
