@@ -160,6 +160,13 @@
     if (xaxis && resized && !moved) window.atlasWhole(plot);
   }
 
+  // A flat map has no room between both panels, and names families itself.
+  function makeRoom(plot) {
+    const legend = document.getElementById("legend-panel"), deep = String(!!plot._fullLayout.scene);
+    if (legend.dataset.deep !== deep && window.innerWidth >= 1100 && window.innerWidth < 1500) legend.open = deep === "true";
+    legend.dataset.deep = deep;
+  }
+
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 
   function sides(x, y, width, gap) {
@@ -407,6 +414,7 @@
             return;
           }
           anchors.clear();
+          makeRoom(plot);
           shrink(plot);
           fit(plot);
           if (plot !== watched) {

@@ -29,7 +29,7 @@ from backend.store.page_queries import clusters, density_regions, joint_projecti
 __all__ = ["PAGE", "layout", "symbol_and_name", "voters"]
 
 QUESTION = "Which sources write alike?"
-ASKED = "Which model really wrote these answers? "
+ASKED = "Which model wrote your answers?"
 LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
 REGIONS_HELP = (
     "Families: what holds half of a family's density, on the flat map. Clusters: where points are dense, whoever they "
@@ -88,12 +88,9 @@ def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
     badge = shell.origin_badge(cache.origin(cache.map_reader(view)), "map")
     sentence = _sentence(cache, view, points)
     attribute: dict[str, Any] = {"data-page": "/attribute", "data-choices": "{}"}
+    ask = html.A(ASKED, href="/attribute", className="button button-main", **attribute)
     content = [
-        html.Div([html.H1(QUESTION), badge], className="figure-title"),
-        html.P(
-            [ASKED, html.A("Test your own", href="/attribute", className="button button-main", **attribute)],
-            className="product",
-        ),
+        html.Div([html.H1(QUESTION), badge, ask], className="figure-title"),
         html.P(sentence, id={"type": "sentence", "figure": "map"}, className="sentence"),
         shell.tools("map"),
     ]
