@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -84,8 +85,12 @@ def budget_curves(
         ends.append((chance, "chance", token["soft"]))
     apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.07 if values else 0.05
     notes = plots.end_notes(ends, apart * (high - low), high)
+    if values and k in budgets:
+        where = {"yref": "paper", "yanchor": "bottom"}
+        notes.append(plots.note(math.log10(k), 1, f"values at K = {k}", 12, token["accent-ink"], **where))
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
-    return plots.figure(theme, (64, 224 if values else 192, 12, 52), data, x, y, shapes=shapes, annotations=notes)
+    margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)
+    return plots.figure(theme, margins, data, x, y, shapes=shapes, annotations=notes)
 
 
 def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:

@@ -89,6 +89,7 @@ def dot_rows(
     """
     token = TOKENS[theme]
     place = {row: number for number, row in enumerate(names)}
+    every |= len(names) <= FEW and len(series) == 2
     traces: list[Plot] = []
     crowded = frame.groupby("row")["series"].nunique()
     origins = frame.groupby(["row", "series"])["origin"].nunique()
@@ -114,11 +115,6 @@ def dot_rows(
         ]
         bar = (2, 0) if rows["ranged"].iloc[0] else (1, 3)
         more: Plot = {"over": rows["over"], "under": rows["under"], "bar": bar, **legend}
-        if not every and len(names) <= FEW and len(series) == 2 and key != usual[0]:
-            more |= {
-                "mode": "markers+text", "text": [rate_text(value) for value in rows["value"]],
-                "textposition": "bottom center", "textfont": {"size": 12, "color": style.ink(theme)},
-            }  # fmt: skip
         rank = 1000 + list(series).index(key)
         traces.append(style.marks(rows, heights, hover, theme, published, legendrank=rank, **more))
     if every:
@@ -233,14 +229,14 @@ def _number_table(
 ) -> list[Plot]:
     """Numbers of all series at the ends of the lines, in their colours, on two lines of type; '–' for none."""
     across = math.ceil(len(series) / 2)
-    found = {
-        (row.row, row.series): f"{rate_text(row.value)}{plots.small(_std(row)) if across == 1 else ''}"
-        for row in tables.rows(frame)
-    }
+    found = {}
+    for row in tables.rows(frame):
+        spread = plots.small(plots.interval(row.low, row.high) or _std(row)) if across == 1 else ""
+        found[row.row, row.series] = f"{rate_text(row.value)}{spread}"
     notes = []
-    for row, middle in place.items():
+    for line, middle in place.items():
         texts = [
-            f"<span style='color:{one.ink(theme)}'>{found.get((row, key), '–')}</span>" for key, one in series.items()
+            f"<span style='color:{one.ink(theme)}'>{found.get((line, key), '–')}</span>" for key, one in series.items()
         ]
         for start in range(0, len(texts), across):
             height = middle + (0.22 if start else -0.22) * (len(texts) > 1)

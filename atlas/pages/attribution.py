@@ -220,8 +220,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     sentence = [
         *badges,
         "·",
-        _better_lines(view, behind, parts[-1])
-        + (f" A name ends with the value at K = {view.k}. " if view.k in set(frame["k"]) else " "),
+        f"{_better_lines(view, behind, parts[-1])} ",
         shell.term(name, METRIC_HELP[name]),
         f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
         f"seed at K = {int(parts[0]['k'].min())}."

@@ -102,11 +102,12 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     if view.k not in own:
         return [f"Nothing has been measured for this source, {drawing.choice_words(view)}."]
     values = accuracies[f"accuracy_{view.k}"].dropna()
-    low, high = plots.wilson(own[view.k], int(_profile(cache, view).accuracy.set_index("k")["n"][view.k]))
+    groups = int(_profile(cache, view).accuracy.set_index("k")["n"][view.k])
+    low, high = plots.wilson(own[view.k], groups)
     return [
         f"With {drawing.traces(view.k)} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
-        f" of its groups (95 % interval {100 * low:.1f} to {100 * high:.1f} %); "
+        f" of its groups (95 % interval {100 * low:.1f} to {100 * high:.1f} %, n = {groups} a seed); "
         f"the median source reaches {100 * values.median():.1f} %. ",
         _rank_words(own[view.k], values),
     ]
@@ -164,8 +165,8 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
     groups = int(cells.loc[cells["truth"] == view.source, "count"].sum())
     traces = drawing.traces(view.k)
     if frame.empty:
-        nobody = shell.empty(f"At {traces} it is never taken for another", "Choose a smaller budget K above")
-        return FigureView(drawing.blank(view.theme), f"No error in n = {groups:,} groups over three seeds.", nobody)
+        none = f"At {traces} it is never taken for another: no error in n = {groups:,} groups over three seeds."
+        return FigureView(drawing.blank(view.theme), none, html.Span(className="few"))
     rest = f" The {TAKEN} most frequent of {len(frame)}." if len(frame) > TAKEN else ""
     out, into = (frame.nlargest(1, column).iloc[0] for column in ("answered_as", "named_for"))
     errors = frame["answered_as"].sum()
@@ -180,8 +181,7 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
         f". Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
     )
     if len(frame) == 1:
-        few = pieces.words("The shares of one other source need no drawing.")
-        return FigureView(drawing.blank(view.theme), sentence, few)
+        return FigureView(drawing.blank(view.theme), sentence, html.Span(className="few"))
     return FigureView(sources.taken_for(frame.head(TAKEN), cache.marks(), theme=view.theme), sentence)
 
 
@@ -217,14 +217,13 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
             pieces.marked(shell.symbol(marks[near.family], view.theme), near.family),
             plots.cosine_text(near.cosine),
             f"{100 * near.percentile:.1f} %",
-            plots.p_text(near.p_value),
             pieces.count_text(near.rank_back),
             f"{near.near_proxies} of {near.proxies}" if near.proxies else "–",
             f"{near.near} of {near.readers}",
         )
         for near in tables.rows(frame)
     ]
-    heads = ["neighbour", "family", "cosine", "percentile", "p", "rank from there", "proxies", "readers"]
+    heads = ["neighbour", "family", "cosine", "percentile", "rank from there", "proxies", "readers"]
     family = _profile(cache, view).family
     members = cache.ask(queries.sources, view.roster)
     kin, siblings = int((frame["family"] == family).sum()), int((members["family"] == family).sum()) - 1
@@ -232,9 +231,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     proxies_help = f"Proxy models, whatever they read, that also count it among the {pieces.NEAREST} nearest"
     sentence: list[Component | str] = [
         shell.term("Percentile", pieces.PERCENTILE_HELP),
-        " and ",
-        shell.term("p", pieces.CHANCE_HELP),
-        f" are among all pairs of {view.roster}. ",
+        f" is among all pairs of {view.roster}. ",
         shell.term("Proxies", proxies_help),
         f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; chance would give so many with a probability of {plots.p_text(luck)}. n = "
@@ -331,7 +328,7 @@ FIGURES = {
     "soon": PageFigure("How soon is it named?", _soon, _SOON, 380),
     "taken": PageFigure(
         "What is it taken for?", _taken, pieces.meta(_taken_rows, "confusion", pieces.budget_key),
-        lambda cache, view: 48 if len(rows := _taken_rows(cache, view)) == 1 else sources.bars_height(len(rows), TAKEN),
+        lambda cache, view: sources.bars_height(len(_taken_rows(cache, view)), TAKEN),
     ),
     "beside": PageFigure(
         "What is nearest to it?", _neighbours, _mapped(pieces.nearest_rows, "neighbors", "reader", "roster", "domain"),

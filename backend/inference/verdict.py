@@ -267,10 +267,10 @@ def times_words(log10_ratio: float, capped: bool = False) -> str:
 
 
 def span_words(log10_ratio: float, span: Span, capped: bool = False) -> str:
-    """Where 90 % of resamples put a likelihood ratio: '40 to 160 or more times in 90 % of resamples'."""
+    """Where 90 % of resamples put a likelihood ratio: '40 to 160 times in 90 % of resamples, capped at 160'."""
     first, last = sorted(end if log10_ratio > 0 else -end for end in span)
-    beyond = " or more" if capped and last == abs(log10_ratio) else ""
-    return f"{_times(first)} to {_times(last)}{beyond} times in 90 % of resamples"
+    cap = f", capped at {_times(last)}" if capped and last == abs(log10_ratio) else ""
+    return f"{_times(first)} to {_times(last)} times in 90 % of resamples{cap}"
 
 
 def odds(log10_ratio: float) -> str:

@@ -261,7 +261,7 @@ def depths(cache: QueryCache, view: View) -> FigureView:
     drawn = lines(cache, view)
     fits = int(sum(curve["fits"].sum() for curve in found.values()))
     missing = [line.label for line in drawn if line.key not in found]
-    absent = f" Without a scan, as what reads words or several layers: {', '.join(missing)}."
+    absent = f" Readers of words or of several layers have no scan: {', '.join(missing)}."
     sentence = (
         "Accuracy on the inner validation folds by layer; ring: the layer that most outer folds chose, band: their "
         f"range. n = {fits:,} fits.{absent if missing else ''}"

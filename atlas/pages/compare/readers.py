@@ -314,8 +314,7 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     sentence: shell.Children = [
         f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{_bands(frame, view)}. "
-        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K. A name "
-        f"ends with the value at K = {view.k}.{away}",
+        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
         *without_numbers(cache, view, absent, "such curve"),
     ]
     return FigureView(figure, sentence)

@@ -244,10 +244,11 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
     maps = cache.ask(queries.maps)
     agree = sorted(set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
     votes = cache.ask(neighbor_votes, view.roster, view.domain, view.source, WITHIN, agree)
-    shares = {vote.neighbor: f"{vote.near}/{vote.readers}" for vote in tables.rows(votes)}
+    seen_by = {vote.neighbor: f"{vote.near}/{vote.readers}" for vote in tables.rows(votes)}
     several = len(agree) > 1
     size = pieces.roster_size(cache, view)
-    chances = [f"{100 * chance:.3g}" for chance in pieces.chance_of(near["percentile"], size)]
+    shares = pieces.chance_of(near["percentile"], size)
+    chances = [f"{100 * share:.1f}" if share >= 0.0005 else "under 0.1" for share in shares]
     between = " to ".join(dict.fromkeys([chances[0], chances[-1]]))
     rows = [
         _near_row(
@@ -259,7 +260,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 shell.source_name(one.shown),
                 pieces.number(cosine),
                 pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
-                *([pieces.number(shares.get(one.neighbor, "–"), soft=True)] if several else []),
+                *([pieces.number(seen_by.get(one.neighbor, "–"), soft=True)] if several else []),
             ],
             one.shown,
         )
@@ -339,7 +340,8 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
         ]
         bars.append(html.Div(content, className="bar-cell", title=f"{one.accuracy:.1%} of {one.n} groups a seed"))
     budget = shell.term("budget K", "How many traces of the source are seen before it is named")
-    parts: list[Component] = [html.H3(["Accuracy by ", budget]), html.Div(bars, className="bars")]
+    groups = f" (n {' to '.join(f'{n:,}' for n in profile.accuracy['n'].iloc[[0, -1]])} groups a seed)"
+    parts: list[Component] = [html.H3(["Accuracy by ", budget, groups]), html.Div(bars, className="bars")]
     if len(profile.confusions):
         worst = profile.confusions.iloc[0]
         identity = {"type": "walk", "source": worst["predicted"], "place": "confused"}

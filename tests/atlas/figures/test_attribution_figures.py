@@ -49,7 +49,7 @@ def test_names_end_with_the_value_at_the_budget(curve: pd.DataFrame) -> None:
     figure = figures.budget_curves(
         curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True, values=True
     )
-    assert [note.text for note in figure.layout.annotations] == ["ours .700"]
+    assert [note.text for note in figure.layout.annotations] == ["ours .700", "values at K = 20"]
 
 
 def test_intervals_of_some_budgets_are_bars_that_hold_their_value() -> None:
