@@ -163,7 +163,7 @@ def confusion_matrix(
     x = plots.titled(
         order_words, **axis, showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
         range=[-0.5, len(across) - 0.5],  # else it makes room for the names
-        ticktext=[*cut, "elsewhere"] if zoom else across,
+        ticktext=[*cut, "other family"] if zoom else across,
     )  # fmt: skip
     y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
     letters = max(map(len, cut), default=0)  # of the longest name, which the margins hold

@@ -15,6 +15,7 @@ from atlas.theme import TOKENS, Mark, Plot, Theme, plain, translucent
 
 BANDS = ((0.1, 0.9, 0.10), (0.25, 0.75, 0.16))
 """Quantiles of all sources and how dense they are drawn: the middle 80 % and the middle half."""
+NAMED = 2  # of the sources that are drawn thin
 ROW = 30  # pixels of a bar and the room around it
 
 
@@ -26,7 +27,7 @@ def accuracy_curves(
 
     table : Columns source, name, accuracy_1 ... of every source of the roster.
     lines : With a name, and accuracy by budget; the front line last.
-    thin : Labels of sources that are drawn thin, in ``colour``, and without a name.
+    thin : Labels of sources that are drawn thin, in ``colour``; the lowest below the median have a name.
     spread : Interval of the front line by budget, drawn as bars.
     """
     token = TOKENS[theme]
@@ -41,7 +42,10 @@ def accuracy_curves(
     middle = np.nanmedian(values, axis=0).tolist()
     ends: list[End] = [(middle[-1], "median source", token["soft"])]
     data.append(_curve("median source", "median source", budgets, middle, plots.pen(token["soft"], 1.5)))
-    for row in table[table["source"].isin(list(thin))].to_dict("records"):
+    siblings = table[table["source"].isin(list(thin))]
+    lowest = tables.rows(siblings.nsmallest(NAMED, list(columns)[-1]), "name", list(columns)[-1])
+    ends += [(value, plain(name, 22), token["soft"]) for name, value in lowest if value < middle[-1]]
+    for row in siblings.to_dict("records"):
         name, style = plain(row["name"]), plots.pen(translucent(colour, 0.5))
         data.append(_curve(name, name, budgets, [row[column] for column in columns], style))
     for line, accuracy in lines:

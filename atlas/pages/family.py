@@ -209,7 +209,12 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
         tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.number(
-            "same_5", "Family in 5", "count", 90, headerTooltip="How many of its five nearest are of its family"
+            "same_5",
+            "Siblings in 5 nearest",
+            "count",
+            90,
+            wrapHeaderText=True,
+            headerTooltip="How many of its five nearest are of its family",
         ),
     ]
     sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."

@@ -36,6 +36,8 @@ SHORT = ("t64", "t32")
 UNLABELLED = ("background", "aligned")
 """Conditions that use responses of unknown sources."""
 HELPED = " with unlabelled responses"
+BALANCED_HELP = "One number a source is added to its scores, so that the unlabelled responses name all equally often"
+ADAPTED_HELP = "Fingerprints are shifted and scaled until the unlabelled ones vary as those of the training did"
 """Ending of their names, which a caption says once."""
 SYMBOLS = ("circle", "diamond", "square", "star", "triangle-up", "hexagon")
 KEPT_HELP = (
@@ -551,13 +553,15 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     if frame["origin"].eq("published").any():
         missing += " Hollow: published."
     help_here = frame["condition"].isin(UNLABELLED).any()
-    helped = f"Balanced and adapted:{HELPED} to other prompts of that domain. " if help_here else ""
-    sentence = (
+    terms = shell.term("Balanced", BALANCED_HELP), " and ", shell.term("adapted", ADAPTED_HELP)
+    helped: list[Component | str] = [*terms, ": by unlabelled responses to other prompts of that domain. "]
+    sentence: shell.Children = [
         f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} "
-        f"{f'Shortened responses: grouped {_grouped(frame)}. ' if _grouped(frame) else ''}"
-        f"{helped}Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
-        f"{int(frame['n'].max()):,} groups a mark."
-    )
+        f"{f'Shortened responses: grouped {_grouped(frame)}. ' if _grouped(frame) else ''}",
+        *(helped if help_here else []),
+        f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
+        f"{int(frame['n'].max()):,} groups a mark.",
+    ]
     return FigureView(figure, sentence)
 
 
