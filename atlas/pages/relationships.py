@@ -533,11 +533,13 @@ def _right_words(frame: pd.DataFrame) -> str:
     words = f"{pieces.counted(int(silent.sum()), 'pair')} in which a model gave no answers"
     if "decision" not in frame or frame["decision"].isna().any():
         return f"Last column: {words}. " if silent.any() else ""
-    right = (frame["decision"] > 0) == (frame["truth"] == figures.TRUTH_WORDS[True])
+    related = frame["truth"] == figures.TRUTH_WORDS[True]
+    right = (frame["decision"] > 0) == related
     without = f"; without the {words} (last column), on {right[~silent].sum()} of {(~silent).sum()}"
     return (
-        f"Mean decisions (the page's first number is the mean of the splits) are right on {right.sum()} of "
-        f"{len(frame)} pairs{without if silent.any() else ''}. "
+        f"Mean decisions (the page's first number is the mean of the splits) are right on {right[related].sum()} "
+        f"of {related.sum()} related and {right[~related].sum()} of {(~related).sum()} unrelated pairs"
+        f"{without if silent.any() else ''}. "
     )
 
 

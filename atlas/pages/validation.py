@@ -52,21 +52,18 @@ def _at_k(frame: pd.DataFrame) -> pd.DataFrame:
     return own[own["k"] == (K if K in set(own["k"]) else own["k"].max())]
 
 
-def _span(shares: pd.Series) -> str:
-    ends = dict.fromkeys(map(_percent, (shares.min(), shares.max())))
-    return " to ".join(ends)
-
-
 def _pools_result(frame: pd.DataFrame) -> str:
     frame = _at_k(frame)
     change = (frame["right_pool"] - frame["right"]).abs()
     row = next(tables.rows(frame.loc[change.sort_values(ascending=False).index]))
+    tested = frame.dropna(subset="rejected").sort_values("rejected").drop_duplicates("rejected")
+    ends = tables.rows(tested.iloc[:: max(len(tested) - 1, 1)], "rejected", "traffic")
+    without = " and ".join(f"{_percent(share)} of those asked about {traffic}" for share, traffic in ends)
     return (
         f"With {row.k} traces, added traffic changes how often a model is named, most on {row.traffic}: {row.reader} "
         f"names {_percent(row.right_pool)} right instead of {_percent(row.right)}. It does not tell whether a model is "
         f"enrolled: {_percent(frame['rejected_pool'].min())} or more of the enrolled ones then fail the unknown-source "
-        f"test ({_span(frame['rejected'])} without it, by what they are asked about). So Attribute never says UNKNOWN "
-        "where traffic was added."
+        f"test; without it {without or 'an unknown share'}. So Attribute never says UNKNOWN where traffic was added."
     )
 
 
@@ -195,7 +192,7 @@ def _section(name: str, table: Table, frame: pd.DataFrame, folded: bool) -> Comp
         columns.append(tables.number(field, title, kind, width, **head) if kind else tables.words(field, title, width))
     columns[-1] = tables.at_scrollbar(columns[-1])
     grid = tables.grid(f"{name}-grid", frame, columns, headerHeight=44)
-    sentence: list[Component | str] = [html.Strong(table.result(frame))]
+    sentence: list[Component | str] = [html.Span(table.result(frame), className="result")]
     more = {"folded": table.sentence} if folded else {}
     sentence += [] if folded else [" ", table.sentence]
     return section(name, table.question, grid, sentence, len(frame), builds=True, **more)

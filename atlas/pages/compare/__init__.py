@@ -20,6 +20,12 @@ from atlas.state import METRICS, MOST_READERS, REDUCTIONS, View
 from atlas.state import TABS as TAB_NAMES
 from backend.store import queries
 
+NAMES_HELP = (
+    "The first one is the reference. Discriminants are linear, over several layers; a network has one hidden layer; "
+    "the fused readout weighs these and word n-grams. Every length: trained on whole and cut responses. Live: small "
+    "enough for Attribute"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Tab:
@@ -126,20 +132,21 @@ def _figure_links(cache: QueryCache, view: View) -> list[Component]:
         away.setdefault(near, []).append(_way(words, view, name == view.figure, **choices))
     nothing: list[Component] = []
     for roster, links in away.items():
-        words = f"For {roster} alone:" if roster else f"Nothing to show for {view.roster}:"
+        words = f"Changes the roster to {roster}:" if roster else f"Nothing to show for {view.roster}:"
         nothing += [html.Span(words, className="soft"), *links]
     return [html.Div(here), *([html.Div(nothing, className="unmeasured")] if nothing else [])]
 
 
 def _head(cache: QueryCache, view: View) -> Component:
     tabs = [_way(words, view, name == view.tab, tab=name, figure="") for name, words in TAB_NAMES.items()]
-    limit = html.Span(f"(up to {MOST_READERS})", className="soft", title="The first one is the reference")
+    limit = shell.term(f"(up to {MOST_READERS})", NAMES_HELP)
     field = pieces.select(
         "readers", readers.reader_options(cache, view), list(view.readers), "Readers side by side",
         kind=dmc.MultiSelect, maxValues=MOST_READERS, searchable=True, clearable=True, hidePickedOptions=True,
         nothingFoundMessage="No reader has this name", filter=shell.BY_WORDS, maxDropdownHeight=420,
     )  # fmt: skip
-    choice = [html.Label(["Readers ", limit], htmlFor="readers", className="choice-label"), field]
+    name = html.Div([html.Label("Readers", htmlFor="readers"), " ", limit], className="choice-label")
+    choice = [name, field]
     condition = pieces.select(
         "condition", readers.condition_options(cache, view), view.condition, "What was done to the responses",
         allowDeselect=False, size="xs", w=232, searchable=True, nothingFoundMessage="Nothing like this was measured",

@@ -115,7 +115,9 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
         everyone,
     ]
     content = [
-        html.Summary("Families", title="Fold or unfold"),
+        html.Summary(
+            "Families", title="Fold or unfold. On the map a name stands at its family's densest place with room"
+        ),
         html.Div([html.Label("Colour by", htmlFor="colour", className="choice-label"), colour], className="colour"),
         html.Div(_legend(cache, view, points), id="legend", className="legend-rows"),
         html.Div(foot, className="legend-foot"),

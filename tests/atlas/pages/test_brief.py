@@ -170,7 +170,8 @@ def test_pairs_of_a_model_without_answers_are_marked_and_counted(asked: QueryCac
     assert list(silent) == list(frame["model_a"].isin(empty) | frame["model_b"].isin(empty)) and silent.sum() > 0
     right = (frame["decision"] > 0) == (frame["truth"] == "related")
     sentence = told(relationships.mistaken(asked, view)[1])
-    assert f"right on {right.sum()} of {len(frame)} pairs; without the {silent.sum()} pairs in which" in sentence
+    ends = [f"{right[of].sum()} of {of.sum()}" for of in (frame["truth"] == "related", frame["truth"] != "related")]
+    assert f"right on {ends[0]} related and {ends[1]} unrelated pairs; without the {silent.sum()} pairs" in sentence
     assert f"on {right[~silent].sum()} of {(~silent).sum()}. " in sentence
 
 
