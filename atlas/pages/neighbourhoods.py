@@ -309,23 +309,23 @@ def _pairs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     judged: list[Component | str] = (
         [
             f"With the {readers} proxies here, {int((frame['passes'] == 'yes').sum())} pairs pass. By the paper's rule "
-            f"{FEWEST} of 4 proxies put each among the other's {WITHIN} nearest, and the median agrees. "
+            f"{FEWEST} of 4 proxies put each among the other's {WITHIN} nearest, and the median agrees."
         ]
         if readers >= FEWEST
         else [
             f"No pair can be confirmed here: the paper's rule needs {FEWEST} proxies that READER reads with, given the "
             f"same input, and here {'is' if one else 'are'} only {proxies}",
             *_passing_ways(cache, view),
-            ". ",
+            ".",
         ]
     )
     order = "" if one else "the number of proxies that agree, then the median "
     rows = tables.with_marks(frame, cache.marks(), "family", "other_family")
     sentence: shell.Children = [
-        *judged,
         f"{'The first ' if len(frame) == MOST_PAIRS else ''}n = {len(frame)} candidates, in order of {order}",
         shell.term("mutual rank", MUTUAL_HELP),
-        "; two families can be of one maker, as Gemini and Gemma are.",
+        "; two families can be of one maker, as Gemini and Gemma are. ",
+        *judged,
     ]
     return tables.grid("pairs-grid", rows, columns, selectable=True), sentence
 
