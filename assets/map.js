@@ -145,19 +145,19 @@
     return (at) => [left + xaxis._offset + along(xaxis, at[0]), top + yaxis._offset + yaxis._length - along(yaxis, at[1])];
   }
 
-  // The ranges of a flat map that hold its points.
-  window.atlasWhole = function (plot) {
+  // The ranges of a flat map that hold its points, or those of the reader (left, right, bottom, top).
+  window.atlasWhole = function (plot, edges) {
     const reach = (axis) => Math.max(...plot.data.flatMap((trace) => trace[axis]).filter(Number.isFinite).map(Math.abs)) + 0.08;
-    const [wide, high] = ["x", "y"].map(reach);
-    window.Plotly.relayout(plot, { "xaxis.range": [-wide, wide], "yaxis.range": [-high, high] });
+    const [wide, high] = ["x", "y"].map(reach), [left, right, bottom, top] = edges || [-wide, wide, -high, high];
+    window.Plotly.relayout(plot, { "xaxis.range": [left, right], "yaxis.range": [bottom, top] });
   };
 
-  // Equal scales widen one range; a figure of another size would keep that, unless it is the reader's own.
+  // Equal scales widen one range; a figure of another size would keep that.
   function fit(plot) {
-    const { width, height, xaxis } = plot._fullLayout, size = `${width} ${height}`, moved = (get("camera", "data") || []).length === 4;
+    const { width, height, xaxis } = plot._fullLayout, size = `${width} ${height}`, own = get("camera", "data") || [];
     const resized = sizes.has(plot) && sizes.get(plot) !== size;
     sizes.set(plot, size);
-    if (xaxis && resized && !moved) window.atlasWhole(plot);
+    if (xaxis && resized) window.atlasWhole(plot, own.length === 4 && own);
   }
 
   // A flat map has no room between both panels, and names families itself.

@@ -263,7 +263,7 @@ FIGURES = {
         grid=True,
     ),
     "depths": PageFigure(
-        "Where in the proxy does the knowledge sit?", proxies.depths, _meta(proxies.depth_rows, "layer_scores"), 340
+        "Where in the proxy does the knowledge sit?", proxies.depths, _meta(proxies.depth_rows, "layer_scores"), 330
     ),
     "parts": PageFigure(
         "Is it the mean or the drift that tells sources apart?", proxies.parts, _meta(_plain(proxies.part_rows))
