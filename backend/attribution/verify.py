@@ -49,6 +49,7 @@ SPREAD = 0.05  # by another engine: share of the effective number of sources, an
 LANDED = 0.005  # of a cosine; products in float32 and bfloat16 differ by 0.002 for one trace, by 0.001 for ten
 EXACT = 1e-6  # largest difference of two numbers that are the same; relative to those beyond 1
 STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
+BEFORE = 20  # characters that are shown before the first one in which two texts differ
 SENTENCES = 12  # differences that are named one by one
 DATA = '<template id="report-data">'  # what holds the JSON of a report in its page
 OWN_HASH = "The report's own sha256 does not agree: something in it was changed"
@@ -212,6 +213,12 @@ def steps_of(report: Report) -> list[tuple[str, dict[str, Any]]]:
         *(("scores", details) for details in (scores, *further)),
         ("report", {"results": digest(results), "verdict": results["verdict"]}),
     ]
+
+
+class Difference(str):
+    """A difference in a sentence, with its place and both values."""
+
+    values: tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -488,12 +495,19 @@ def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Itera
         yield _both(*_apart(was, now), place)
 
 
-def _both(was: str, now: str, place: str) -> str:
-    return visible(f"In this file {was}, computed again {now} ({_place_words(place)})")
+def _both(was: str, now: str, place: str) -> Difference:
+    place = _place_words(place)
+    difference = Difference(visible(f"In this file {was}, computed again {now} ({place})"))
+    difference.values = visible(place), visible(was), visible(now)
+    return difference
 
 
 def _apart(was: Any, now: Any) -> tuple[str, str]:
     """Two values in words, numbers with as many digits as tell them apart."""
+    if isinstance(was, str) and isinstance(now, str):  # long ones from shortly before they part
+        alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(was, now, strict=False)))
+        cut = max(alike - BEFORE, 0)
+        return short("…" * bool(cut) + was[cut:]), short("…" * bool(cut) + now[cut:])
     if not (isinstance(was, float) and isinstance(now, float)):
         return ("nothing" if was is None else short(was)), ("nothing" if now is None else short(now))
     pairs = [(f"{was:.{digits}g}", f"{now:.{digits}g}") for digits in (3, 6, 17)]

@@ -729,6 +729,8 @@ def test_a_difference_is_told_with_both_values_and_its_place() -> None:
     ]
     (close,) = unlike(0.70001, 0.7, "p")
     assert close == "In this file .70001, computed again .7 (p)"
+    (late,) = unlike("So many groups of traces: 92.6 %", "So many groups of traces: 82.6 %", "row")
+    assert late.values == ("row", "…y groups of traces: 92.6 %", "…y groups of traces: 82.6 %")
 
 
 # What the file of a report may hold

@@ -244,14 +244,14 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     false.write_text(json.dumps(forged), "utf-8")
     given(browser, traces, "#check-traces")
     browser.until("return document.querySelector('#check-traces-head .preview-facts') !== null")
-    for path, word in ((report, "EQUAL"), (saved["html"], "EQUAL"), (false, "NOT EQUAL")):
+    for path, word in ((report, "UNCHANGED"), (saved["html"], "UNCHANGED"), (false, "CHANGED")):
         given(browser, path, "#check-report")
         browser.until("return document.querySelector('#check-report-head').innerText.includes(arguments[0])", path.name)
         browser.until("return !document.querySelector('#check-go').disabled")
         browser.click("#check-go")
         browser.until("return document.querySelector('#check-verdict')?.innerText.endsWith('\\n' + arguments[0])", word)
-    browser.run("document.querySelector('#check-result details').open = true")
-    assert "In this file .999" in browser.text("#check-found")
+    assert "results, unknown p" in (found := browser.text("#check-found")) and ".999" in found
+    assert not browser.run("return document.querySelector('#check-go').checkVisibility()"), "its form is folded"
     # The answer is about the files that are there; another file takes it away.
     given(browser, file_of(downloads, "others.jsonl", ["Something else."] * 12), "#check-traces")
     browser.until("return document.querySelector('#check-verdict') === null")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 POLL_MS = 700
 QUOTED = 400  # characters of a text that a changed page shows
+OPEN = 5  # differences that are shown at once
 REFUSED = {"unread": True}
 """In place of a file: else a refused second window would leave the halves of the first one to be compared."""
 P_HELP = (
@@ -316,29 +317,19 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
 def check_answer(check: Check) -> Component:
     """Whether a report is equal to what was computed again, and where not."""
     sign, tone = ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
-    parts, word = check.differences, {(True, True): "EQUAL", (True, False): "UNCHANGED", (False, True): "NOT EQUAL",
-                              (False, False): "CHANGED"}[check.equal, bool(check.traces)]  # fmt: skip
+    parts, own = check.differences, check.changed or check.page_alone or not check.traces
+    word = "UNCHANGED" if check.equal else "CHANGED" if own else "NOT EQUAL"
+    again = f"{count(check.traces, 'trace')}, read once more,"
     if check.equal and check.traces:
-        sentence = (
-            f"{count(check.traces, 'trace')} read once more give the report again: the same scores, the same answer "
-            f"({check.verdict})."
-        )
+        sentence = f"{again} give the report again: the same scores, the same answer ({check.verdict})."
     elif check.equal:
-        sentence = (
-            "The report is unchanged by its own hashes. Whether its numbers are right shows when its traces are read "
-            "again."
-        )
+        sentence = "Its own hashes fit. Whether its numbers are right shows when its traces are read again."
     elif check.page_alone:
         sentence = "The page shows something else than the data in it: it was changed, or a browser saved it anew. "
         sentence += f"The data agree{' with the traces' if check.traces else ' with themselves'}."
     else:
-        again = (
-            "The traces, read once more, do not give this report" if check.traces else "It does not agree with itself"
-        )
-        sentence = CHANGED * check.changed + (f"{again}: {count(len(parts), 'difference')}." if parts else "")
-    found = [html.Li(f"{difference}.", className="long") for difference in parts]
-    differences = html.Details([html.Summary("The differences, one by one"), html.Ul(found, id="check-found")],
-                               className="folded")  # fmt: skip
+        gives = f"{again} do not give this report" if check.traces else "It does not agree with itself"
+        sentence = CHANGED * check.changed + (f"{gives}: {count(len(parts), 'difference')}." if parts else "")
     read = f"{check.traces:,}" if check.traces else "none given"
     scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
     return sections.answer_box(
@@ -357,8 +348,8 @@ def check_answer(check: Check) -> Component:
             if check.changed
             else AS_MADE
         ),
-        *([_shown_otherwise(check)] if check.shown else []),
-        *([differences] if found and not check.page_alone else []),
+        *([_pairs(("The page shows", "By its data it should be"), check.shown)] if check.shown else []),
+        *([] if check.page_alone or not parts else [_differences(parts)]),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
             *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
@@ -375,11 +366,25 @@ def check_answer(check: Check) -> Component:
     )
 
 
-def _shown_otherwise(check: Check) -> Component:
-    """Texts that a changed page shows, each with what it should be."""
-    rows = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in pair]) for pair in check.shown]
-    table = shell.small_table(("The page shows", "By its data it should be"), rows, "Texts that were changed", "small")
-    return html.Div(table, className="preview-table")
+def _differences(found: Sequence[str]) -> Component:
+    """The first differences side by side, and the others folded."""
+    from backend.attribution.verify import Difference
+
+    def shown(some: Sequence[str]) -> list[Component]:
+        pairs = [one.values for one in some if isinstance(one, Difference)]
+        rest = [html.Li(f"{one}.", className="long") for one in some if not isinstance(one, Difference)]
+        table = _pairs(("Where", "In this file", "Computed again"), pairs)
+        return [*([table] if pairs else []), *([html.Ul(rest)] if rest else [])]
+
+    more = found[OPEN:]
+    folded = html.Details([html.Summary(count(len(more), "further difference")), *shown(more)], className="folded")
+    return html.Div([*shown(found[:OPEN]), *([folded] if more else [])], id="check-found")
+
+
+def _pairs(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Component:
+    """Texts or values of a changed report, each with what it should be."""
+    body = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in row]) for row in rows]
+    return html.Div(shell.small_table(heads, body, "What was changed", "small"), className="preview-table")
 
 
 def _describe_report(upload: Mapping[str, Any]) -> Component:
@@ -446,8 +451,8 @@ CHECK = Part(
     ("Report", "Check"),
     "Check the report",
     "The report's hashes show whether it was changed after it was written. Its traces, read once more by the same "
-    "ecosystem, show whether its numbers are right. Without traces only the hashes are checked. Of a result of Two "
-    "windows or Claim against reference its own hash is checked; compare its files again for the numbers.",
+    "ecosystem, show whether its numbers are right. Without traces only the hashes are checked, and so they are of a "
+    "result of Two windows or Claim against reference.",
     compares=False,
 )
 PARTS = (WINDOWS, REFERENCE, CHECK)
@@ -500,14 +505,14 @@ def page(part: Part) -> Component:
     )
     judge = [html.P(id=f"{prefix}-judge", className="hint", role="status")] if part.compares else []
     progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
-    back = html.Button("Change files or settings", id=f"{prefix}-back", className="quiet")
+    words = "Change files or settings" if part.compares else "Check another report"
     children = [
-        *([html.Div(back, className="again")] if part.compares else []),
+        html.Div(html.Button(words, id=f"{prefix}-back", className="quiet"), className="again"),
         sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
         sections.step(2, part.steps[1], prefix, run, *judge, progress),
         sections.notice(f"{prefix}-result", "polite"),
     ]
-    return html.Div(children, className="comparison" if part.compares else "")
+    return html.Div(children, className="comparison")
 
 
 def _prompts() -> Component:
@@ -527,6 +532,7 @@ def register(app: Dash) -> None:
             app, "reveal", f"{part.prefix}-seen.data", f"{part.prefix}-result.children",
             f"{part.prefix}-result.id {part.prefix}-done.data {part.prefix}-seen.data",
         )  # fmt: skip
+        sections.callback(app, f"{part.prefix}-done.data*", f"{part.prefix}-back.n_clicks")(_unfold)
         if part.compares:
             _sample(app, part)
             _run(app, part)
@@ -538,6 +544,11 @@ def register(app: Dash) -> None:
     _save_prompts(app)
     _carry(app)
     _check(app)
+
+
+def _unfold(clicks: Clicks) -> Any:
+    """Take the answer away, so that its form is there again."""
+    return None if clicks else no_update
 
 
 def _receive(app: Dash, part: Part, kind: str) -> None:
@@ -737,10 +748,6 @@ def _run(app: Dash, part: Part) -> None:
     """Callbacks that start the jobs of files, and follow them."""
     prefix = part.prefix
     files = " ".join(f"{prefix}-{kind}-file.data" for kind in part.files)
-
-    @sections.callback(app, f"{prefix}-done.data*", f"{prefix}-back.n_clicks")
-    def back(clicks: Clicks) -> Any:
-        return None if clicks else no_update
 
     @sections.callback(
         app,
