@@ -72,7 +72,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     if results["stated"]:
         ends.append((decided, "a hundred to one for", token["soft"]))
         ends.append((-decided, "a hundred to one against", token["soft"]))
-    notes = plots.end_notes(ends, 0.062 * (high - low), high, 14)
+    notes = plots.end_notes(ends, 0.085 * (high - low), high, 14)
     after = (stop_at(results.get("stop"), level) or {}).get("enough_after")
     if after and after <= n:
         shapes.append(plots.upright(after, token["accent"], 1, "dot", xref="x"))

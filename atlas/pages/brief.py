@@ -29,7 +29,7 @@ from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
-from backend.attribution.report_page import case_title, first_findings
+from backend.attribution.report_page import SIGNATURES, WORDS, case_title, first_findings
 from backend.attribution.report_words import validated_for, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -41,21 +41,20 @@ OTHERS = 3
 """Readers next to the chosen one."""
 CASE = "case"  # the visitor's own answer, which no generation holds
 CASE_QUESTION = "Your case: what was asked, and the answer"
-BY_CASE, REACH = "Which language model wrote these traces?", "How far can this answer be trusted?"
-WITHOUT_ONE = "How well can the atlas tell models apart?"
+REACH, WITHOUT_ONE = "How far can this answer be trusted?", "How well can the atlas tell models apart?"
 HELD = (
     "A case is held for the session that asked it, 24 hours at most. Opened elsewhere, this link shows the atlas's own "
     "figures only."
 )
 OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
-OTHER_READERS = "Only this reader's numbers are shown. How often other readers are right stands on the page "
+OTHER_READER = "Of another reader than the one that judged the case, which has no such numbers: {reader}."
 OWN: list[Component | str] = [
     "These numbers are of the reader below. For an answer about your own traces, print the report of ",
     dcc.Link("Attribute", href="/attribute"),
     ": it names who judged them, and that reader's error rates.",
 ]
 JUDGED = ("budget", "confusion", "siblings")
-"""Figures of the reader that names sources: with a case, of the one that judged it, or of none."""
+"""Figures of the reader that names sources: with a case, of the one that judged it, where it has such numbers."""
 USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
 
 
@@ -100,7 +99,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
     view = cache.opened(linked)
     lead = (
         "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never "
-        "the case; reader, roster and domain are those of the header."
+        "the case, which keeps the reader that judged it. Figures that this reader lacks are of the header's."
     )
     offered = pieces.select(
         "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
@@ -134,9 +133,11 @@ def register(app: Dash) -> None:
         Input("brief-print", "n_clicks"),
         prevent_initial_call=True,
     )
-    # An answer that is stored may have been sent under another address than the one that a person sees.
+    # An answer that is stored may have been sent under another address than the one that a person sees, and one that
+    # leads to the reader's own machine is none on paper.
     app.clientside_callback(
-        "function (path) { return window.location.origin + path; }",
+        "function (path) { const { hostname, origin } = window.location;"
+        "return (/^(localhost|127\\.|\\[::1\\])/.test(hostname) ? '' : origin) + path; }",
         Output("brief-address", "children"),
         Input("brief-address", "title"),
     )
@@ -161,13 +162,15 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     figures = [name for name in names if name != CASE]
     case = _newest_case() if CASE in names else None
     judge = view if case is None else _view_of_judge(cache, view, case)
-    views = {name: one for name in figures if (one := judge if name in JUDGED else view) is not None}
+    views = {name: judge or view if name in JUDGED else view for name in figures}
     drawn = {name: KINDS[name].printed(cache, one) for name, one in views.items()}
+    other = "" if judge else OTHER_READER.format(reader=cache.reader_name(cache.attribution_reader(view)))
     builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
     sheets = [] if case is None else [_sheet(cache, _case(cache, view, case), CASE)]
-    sheets.append(_cover(cache, view, names, list(views), case, judge))
+    sheets.append(_cover(cache, view, names, case, judge))
     for number, name in enumerate(views, start=1):
-        sheets.append(_sheet(cache, _figure(name, drawn[name], number, builds), name))
+        figure = _figure(name, drawn[name], number, builds, other if name in JUDGED else "")
+        sheets.append(_sheet(cache, figure, name))
     return [*sheets, _sheet(cache, _builds(builds), "builds")] if len(builds) else sheets
 
 
@@ -194,10 +197,9 @@ def _view_of_judge(cache: QueryCache, view: View, case: Mapping[str, Any]) -> Vi
 
 
 def _cover(
-    cache: QueryCache, view: View, names: tuple[str, ...], shown: list[str], case: Mapping[str, Any] | None,
-    judge: View | None,
-) -> Component:  # fmt: skip
-    """Shown are the figures of ``names`` that are drawn; ``judge`` is None where nothing of its reader is measured."""
+    cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[str, Any] | None, judge: View | None
+) -> Component:
+    """Sheet with the figures of ``names``; ``judge`` is None where nothing of its reader is measured."""
     link = View(reader=view.reader, roster=view.roster, domain=view.domain, k=view.k, figures=names).query()
     own = f"/brief?{link}"
     of = judge or view
@@ -206,7 +208,7 @@ def _cover(
     sources = f"{scope(cache, of)} (roster {of.roster})"
     address = html.Span(own, id="brief-address", title=own, className="mono long")
     found = html.Ul([html.Li(finding) for finding in findings(cache, view, of, case is None)], className="findings")
-    figures = [QUESTIONS[name] for name in shown]
+    figures = [QUESTIONS[name] for name in names if name != CASE]
     facts: dict[str, Any]
     if case is None:
         title, name = WITHOUT_ONE, "cover sheet-case" if CASE in names else "cover"
@@ -222,17 +224,14 @@ def _cover(
             "Sources": [f"{len(case['reference']['sources']):,}, enrolled as {_enrolled(case)}"],
             "Traces": [f"{case['results']['traces']:,}"],
             "Date": [_today()],
-            "This view": [address, html.Div(HELD, className="soft")],
+            "Report": [html.Span(f"sha256 {case['sha256']}", className="mono long")],
         }
         measured = [
             _facts(facts),
             html.H3("How often is this reader right?"),
             html.Ul([html.Li(rate) for rate in _rates(case)], className="findings"),
         ]
-        if judge is None:
-            accuracy = dcc.Link("Accuracy", href=f"/attribution?{link}")
-            measured.append(html.P([OTHER_READERS, accuracy, "."], className="sentence"))
-        else:
+        if judge is not None:
             size = pieces.roster_size(cache, judge)
             measured += [
                 html.H3(f"The atlas in general (the same reader, {size} sources, whole responses)"),
@@ -248,6 +247,7 @@ def _cover(
         html.H3("Limits"),
         html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
         *([html.H3("Figures"), html.Ol([html.Li(one) for one in figures], className="contents")] if figures else []),
+        *([] if case is None else [html.Div([html.Div(line) for line in SIGNATURES], className="signatures")]),
     ]
     return _sheet(cache, children, name)
 
@@ -326,7 +326,9 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
     return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
 
 
-def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.DataFrame) -> list[Component]:
+def _figure(
+    name: str, printed: PrintFigure | None, number: int, builds: pd.DataFrame, note: str = ""
+) -> list[Component]:
     kind = KINDS[name]
     head = html.H3([html.Span(f"Figure {number}. ", className="soft"), kind.question], className="plate-title")
     if printed is None:
@@ -341,6 +343,7 @@ def _figure(name: str, printed: PrintFigure | None, number: int, builds: pd.Data
     figure = [picture, *([printed.below] if printed.below else []), html.Figcaption(words)]
     return [
         html.Div([title, tools], className="figure-head"),
+        *([html.P(note, className="sentence")] if note else []),
         html.Figure(figure, id=f"figure-brief-{name}", className="plate"),
     ]
 
@@ -366,23 +369,27 @@ def _newest_case() -> dict[str, Any] | None:
 
 
 def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Component]:
-    """The visitor's newest answer: verdict, evidence, and how to check it."""
+    """The visitor's newest answer: verdict, the four words, and evidence."""
+    word = report["results"]["verdict"]
+    words = [
+        html.Div([html.B(one), meaning], className=f"verdict-{one}{' given' if one == word else ''}")
+        for one, meaning in WORDS.items()
+    ]
+    case = [
+        html.P("Provenance Atlas", className="kicker"),
+        html.H2(report["question"], className="brief-title", dir="auto"),
+        verdict.verdict(report, cache),
+        html.Div(words, className="verdict-words"),
+    ]
+    if not report["results"]["stated"]:  # a curve would look like an answer
+        return case
     caption = (
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
         f"{report['results']['traces']:,} traces."
     )
-    command = html.Span("python -m jobs verify checks it.", style={"whiteSpace": "nowrap"})
-    checked = html.Span([f"Report sha256 {report['sha256']}; ", command], className="case-check long")
-    case = [
-        html.P("Provenance Atlas", className="kicker"),
-        html.H2(BY_CASE, className="brief-title"),
-        verdict.verdict(report, cache),
-    ]
-    if not report["results"]["stated"]:  # a curve would look like an answer
-        return [*case, html.P(checked)]
-    curve = _still(evidence_curve(report, theme=view.theme), 280)
+    curve = _still(evidence_curve(report, theme=view.theme), 264)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
-    return [*case, html.Figure([drawn, html.Figcaption([f"{caption} ", checked])], className="plate")]
+    return [*case, html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")]
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------

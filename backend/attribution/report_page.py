@@ -57,6 +57,7 @@ WORDS = {
     "INCONCLUSIVE": "Not enough traces, or traces of a kind for which no error rate is known.",
 }
 """What the four answers mean, for people who read no further."""
+SIGNATURES = ("Examined by (name, date, signature)", "Reviewed by (name, date, signature)")
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,7 @@ def write_html(report: Report) -> str:
         document_title=document_title(report),
         judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
         words=WORDS,
+        signatures=SIGNATURES,
         reservation=reservation(report),
         steps=steps_of(report),
         validated=validated_for(report),

@@ -779,7 +779,7 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.text(".sheet-cover .findings").startswith("With 10 traces the most probable source")
     panel = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue('--panel')"
     assert browser.run(panel, ".sheet-case") == browser.run(panel, ":root") != browser.run(panel, ".sheet-cover")
-    assert browser.text("#brief-address").startswith(f"{browser.url}/brief?")
+    assert browser.text(".sheet-cover .facts .mono").startswith("sha256 ")
     browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
     pressed(Keys.ESCAPE)
     browser.wait(lambda: "present" not in browser.query(), "the end of the presentation")
