@@ -125,7 +125,7 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
         "hovertext": hover, "hovertemplate": plots.HOVER,
     }  # fmt: skip
     results = report["results"]
-    corner = {"xanchor": "left", "xshift": 6}
+    corner = {"xanchor": "left", "xshift": 6, "bgcolor": token["ground"]}
     rival = plain(results["leave_one_out"]["rival"], 32)
     notes = [
         plots.page_note(
@@ -136,7 +136,7 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
     reach = 1.35 * max([abs(value) for value in values], default=1.0) or 1.0
     low = -reach if min(values, default=0.0) < 0 else -0.4 * reach
     high = reach if max(values, default=0.0) > 0 else 0.4 * reach
-    y = plots.titled("adds to log10 ratio", range=[low, high])
+    y = plots.titled("adds to the plain log10 sum", range=[low, high])
     zero = [plots.level(0, token["edge"])]
     return plots.figure(theme, (64, 16, 8, 52), [bars], _trace_axis(traces), y, shapes=zero, annotations=notes)
 
@@ -167,14 +167,14 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     room = 0.12 * ((high - low) or 1.0)
     shapes = [plots.level(whole, token["accent"], 1.5), plots.level(0, token["soft"], 1, "dash")]
     notes = [
-        plots.note(1, height, words, 12, ink, xref="paper", xanchor="right", yanchor="bottom")
+        plots.note(0, height, words, 12, ink, xref="paper", xanchor="left", yanchor="bottom", xshift=6)
         for height, words, ink in (
             (whole, "all traces", token["accent-ink"]),
             (0.0, "another leads below", token["soft"]),
         )
         if height or abs(whole) > 0.1 * (high - low)
     ]
-    y = plots.titled(f"log10 ratio, {plain(results['subject'], 20)} : best other", range=[low - room, high + room])
+    y = plots.titled(f"plain log10 sum, {plain(results['subject'], 20)} : best other", range=[low - room, high + room])
     return plots.figure(theme, (64, 16, 8, 52), data, _trace_axis(traces), y, shapes=shapes, annotations=notes)
 
 

@@ -206,4 +206,9 @@ def steps_of(report: Report) -> list[Step]:
             continue
         before, _, after = text.partition(command)
         out.append(Step(before, pages[command], command, after))
+    if only_among(report):
+        command, page = next(iter(pages.items()))
+        who = with_names(report)["results"]["subject"]
+        before = f"To exclude a model that is not enrolled, ask the genuine {who} the same prompts and compare: "
+        out.append(Step(before, page, command))
     return out

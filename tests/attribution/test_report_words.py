@@ -77,6 +77,9 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert "with 10 traces, the nearest number that was tested, 79" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
+    report |= {"input": {"name": "t.jsonl"}}
+    report["results"]["next_steps"] = [KEEP]
+    assert [step.page for step in steps_of(report)] == ["Check a report", "Claim against reference"]
     report["results"]["level"] = "family"
     assert headline(report) == "Yes, among the 3 candidates, for the family A; which member, we cannot say"
 

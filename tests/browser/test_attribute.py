@@ -85,10 +85,12 @@ def opened(browser: Browser, query: str = "", ecosystem: str = SAMPLES) -> None:
 
 def sampled(browser: Browser) -> None:
     """Take the second case of the sample: the ecosystem of the first one is not here."""
-    for number in (1, 2):
-        browser.click("#attr-sample")
-        words = "return document.querySelector('#attr-sample-story').innerText.includes(arguments[0])"
-        browser.until(words, f"Case {number} of ")
+    for name in ("A famous name, and somebody else behind it", "The model that was paid for"):
+        press = (
+            "[...document.querySelectorAll('#attr-one .row .button')].find(b => b.innerText === arguments[0]).click()"
+        )
+        browser.run(press, name)
+        browser.until("return document.querySelector('#attr-sample-story').innerText.startsWith(arguments[0])", name)
 
 
 def chosen(browser: Browser, identity: str, words: str) -> None:
@@ -171,6 +173,8 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     traces = downloaded(browser, downloads, "last-week*.jsonl")
     browser.until("return document.querySelector('#attr-claim').value === 'qwen-brief'")
     assert weighed(browser).split()[1] == "SUPPORTS"
+    solution = browser.run("return document.querySelector('.verdict + .folded').textContent")
+    assert "was written by qwen-brief. The answer should be: SUPPORTS." in solution
     assert "prove" not in browser.text(".verdict").lower() and "qwen-brief" in browser.text(".verdict")
     browser.until("return document.getElementById('content').scrollTop === 0")
     assert browser.query()["claim"] == "qwen-brief" and browser.query()["ecosystem"] == SAMPLES

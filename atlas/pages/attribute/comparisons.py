@@ -86,6 +86,7 @@ OTHER_KIND = (
     "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
     "alone error rates were measured."
 )
+STORIES = {"win": "windows", "ref": "reference"}  # what the sample's stories call a part
 SEVERAL = ("win", "before")  # the place that takes the files of both windows at once
 OVER = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
@@ -492,8 +493,7 @@ def page(part: Part) -> Component:
         files += [_prompts(), html.Div(shell.labelled("Claimed model", "ref-claim", name), className="row")]
     if part.compares:
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
-        about = "A short case that ships with the atlas; nothing of yours is needed."
-        files.append(html.Div([sample, sections.hint(about)], className="row"))
+        files.append(html.Div([sample, sections.hint("Nothing of yours is needed.")], className="row"))
         files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
     go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
     ecosystem = shell.select(
@@ -702,7 +702,7 @@ def _sample(app: Dash, part: Part) -> None:
             return (no_update,) * 5
         try:
             session = visitor.opened_session()
-            (story,) = stories({WINDOWS.prefix: "windows"}.get(prefix, "reference"))
+            (story,) = stories(STORIES[prefix])
             uploads = visitor.service().tried(session, story)
         except AtlasError as error:
             return *(no_update,) * 4, visitor.refusal(error)
@@ -712,6 +712,11 @@ def _sample(app: Dash, part: Part) -> None:
 def _answer(part: Part, jobs: Sequence[str]) -> dict[str, Any]:
     service, session = visitor.service(), visitor.session()
     return service.drift(session, *jobs) if part is WINDOWS else service.reference_check(session, jobs)
+
+
+def _with_solution(answer: Component, part: Part, jobs: Sequence[str]) -> Component:
+    service, session = visitor.service(), visitor.session()
+    return intake.add_solution(answer, STORIES[part.prefix], [service.file_of(session, job)[0] for job in jobs])
 
 
 def _export(app: Dash, part: Part) -> None:
@@ -833,7 +838,7 @@ def _show_windows(app: Dash) -> None:
             return visitor.refusal(error)
         roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
         rows = power(questions(), report["method"]["reader"], roster, test["validation"])
-        return windows_answer(test, rows, theme or "dark")
+        return _with_solution(windows_answer(test, rows, theme or "dark"), WINDOWS, jobs)
 
     @sections.callback(
         app,
@@ -859,7 +864,7 @@ def _show_reference(app: Dash) -> None:
         if not jobs:
             return None
         try:
-            return reference_box(_answer(REFERENCE, jobs))
+            return _with_solution(reference_box(_answer(REFERENCE, jobs)), REFERENCE, jobs)
         except AtlasError as error:
             return visitor.refusal(error)
 

@@ -59,8 +59,8 @@ def step() -> Component:
     )
     paste = html.Div([text, html.Button("Use this text", id="attr-use", className="button")], className="paste")
     sample = [
-        html.Button("Try a sample", id="attr-sample", className="button"),
-        sections.hint("A short case that ships with the atlas; nothing of yours is needed."),
+        html.Button(story.name.removesuffix("."), id=sections.live("attr-sample", at), className="button")
+        for at, story in enumerate(_known("attribute"))
     ]
     encodings = [{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)]
     charset = "The character set of the file's text"
@@ -87,7 +87,7 @@ def step() -> Component:
         "attr",
         html.Div([drop("attr-drop", "Drop a file of traces"), paste], className="drops"),
         sections.hint(STAYS),
-        html.Div(sample, className="row"),
+        html.Div([sections.hint("Try a sample:"), *sample], className="row"),
         html.Div(id="attr-sample-story", className="story", role="status"),
         sections.notice("attr-problem"),
         shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),
@@ -371,16 +371,32 @@ def _grid(frame: pd.DataFrame, unit: str, identity: str) -> Component:
 
 
 def told(story: Story, place: shell.Children = None) -> list[Component]:
-    """A story of the shipped sample: what is known, and, folded away, who wrote the answers."""
-    solution: list[Component | str] = []
+    """What is known of a story of the shipped sample before anything runs."""
+    words = html.P([html.Strong(story.name), " ", story.text])
+    return [words, *([sections.hint(place)] if place else [])]
+
+
+def add_solution(answer: Component, part: str, uploads: Sequence[Upload]) -> Component:
+    """An answer with who wrote its traces below the verdict, folded away, where they are a story's of the sample."""
+    files = {one.name: one.label for one in uploads}
+    story = next((one for one in _known(part) if one.files == files), None)
+    if story is None:
+        return answer
+    words: list[Component | str] = []
     for name, who in story.files.items():
-        solution += [html.Code(name), " was written by ", shell.source_name(who), ". "]
-    solution.append(f"The answer should be: {story.outcome}.")
-    return [
-        html.P([html.Strong(story.name), " ", story.text]),
-        html.Details([html.Summary("Show the true answer"), html.P(solution)], className="folded"),
-        *([sections.hint(place)] if place else []),
-    ]
+        words += [html.Code(name), " was written by ", shell.source_name(who), ". "]
+    words.append(f"The answer should be: {story.outcome}.")
+    solution = html.Details([html.Summary("Show the sample's true answer"), html.P(words)], className="folded")
+    answer.children.insert(1, solution)
+    return answer
+
+
+def _known(part: str) -> list[Story]:
+    """Stories of a part; none in an installation without samples."""
+    try:
+        return stories(part)
+    except AtlasError:
+        return []
 
 
 def register(app: Dash) -> None:
@@ -391,25 +407,20 @@ def register(app: Dash) -> None:
     @sections.callback(
         app,
         "attr-upload.data attr-problem.children attr-drop.contents attr-sample-story.children",
-        "attr-drop.contents attr-use.n_clicks attr-sample.n_clicks",
+        "attr-drop.contents attr-use.n_clicks attr-sample:ALL.n_clicks",
         "attr-drop.filename attr-paste.value",
     )
-    def receive(contents: Text, _use: Clicks, clicks: Clicks, name: Text, text: Text) -> Any:
+    def receive(contents: Text, use: Clicks, samples: list[Clicks], name: Text, text: Text) -> Any:
         pressed = ctx.triggered_id
-        if pressed == "attr-drop" and not contents:
+        if not (contents if pressed == "attr-drop" else use if pressed == "attr-use" else any(samples)):
             return (no_update,) * 4
         try:
             key, service = visitor.opened_session(), visitor.service()
-            if pressed == "attr-sample":
-                known = stories("attribute")
-                number = ((clicks or 1) - 1) % len(known)
-                (upload,) = service.tried(key, known[number])
-                button = html.Button("Download it", id="attr-sample-save", className="quiet")
-                place: list[Component | str] = [
-                    f"Case {number + 1} of {len(known)}; click again for the next. ",
-                    button,
-                ]
-                return reference(upload), None, no_update, told(known[number], place)
+            if isinstance(pressed, dict):
+                story = stories("attribute")[pressed["figure"]]
+                (upload,) = service.tried(key, story)
+                save = html.Button("Download its traces", id="attr-sample-save", className="quiet")
+                return reference(upload), None, no_update, told(story, save)
             if pressed == "attr-use":
                 upload = service.upload(key, PASTED, (text or "").encode("utf-8", "surrogatepass"))
                 return reference(upload), None, no_update, None

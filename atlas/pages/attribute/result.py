@@ -26,7 +26,7 @@ from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, N
 from backend.store import queries
 
 UNDECIDED = "Unvalidated detail, decides nothing"
-BIASED = "Each trace holds what the calibration adds for its source."
+APART = "A plain sum: not calibrated as the ratio above is, and not comparable with it."
 NEAREST = 8  # sources that are listed where the traces land
 FLAT_MAPS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
 STRONGEST = 5  # tokens that are named in words for each side
@@ -166,7 +166,7 @@ def sensitivity(report: Report) -> str:
     half = [point for point in points if point["traces"] <= max(1, results["traces"] // 2)][-1:]
     changes = int(out["leader_changes"])
     changed = f"changes for {changes:,} of {results['traces']:,} traces" if changes else "never changes"
-    ratio = "Without any one trace the log10 ratio against the best other source (plain sum) lies between "
+    ratio = "Without any one trace the plain sum against the best other source lies between "
     ratio += f"{number(out['lowest'], 2)} and {number(out['highest'], 2)}; the"
     text = f"{ratio if results['stated'] else 'Without any one trace, the'} leading source {changed}."
     if half:
@@ -192,13 +192,13 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     )
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
-    bias = f" {BIASED}" if any(row["bias"] for row in results["candidates"]) else ""
+    apart = f" {APART}" if results["calibrated"] else ""
     others = "candidates" if "candidates" in report["reference"] else "enrolled sources"
     grows: list[Component | str] = [
         shell.term("log10 ratio", verdict.RATIO_HELP),
         f" of {results['subject']} against the other {others}, {calibrated}: the line adds the traces up in "
         "the order of arrival (hollow where another source leads), the band holds 90 % of "
-        f"{results['spread']['orders']} random orders.{lines}{bias} {many}.",
+        f"{results['spread']['orders']} random orders.{lines} {many}.",
     ]
     explains: list[Component | str] = [
         shell.term("Probability", verdict.PROBABILITY_HELP),
@@ -208,7 +208,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     ]
     adds = (
         f"For {results['subject']} against {results['leave_one_out']['rival']}, its strongest rival. Click a bar for "
-        f"its words.{bias} {many}.{rest}"
+        f"its words.{apart} {many}.{rest}"
     )
 
     def plot(name: str, sentence: shell.Children, height: int = 320, **options: Any) -> Component:
@@ -220,7 +220,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         plot("evidence", grows, 380, controls=_stops(report)),
         show("candidates", explains, candidates(report, marks, view, known)),
         mixture(report, show) if decided else None,
-        html.Div([plot("adds", adds), plot("without", sensitivity(report))], className="two"),
+        html.Div([plot("adds", adds), plot("without", sensitivity(report) + apart)], className="two"),
         readers(report, show),
         tokens(report, show, known),
         landing(report, cache, view),

@@ -241,7 +241,7 @@ def _results(app: Dash) -> None:
             return None, "attr", None
         service, key = visitor.service(), visitor.session()
         try:
-            report = service.report(key, job)
+            report, (upload, _) = service.report(key, job), service.file_of(key, job)
         except AtlasError as error:
             return visitor.refusal(error), "attr", None
         cache = questions()
@@ -250,7 +250,8 @@ def _results(app: Dash) -> None:
             view = shell.shared_view(reader, roster, domain, theme)
         many, others = report["results"]["traces"], len(report["reference"]["sources"])
         what = f"{report['input']['name']} · {count(many, 'trace')} · compared with {others:,} models"
-        return result.result(report, cache, view), "attr stage-result", what
+        answer = intake.add_solution(result.result(report, cache, view), "attribute", [upload])
+        return answer, "attr stage-result", what
 
     @sections.callback(
         app,
