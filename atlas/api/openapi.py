@@ -218,7 +218,8 @@ def _compared(more: str, verdicts: Sequence[str], **kinds: Schema) -> Schema:
         verdict={"enum": list(verdicts)},
         power=_object("window:count level:number same:number? sibling:number? family:number?"),
         window=_object(
-            "name part:text? total:count file:any traces:trace*", trace=_object("place:count turn:count sha256")
+            "name part:text? total:count file:any measures:any traces:trace*",
+            trace=_object("place:count turn:count sha256"),
         ),
     )
 

@@ -37,7 +37,8 @@ def evidence_curve(
     token, line = TOKENS[theme], math.log10(1 / rate)
     shown = np.unique(np.linspace(0, len(log_e), min(len(log_e), MOST) + 1).round().astype(int))
     values = np.concatenate([[0.0], log_e])[shown] / LN10
-    top = max(line * 1.25, float(values.max()) * 1.08)
+    peak = float(values.max())
+    top = max(line * 1.25, math.ceil(peak) + 0.1 if peak > line else peak * 1.08)  # a tick above what passes the line
     low = min(-0.6, float(values.min()) - 0.2)
     powers = list(range(math.ceil(low), math.floor(top) + 1, max(1, math.ceil((top - low) / 8))))
     words = [f"{count:,} traces<br>evidence {10**value:,.3g}" for count, value in zip(shown, values, strict=True)]
@@ -52,7 +53,7 @@ def evidence_curve(
         marks = [scatter("alarm", [alarm], [at], [f"alarm after {alarm:,} traces"], marker=marker)]
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": line, "y1": line}
     shapes = [across | {"line": {"color": token["against"], "width": 1.5, "dash": "dash"}}]
-    notes = [end_note(line, f"alarm, {1 / rate:,.0f}", token["against"], size=12, shift=6)]
+    notes = [end_note(line, f"alarm, {1 / rate:,.0f} to 1", token["against"], size=12, shift=6)]
     if changed is not None:
         upright = {"type": "line", "yref": "paper", "x0": changed, "x1": changed, "y0": 0, "y1": 1}
         shapes.append(upright | {"line": {"color": token["soft"], "width": 1, "dash": "dot"}})
@@ -60,12 +61,12 @@ def evidence_curve(
         notes.append(plots.note(changed, 1, "another model answers\u00a0", 12, token["soft"], **beside))
     layout = {
         "template": dress(theme),
-        "margin": {"l": 56, "r": 72, "t": 12, "b": 44},
+        "margin": {"l": 64, "r": 108, "t": 12, "b": 44},
         "shapes": shapes,
         "annotations": notes,
         "xaxis": {"title": {"text": "traces"}, "range": [0, 1.02 * max(len(log_e), 20)], "fixedrange": True},
         "yaxis": {
-            "title": {"text": "evidence, log scale"}, "range": [low, top], "fixedrange": True,
+            "title": {"text": "evidence, … to 1"}, "range": [low, top], "fixedrange": True,
             "tickvals": powers,
             "ticktext": [f"{10.0**power:,g}" if abs(power) < 6 else f"10<sup>{power}</sup>" for power in powers],
         },

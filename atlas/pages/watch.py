@@ -38,8 +38,8 @@ LEAD = (
 ALARM = (
     "Every new answer is compared with answers that the claimed model gave when it was enrolled. Odd answers raise the "
     "evidence against the endpoint, ordinary ones lower it. With 1 % of false alarms allowed, the alarm comes when the "
-    "evidence reaches 100; that share holds however often anybody looks. Prompts must be of the enrolled kind: other "
-    "traffic is set aside and not counted. The alarm stands until somebody has looked into it."
+    "evidence reaches 100 to 1; that share holds however often anybody looks. Prompts must be of the enrolled kind: "
+    "other traffic is set aside and not counted. The alarm stands until somebody has looked into it."
 )
 SENT = {
     "A report": "as HTML, JSON and CSV, about the answers since the evidence began to rise. It is listed on this page, "
@@ -70,6 +70,7 @@ FIELDS = {
     "folder": ("Or a folder of its logs", "logs/", "In any format that Attribute reads."),
 }
 """Label of a field, what stands for it in the commands, and what a person should know."""
+CLAIM = "Which model is it said to be?"
 OF_RELEASE = (
     "python -m jobs fetch --to release\n"
     "cat release/data/responses/{corpus}/*.jsonl.gz > enrolled.jsonl.gz\n"
@@ -149,13 +150,19 @@ def register(app: Dash) -> None:
         return _sampled(look, begin=ctx.triggered_id == "watch-sample-show")
 
     @app.callback(
-        [Output("watch-enrolled", "children"), *(Output(name, "children") for name, _, _ in STARTS)],
+        [
+            Output("watch-enrolled", "children"),
+            *(Output(name, "children") for name, _, _ in STARTS),
+            *(Output(f"{name}-copy", part) for part in ("disabled", "title") for name, _, _ in STARTS),
+        ],
         Input("watch-claim", "value"),
         *(Input(f"watch-own-{name}", "value") for name in FIELDS),
         prevent_initial_call=True,
     )
     def claimed(claim: str | None, *given: str | None) -> Any:
-        return _filled(visitor.ecosystems(), claim, **dict(zip(FIELDS, given, strict=True)))
+        own = dict(zip(FIELDS, given, strict=True))
+        lacking = _lacking(claim, **own)
+        return [*_filled(visitor.ecosystems(), claim, **own), *map(bool, lacking), *map(_copy_title, lacking)]
 
     for name in ("watch-files", *(name for name, _, _ in STARTS)):
         app.clientside_callback(
@@ -223,19 +230,21 @@ def _explained() -> Component:
 def _starts(cache: QueryCache) -> Component:
     known = visitor.ecosystems()
     claim = shell.select(
-        "watch-claim", "Which model is it said to be?", _claims(known, sections.known_sources(cache)), size="sm",
+        "watch-claim", CLAIM, _claims(known, sections.known_sources(cache)), size="sm",
         searchable=True, clearable=True, limit=200, maxDropdownHeight=320, filter=shell.CLOSEST,
         placeholder="Choose the claimed model", nothingFoundMessage="No enrolled source has this name",
     )  # fmt: skip
     enrolled, *commands = _filled(known, None)
     ways: list[Component] = []
-    for (name, words, _), command in zip(STARTS, commands, strict=True):
-        ways += [html.H3(words, className="group"), _copyable(name, command, words)]
-    fields = [shell.labelled("Which model is it said to be?", "watch-claim", claim)]
+    for (name, words, _), command, lacking in zip(STARTS, commands, _lacking(None), strict=True):
+        ways += [html.H3(words, className="group"), _copyable(name, command, words, lacking)]
+    fields = [shell.labelled(CLAIM, "watch-claim", claim)]
     for name, (label, stands, hint) in FIELDS.items():
         field = dmc.TextInput(id=f"watch-own-{name}", placeholder=stands, size="sm", debounce=300)
         fields.append(html.Div([shell.labelled(label, f"watch-own-{name}", field), html.P(hint, className="hint")]))
-    lead = "Run these in a terminal on this machine. The watch then stands at the top of this page."
+    lead = (
+        "Run these in a terminal on the machine that serves this atlas. The watch then stands at the top of this page."
+    )
     return html.Section(
         [
             html.H2("Start a watch"),
@@ -252,12 +261,28 @@ def _starts(cache: QueryCache) -> Component:
     )
 
 
-def _copyable(name: str, command: str, words: str) -> Component:
+def _copyable(name: str, command: str, words: str, lacking: str = "") -> Component:
     copy = html.Button(
-        "Copy", id=f"{name}-copy", className="button", title="Copy the command",
+        "Copy", id=f"{name}-copy", className="button", title=_copy_title(lacking), disabled=bool(lacking),
         **shell.aria(label=f"Copy the command: {words}"),
     )  # fmt: skip
     return html.Div([html.Code(command, id=name, className="command", dir="ltr"), copy], className="copyable")
+
+
+def _copy_title(lacking: str) -> str:
+    return f"Fill in first: {lacking}" if lacking else "Copy the command"
+
+
+def _lacking(claim: str | None, **given: str | None) -> list[str]:
+    """Labels of what every command of :data:`STARTS` still lacks; '' where it can be run."""
+    labels = {name: label for name, (label, _, _) in FIELDS.items()} | {"claim": CLAIM}
+    own = {**given, "claim": claim}
+    return [
+        ", ".join(
+            word for name, word in labels.items() if f"{{{name}}}" in command and not (own.get(name) or "").strip()
+        )
+        for _, _, command in STARTS
+    ]
 
 
 def _claims(known: list[Ecosystem], names: dict[str, str]) -> list[dict[str, Any]]:
@@ -324,7 +349,7 @@ def _glance(state: WatchState) -> Component:
     link = html.A(state.name, href=f"#watch-{_plain(state.name)}", className="forward", dir="auto")
     last = _time(looks[-1].at) if looks else "–"
     return pieces.row(
-        link, shell.source_name(question.claimed), status, f"{now}; alarm at {1 / question.rate:,.0f}", last
+        link, shell.source_name(question.claimed), status, f"{now}; alarm at {1 / question.rate:,.0f} to 1", last
     )
 
 
@@ -412,8 +437,9 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     alarms, counts = state.alarms(), state.counts()
     status, now = _status(state)
     sentence: list[Component | str] = [
-        "Is it ", shell.source_name(question.claimed), f"? Evidence against it: {now}; alarm at "
-        f"{1 / question.rate:,.0f}. {pieces.counted(len(log_e), 'trace')} counted"
+        "Is it ", shell.source_name(question.claimed), f"? Evidence against it: {now}. The alarm comes at "
+        f"{1 / question.rate:,.0f} to 1, which at most {100 * question.rate:g} % of watches of an unchanged endpoint "
+        f"ever reach. {pieces.counted(len(log_e), 'trace')} counted"
         + (f" in round {state.round}" if state.round > 1 else "") + f", {counts['other']:,} of other traffic.",
     ]  # fmt: skip
     place = len(log_e) and next((one.traces for one in alarms if one.round == state.round), None)
@@ -424,7 +450,6 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     facts = {
         "Source": question.source,
         "Enrolment": question.enrolment,
-        "False alarms": f"at most {100 * question.rate:g} % of all watches",
         "Last look": _time(looks[-1].at) if looks else "",
     }
     return html.Section(

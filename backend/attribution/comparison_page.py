@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
-from backend.attribution.drift_report import size_words
+from backend.attribution.drift_report import compare_measures, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
 from backend.attribution.report_words import keep_together
 from backend.inference.drift import DIFFERENT, KINDS, level_text, named, p_text
@@ -52,5 +52,6 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         names=[named(window) for window in test["windows"]],
         labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],
         numbers=numbers,
+        measures=compare_measures(test),
         meanings=MEANINGS if reference else {},
     )

@@ -7,7 +7,9 @@ with the hashes of files, traces and enrolment, the seed and the settings, and n
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -30,6 +32,12 @@ Doubles = npt.NDArray[np.float64]
 FEWEST = 5  # traces that a window must have at least: with fewer, no permutation is rare enough
 MOST = 1_000  # traces of a window that are compared; of a longer one, as many in even steps
 FORMAT = 1
+MARKDOWN = re.compile(r"^(#{1,6} |\s*[-*+] |\s*\d+\. |```|\|.*\|)|\*\*\S|`[^`\n]+`", re.MULTILINE)
+MEASURES = {
+    "words": "Words in a response, median",
+    "markdown": "Responses with Markdown",
+    "alike": "Responses that begin with the same two words",
+}
 
 
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
@@ -139,6 +147,7 @@ class Window:
     part: str | None = None  # which half of its file this is; None for all of it
     first: int = 0  # where in the report its traces begin, from 0
     settings: Settings | None = None  # how its file was read; None where as all others
+    responses: Sequence[str] = ()  # length n
 
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
@@ -231,10 +240,30 @@ def size_words(test: Mapping[str, Any]) -> str:
     drawn = int(test["permutations"])
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
     how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
-    return (
-        f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference. Which sizes are "
-        "large was not measured"
-    )
+    return f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference"
+
+
+def measures_of(responses: Sequence[str]) -> dict[str, float] | None:
+    """Values of :data:`MEASURES` of a window's responses; None without any."""
+    if not responses:
+        return None
+    begins = Counter(" ".join(response.casefold().split()[:2]) for response in responses)
+    return {
+        "words": float(np.median([len(response.split()) for response in responses])),
+        "markdown": float(np.mean([MARKDOWN.search(response) is not None for response in responses])),
+        "alike": max(begins.values()) / len(responses),
+    }
+
+
+def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
+    """Plain measures of the windows that differ, one a row with its name first; empty where none is to be told."""
+    found = [window.get("measures") for window in test["windows"]]
+    if drift.verdict(test) != drift.DIFFERENT or not all(found):
+        return []
+    return [
+        [words, *(f"{one[name]:,.0f}" if name == "words" else f"{100 * one[name]:.0f} %" for one in found if one)]
+        for name, words in MEASURES.items()
+    ]
 
 
 def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:
@@ -298,7 +327,8 @@ def _halves(whole: Window) -> tuple[Window, Window]:
     (middle, of_first), (_, of_second) = of_both([whole.read])
 
     def half(part: str, rows: slice, total: int) -> Window:
-        return Window(whole.report, whole.fingerprints[rows], whole.prompts[rows], total, part, rows.start)
+        texts = whole.prompts[rows], whole.responses[rows]
+        return Window(whole.report, whole.fingerprints[rows], texts[0], total, part, rows.start, responses=texts[1])
 
     return half("first half", slice(0, middle), of_first), half("second half", slice(middle, None), of_second)
 
@@ -318,6 +348,7 @@ def _window(window: Window) -> dict[str, Any]:
         "part": window.part,
         "total": window.read[1],
         "file": {key: value for key, value in window.report["input"].items() if key != "name"},
+        "measures": measures_of(window.responses),
         "traces": [{key: trace[key] for key in ("place", "turn", "sha256")} for trace in window.traces],
     }
 

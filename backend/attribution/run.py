@@ -177,8 +177,9 @@ def read_window(
         keep_fingerprints=True,
     )  # fmt: skip
     assert found.scored.fingerprints is not None
-    listed = listed_traces(stream, layout, limits, found.report["traces"])
-    return Window(found.report, found.scored.fingerprints, [one.prompt for one in listed], total)
+    listed = list(listed_traces(stream, layout, limits, found.report["traces"]))
+    prompts, responses = ([getattr(one, part) for one in listed] for part in ("prompt", "response"))
+    return Window(found.report, found.scored.fingerprints, prompts, total, responses=responses)
 
 
 def answer(

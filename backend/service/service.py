@@ -635,9 +635,10 @@ class Service:
                 fingerprints = self._arrays(session, job.name).get("fingerprints")
                 if fingerprints is None:
                     raise MissingError("The fingerprints of these traces were not kept", "Compare the windows again")
-                found = listed_traces(stream, layout, self.limits, report["traces"])
-                prompts = [trace.prompt for trace in found]
-            read.append(Window(report, fingerprints, prompts, job.total, settings=settings_in(job)))
+                found = list(listed_traces(stream, layout, self.limits, report["traces"]))
+            prompts, responses = [trace.prompt for trace in found], [trace.response for trace in found]
+            window = Window(report, fingerprints, prompts, job.total, settings=settings_in(job), responses=responses)
+            read.append(window)
         return read
 
     def _enrolment_of(self, job: Job) -> Enrolment:

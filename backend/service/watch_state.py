@@ -376,7 +376,7 @@ def alarm_sentence(state: WatchState, alarm: Any) -> str:
 
 
 def evidence_text(log10_e: float) -> str:
-    """An e-value for people: '0.31', '57', '10^8'."""
+    """An e-value for people: '0.31 to 1', '57 to 1', '10^8 to 1'."""
     if log10_e >= 5:
-        return f"10^{math.floor(log10_e)}"
-    return f"{10**log10_e:,.0f}" if log10_e >= 1 else f"{10**log10_e:.2g}"
+        return f"10^{math.floor(log10_e)} to 1"
+    return f"{10**log10_e:,.0f} to 1" if log10_e >= 1 else f"{10**log10_e:.2g} to 1"

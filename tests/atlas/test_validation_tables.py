@@ -96,7 +96,7 @@ def test_a_watch_is_seen_at_a_glance() -> None:
 
     link, claimed, status, evidence, last = cells([2.0, 120.0, 150.0], True)
     assert (link.children, link.href, status.children) == ("a.b", "#watch-a-b", "Alarm") and claimed is not None
-    assert (evidence, last) == ("150; alarm at 100", "1970-01-01 00:00")
+    assert (evidence, last) == ("150 to 1; alarm at 100 to 1", "1970-01-01 00:00")
     assert cells([2.0], False)[2].children == "No alarm" and cells([], False)[2].children == "Waiting"
     assert cells([120.0, 50.0], False)[2].children == "Alarm: its report is being made"
 
@@ -171,6 +171,12 @@ def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:
     given = watch._filled(known, "m-1", address=" https://a.example/v1", model="my model", folder="")
     assert "https://a.example/v1 " in given[1] and "--model 'my model' " in given[1] and "watch logs/ " in given[2]
     assert "--claimed LABEL" in watch._filled([], None)[1] and "jobs enroll" in str(watch._filled([], None)[0])
+    assert watch._lacking("m-1", address="https://a.example/v1", model=" ") == [
+        "The model's name there", "Or a folder of its logs",
+    ]  # fmt: skip
+    assert (
+        watch._lacking("m-1", address="a", model="b", folder="c") == ["", ""] and watch.CLAIM in watch._lacking(None)[1]
+    )
     options = watch._claims(known, {})
     labels = [one["value"] for option in options for one in option.get("items", [option])]
     assert len(labels) == len(set(labels)) == len({source for one in known for source in one.sources})

@@ -21,7 +21,7 @@ from markupsafe import escape
 import backend.attribution.scoring
 from atlas.pages.attribute import comparisons
 from backend.attribution.comparison_page import write_comparison
-from backend.attribution.drift_report import Window, drift_answer, size_words
+from backend.attribution.drift_report import Window, compare_measures, drift_answer, measures_of, size_words
 from backend.attribution.report import digest
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
@@ -176,7 +176,15 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
         assert str(escape(words)) in page
     assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text
+    for name, *values in compare_measures(told):
+        assert name in page and name in text and f"{name}: {' against '.join(values)}" in sent
     assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"], told["paired"])
+
+
+def test_plain_measures_of_responses_are_counted() -> None:
+    plain, marked = ["Yes, it is.", "No, it is not so.", "It may be."], ["# Yes\nIt **is**.", "# Yes\n- it", "# yes no"]
+    assert measures_of(plain) == {"words": 3, "markdown": 0, "alike": pytest.approx(1 / 3)}
+    assert measures_of(marked) == {"words": 4, "markdown": 1, "alike": 1} and measures_of([]) is None
 
 
 def test_a_difference_is_ranked_among_those_of_chance() -> None:

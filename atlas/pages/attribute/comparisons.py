@@ -25,7 +25,7 @@ from atlas.pages.attribute import intake, question, sections, visitor, work
 from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
-from backend.attribution.drift_report import FEWEST, size_words
+from backend.attribution.drift_report import FEWEST, compare_measures, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, ratio_words
 from backend.attribution.report_words import keep_together
 from backend.attribution.settings import DEFAULTS, of_windows
@@ -137,6 +137,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         ("win-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_windows(test)),
+        *_measures(test),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
             ("p value", P_HELP, rate_text(test["p_value"]), AT_LEVEL),
@@ -146,14 +147,13 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         *[html.P(note, className="flag") for note in test["notes"]],
     )
     window = min(int(test["before"]), int(test["after"]))
-    return html.Div(
-        [box, _exports("win-export"), _again(test), _power_section(measured, window, theme, test["expected"])]
-    )
+    sees = _power_section(measured, window, theme, test["expected"])
+    return html.Div([box, _exports("win-export"), _as_text("win", windows_text(test)), sees])
 
 
 def windows_text(test: Mapping[str, Any]) -> str:
     """The answer of the drift test as text to send."""
-    return _text(test, ("First window", "Second window"), [test["next_step"]])
+    return _text(test, "Two windows of one endpoint", ("First window", "Second window"))
 
 
 def reference_box(test: Mapping[str, Any]) -> Component:
@@ -174,7 +174,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ("ref-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_reference(test)),
-        _meanings(test["verdict"]),
+        *_measures(test),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
         sections.facts(
@@ -184,8 +184,9 @@ def reference_box(test: Mapping[str, Any]) -> Component:
             *ratios,
         ),
         *[html.P(note, className="flag long") for note in test["notes"]],
+        _meanings(test["verdict"]),
     )
-    return html.Div([box, _exports("ref-export"), _again(test)])
+    return html.Div([box, _exports("ref-export"), _as_text("ref", reference_text(test))])
 
 
 def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[Component | str]:
@@ -203,6 +204,14 @@ def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
     reading = test["reading"]
     words = judged_by(reading["reader"], reading["proxy"], test["paired"], rates)
     return html.P([keep_together(word) for word in words], className="hint verdict-judge")
+
+
+def _measures(test: Mapping[str, Any]) -> list[Component]:
+    """Plain measures of both sides where they differ."""
+    rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
+    heads = ["What differs", *(html.Span(named(window), className="long", dir="auto") for window in test["windows"])]
+    table = shell.small_table(heads, rows, "What differs", "small")
+    return [html.Div(table, className="preview-table")] if rows else []
 
 
 def _meanings(verdict: str) -> Component:
@@ -250,7 +259,7 @@ def _next_step(step: str, *places: Component) -> Component:
 def reference_text(test: Mapping[str, Any]) -> str:
     """The answer of a comparison with a reference as text to send."""
     words = ("Traces", "Reference", *["Rival"] * len(test["rivals"]))
-    return _text(test, words, [test["next_step"], *(rival["sentence"] for rival in test["rivals"])])
+    return _text(test, "Claim against reference", words, [rival["sentence"] for rival in test["rivals"]])
 
 
 def _exports(identity: str) -> Component:
@@ -266,18 +275,23 @@ def _exports(identity: str) -> Component:
     return html.Div([*saved, without], className="exports")
 
 
-def _again(test: Mapping[str, Any]) -> Component:
-    command = html.Code(test["command"], className="command", dir="ltr")
-    return html.Details([html.Summary("The command that gives it again"), command], className="folded")
+def _as_text(prefix: str, text: str) -> Component:
+    """The answer as text to copy."""
+    copy = html.Button("Copy", id=f"{prefix}-text-copy", className="button", **shell.aria(label="Copy the result"))
+    place = html.Div([html.Pre(text, id=f"{prefix}-text", className="command"), copy], className="copyable")
+    return html.Details([html.Summary("As text, with the command that gives it again"), place], className="folded")
 
 
-def _text(test: Mapping[str, Any], words: Sequence[str], more: Sequence[str] = ()) -> str:
+def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Sequence[str] = ()) -> str:
     reading = test["reading"]
     files = [f"{word}: {named(window)}, {len(window['traces']):,} traces, file sha256 {window['file']['sha256']}"
              for word, window in zip(words, test["windows"], strict=True)]  # fmt: skip
     claim = [f"Claim: {test['claimed']}"] if test.get("claimed") else []
+    measures = [f"{name}: {' against '.join(values)}" for name, *values in compare_measures(test)]
     lines = [
-        *claim, f"{test['verdict']}: {test['sentence']}", test["expected"], *more, *test["notes"], "", *files,
+        f"{title}, {test['created'][:10]}", *claim, f"{test['verdict']}: {test['sentence']}",
+        f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {test['expected']}",
+        *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
         f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
         f"Result sha256 {test['sha256']}",
@@ -293,9 +307,8 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
         return html.Section([html.H2(title), missing], className="figure")
     roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
     sentence = (
-        f"{expected} Share of real pairs of windows that the same test called different at 5 %, out of {roster}: an "
-        f"unchanged source, a sibling of its family, a source of another family. n = {pairs} pairs a point; the line "
-        "marks your smaller window."
+        f"{expected} Measured at 5 % on sources of {roster}: n = {pairs} pairs a point; the line marks your smaller "
+        "window."
     )
     graph = sections.drawing("win-power", drift_power(rows, window, theme=theme))
     names = [DRIFT_KINDS.get(name, name) for name in rows["scenario"]]
@@ -534,6 +547,8 @@ def register(app: Dash) -> None:
         )  # fmt: skip
         sections.callback(app, f"{part.prefix}-done.data*", f"{part.prefix}-back.n_clicks")(_unfold)
         if part.compares:
+            text = f"{part.prefix}-text"
+            sections.client(app, "copy", f"{text}-copy.children", f"{text}-copy.n_clicks", f"{text}.id")
             _sample(app, part)
             _run(app, part)
             _export(app, part)
