@@ -66,7 +66,7 @@ def evidence_curve(
         "annotations": notes,
         "xaxis": {"title": {"text": "traces"}, "range": [0, 1.02 * max(len(log_e), 20)], "fixedrange": True},
         "yaxis": {
-            "title": {"text": "evidence, … to 1"}, "range": [low, top], "fixedrange": True,
+            "title": {"text": "evidence, x to 1"}, "range": [low, top], "fixedrange": True,
             "tickvals": powers,
             "ticktext": [f"{10.0**power:,g}" if abs(power) < 6 else f"10<sup>{power}</sup>" for power in powers],
         },

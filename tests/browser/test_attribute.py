@@ -275,6 +275,14 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     browser.click("#theme-toggle")
     browser.driver.refresh()
     browser.until("return document.querySelector('.verdict-word') !== null")
+    # The next step takes traces and claim along.
+    browser.run(
+        "[...document.querySelectorAll('.verdict-next a')].find(a => a.innerText === 'Claim against reference').click()"
+    )
+    browser.until("return document.querySelector('#ref-traces-head .preview-facts') !== null")
+    browser.until("return document.querySelector('#ref-claim').value === 'qwen-brief'")
+    browser.click("#attr-mode input[value=one]")
+    browser.until("return document.querySelector('.verdict-word')?.checkVisibility()")
     browser.click("#attr-forget")
     browser.until("return document.querySelector('.verdict') === null && document.querySelector('#attr-go').disabled")
 
@@ -648,7 +656,7 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
         browser.until(f"return document.querySelector('#ref-{kind}-head').innerText.includes('{source}')")
     browser.until("return !document.querySelector('#ref-go').disabled")
     browser.click("#ref-go")
-    assert browser.text("#ref-verdict").split()[-1] == "AGAINST"
+    assert browser.text("#ref-verdict").split("\n")[-2:] == ["AGAINST", "Not as the reference answers"]
     told = browser.text("#ref-result")
     assert "12 prompts that both answered" in told and "smol-warm.jsonl" in told and "What to do next" in told
     assert "Whose they are is not said" in told

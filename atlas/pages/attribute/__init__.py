@@ -35,7 +35,7 @@ def layout(**query: str) -> Component:
     answers.refuse()  # It says whether the visitor may use it.
     mode = query.get("mode", "one")
     mode = mode if mode in MODES else "one"
-    link = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster")}
+    link = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster", "carry")}
     title = [html.H1("Attribute these traces"), shell.segmented("attr-mode", MODES, mode, "Look at")]
     forgets = "Deletes files and results of this session from the server"
     again = [

@@ -163,6 +163,10 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     )
     traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
     claim = [" · claim: ", html.Strong(test["claimed"], dir="auto")] if test["claimed"] else []
+    who = test["claimed"] or "the reference"
+    means = {"AGAINST": f"Not as {who} answers", "SUPPORTS": f"As {who} answers"}.get(
+        test["verdict"], f"As {who} answers, or a sibling"
+    )
     ratios = [
         (f"Same source or {KINDS[kind]}", RATIO_HELP, f"{ratio:+.2f}".replace("-", "−"),
          f"log10 likelihood ratio: {ratio_words(kind, ratio)}")
@@ -171,7 +175,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     box = sections.answer_box(
         tone,
         [traces, " against the reference ", reference, *claim],
-        ("ref-verdict", sign, [test["verdict"]]),
+        ("ref-verdict", sign, [test["verdict"], html.Span(means, className="verdict-means", dir="auto")]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_reference(test)),
         *_measures(test),
@@ -921,10 +925,17 @@ def _carry(app: Dash) -> None:
         traces = ["Use the traces of One set of traces: ", name]
         return traces, False, ["Check the report just made of ", name], not (ended and ended == job)
 
-    @sections.callback(app, "ref-traces-upload.data* ref-claim.value*", "ref-carry.n_clicks",
-                       "attr-upload.data attr-columns.data attr-job.data attr-claim.value")  # fmt: skip
-    def take(clicks: Clicks, upload: Stored, columns: Stored, job: Text, claim: Text) -> Any:
-        file = _one_set(upload, columns, job) if clicks else None
+    @sections.callback(app, "ref-traces-upload.data* ref-claim.value*", "ref-carry.n_clicks ref-carry.hidden",
+                       "attr-upload.data attr-columns.data attr-job.data attr-claim.value attr-wanted.data "
+                       "ref-traces-upload.data")  # fmt: skip
+    def take(
+        clicks: Clicks, hidden: bool, upload: Stored, columns: Stored, job: Text, claim: Text, link: dict[str, str],
+        there: Stored,
+    ) -> Any:  # fmt: skip
+        # Whoever comes by the next step of an answer finds its traces here.
+        pressed = ctx.triggered[0]["prop_id"] == "ref-carry.n_clicks"
+        wanted = clicks if pressed else link.get("carry") and not hidden and not there
+        file = _one_set(upload, columns, job) if wanted else None
         if file is None:
             return no_update, no_update
         claim = claim or file.get("claimed") or ""

@@ -54,7 +54,7 @@ def step() -> Component:
     text = dmc.Textarea(
         id="attr-paste",
         value="",
-        placeholder="Or paste responses here.\n\nLines of --- part them; a line may begin with Prompt: or Response:",
+        placeholder="Or paste responses here.\n\nPut --- between them. A line may begin with Prompt: or Response:",
         attributes={"input": {"aria-label": "Traces as text", "dir": "auto"}},
     )
     paste = html.Div([text, html.Button("Use this text", id="attr-use", className="button")], className="paste")
@@ -67,7 +67,7 @@ def step() -> Component:
     encoding = sections.choice("Encoding", "attr-encoding", f"Encoding: {charset}", encodings, value=NONE)
     roles = [
         html.Div(
-            sections.choice(word, f"attr-column-{role}", f"{word}: {meaning}", [], placeholder="as recognised"),
+            sections.choice(word, f"attr-column-{role}", f"{word}: {meaning}", [], placeholder="none"),
             id={"type": "attr-role", "role": role},
         )
         for role, (word, meaning) in ROLES.items()
@@ -117,7 +117,7 @@ def place(identity: str, words: str, taken: str = TAKEN) -> Component:
 def file_place(identity: str, words: str, taken: str = TAKEN, *, several: bool = False) -> Component:
     """:func:`drop` with what its file is, the choice of its columns, and its first rows below it; see :func:`look`."""
     selects = [
-        sections.choice(word, f"{identity}-{role}", f"{word}: {meaning}", [], placeholder="as recognised")
+        sections.choice(word, f"{identity}-{role}", f"{word}: {meaning}", [], placeholder="none")
         for role, (word, meaning) in ROLES.items()
         if role in CHOSEN
     ]

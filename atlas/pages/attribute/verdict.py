@@ -169,7 +169,8 @@ def _step(step: Step) -> list[Component | str]:
         how = html.Details([html.Summary("How?"), html.Code(f"{command}{rest}".rstrip("."))], className="folded")
         return [f"{words.rstrip(' :')}.", how]
     mode = next(mode for mode, name in MODES.items() if name == step.page)
-    link = dcc.Link(step.page, href=f"/attribute?mode={mode}", title=step.command)
+    carry = "&carry=1" if mode == "reference" else ""
+    link = dcc.Link(step.page, href=f"/attribute?mode={mode}{carry}", title=step.command)
     return [step.before, link, step.after or "."]
 
 
