@@ -164,7 +164,8 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     judge = view if case is None else _view_of_judge(cache, view, case)
     views = {name: judge or view if name in JUDGED else view for name in figures}
     drawn = {name: KINDS[name].printed(cache, one) for name, one in views.items()}
-    other = "" if judge else OTHER_READER.format(reader=cache.reader_name(cache.attribution_reader(view)))
+    reader = "" if judge else cache.attribution_reader(view)
+    other = OTHER_READER.format(reader=cache.reader_name(reader)) if reader else ""
     builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
     sheets = [] if case is None else [_sheet(cache, _case(cache, view, case), CASE)]
     sheets.append(_cover(cache, view, names, case, judge))
