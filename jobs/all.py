@@ -117,7 +117,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         yield "baselines", evaluate("baselines", "r", "--method", DNA)
     for name in tuned:
         yield "baselines", evaluate("baselines", "ur", "--method", name)
-    fused = f"{arguments.proxy}:{'+'.join(map(str, members))},network,word"
+    fused = f"{arguments.proxy}:{'+'.join(map(str, members))},network,word,style"
     fused += f",{ENCODER}:tuned" if "encoder" in tuned else ""
     yield "readouts", evaluate("readouts", "ur", "--members", fused)
     yield "stress", evaluate("stress", "ur,r")

@@ -32,7 +32,16 @@ from backend.methods.ensemble import KINDS, model_of
 from backend.methods.fine_tuning import TUNED
 from backend.methods.probe import LinearProbe
 from backend.methods.readout import Doubles, Floats, Ints, Model
-from backend.methods.registry import EMBEDDED, ENCODER, FUSED_TUNED, METHODS, TEXT_TUNED, reads_text
+from backend.methods.registry import (
+    EMBEDDED,
+    ENCODER,
+    FUSED_STYLE,
+    FUSED_TUNED,
+    METHODS,
+    TEXT_STYLE,
+    TEXT_TUNED,
+    reads_text,
+)
 from backend.methods.sentence_encoder import DEFAULT_ENCODER, reads_of
 from backend.methods.stack import Stack
 from backend.protocol import CLEAN, FOLDS, READER_PAPER
@@ -83,11 +92,13 @@ def members_of(method: str, proxy: str) -> str:
     """Usual members of a method, as ``--members`` takes them; nothing where it has those that nobody names."""
     tuned = reads_of(DEFAULT_ENCODER, TUNED)
     texts = {ENCODER: reads_of(proxy, TUNED), "fused-text": "word,char", TEXT_TUNED: f"word,{tuned}"}
+    texts |= {TEXT_STYLE: "word,style"}
     if method in texts or not ("+" in proxy or method == FUSED_TUNED):
         return texts.get(method, "")
     blocks = {key: "+".join(map(str, blocks_at(describe(key).depth))) for key in proxy.split("+")}
     states = [f"{key}:{named}" for key, named in blocks.items()]
-    return ",".join([*states, "network", "word", *([tuned] if method == FUSED_TUNED else [])])
+    more = {FUSED_TUNED: [tuned], FUSED_STYLE: ["style"]}.get(method, [])
+    return ",".join([*states, "network", "word", *more])
 
 
 def extraction(

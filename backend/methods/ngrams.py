@@ -31,6 +31,7 @@ from backend.methods.readout import Arrays, Doubles, Floats, Ints, Labels, Setti
 Words = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 Kind = Literal["word", "char", "style"]
+STYLE: Kind = "style"
 Counts = Any  # scipy.sparse.csr_matrix, which has no types that agree with arrays
 CHUNK = 2000
 _UNIT = re.compile(r"\w+|[^\w\s]|\n+")
@@ -161,7 +162,7 @@ class GramKind:
 GRAMS: Mapping[str, GramKind] = {
     "word": GramKind("word", (1, 2, 3), 22, SoftmaxSettings()),
     "char": GramKind("char", (2, 3, 4), 21, SoftmaxSettings()),
-    "style": GramKind("style", (1, 2, 3, 4, 5), 22, SoftmaxSettings(), halves=True),
+    STYLE: GramKind(STYLE, (1, 2, 3, 4, 5), 22, SoftmaxSettings(), halves=True),
 }
 KIND, LENGTHS, BITS = GRAMS["word"].kind, GRAMS["word"].lengths, GRAMS["word"].bits
 """What live attribution counts."""

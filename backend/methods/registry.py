@@ -15,6 +15,7 @@ from backend.protocol import READER_PAPER
 
 LDA_LIVE, FUSED_LIVE, WORDS = "lda-live", "fused-live", "ngram-word-lengths"
 LINEAR, FUSED, FUSED_TUNED, TEXT_TUNED = "fused-linear", "fused", "fused-tuned", "fused-text-tuned"
+STYLED = FUSED_STYLE, TEXT_STYLE, STYLE_GRAMS = "fused-style", "fused-text-style", "ngram-style-lengths"
 ENCODER, LLMMAP, DNA = "encoder-lengths", "llmmap", "dna"
 TEXT, SEVERAL, EMBEDDING = "text", "several", "embedding"
 """What heads read in place of a form of a block: the response, different things, embeddings of an encoder."""
@@ -146,11 +147,13 @@ _TABLE = (
         members=(READER_PAPER, LDA_LIVE, WORDS), simplicity=5,
     ),
     _stack(FUSED, "Fused readout", network=True),
+    _stack(FUSED_STYLE, "Fused readout, style n-grams among them", network=True),
     _stack(FUSED_TUNED, "Fused readout, fine-tuned encoder among them", network=True),
     _stack(WORDS, "Word n-grams, every length", TEXT, simplicity=3),
     _stack("ngram-char-lengths", "Character n-grams, every length", TEXT),
-    _stack("ngram-style-lengths", "Style n-grams, every length", TEXT),
+    _stack(STYLE_GRAMS, "Style n-grams, every length", TEXT),
     _stack("fused-text", "Fused texts", TEXT),
+    _stack(TEXT_STYLE, "Fused texts, style n-grams among them", TEXT),
     _stack(TEXT_TUNED, "Fused texts, fine-tuned encoder among them", TEXT),
     Method(DNA, "LLM-DNA", "", "baselines", EMBEDDING, ENSEMBLE, also=("map", "relate")),
     Method(LLMMAP, "LLMmap", "", "baselines", EMBEDDING, ENSEMBLE),

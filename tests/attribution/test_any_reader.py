@@ -97,7 +97,7 @@ def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path
     found = readers(root)
     assert {reader.partition("/")[0] for reader in found} == set(ENROLLABLE)
     assert {"fused/tiny/ur", f"fused/{TOGETHER}/ur", f"fused-states/{TOGETHER}/ur", "llmmap/bert/ur"} < set(found)
-    assert {"encoder-lengths/bert/r", "fused-text-tuned", "fused-tuned/tiny/ur"} < set(found)
+    assert {"encoder-lengths/bert/r", "fused-text-tuned", "fused-tuned/tiny/ur", "fused-style/tiny/ur"} < set(found)
     traces = release.records("agent500").traces[: SOURCES * PROMPTS]
     some = np.linspace(0, len(traces) - 1, 24).astype(np.intp)
     models = Models.on("cpu")
@@ -150,7 +150,7 @@ def test_only_what_guesses_or_was_not_kept_cannot_score() -> None:
     assert "no single traces" in str(why_not("mpt"))
     assert [method for method in ENROLLABLE if reads_text(method)] == [
         "ngram-word", "ngram-char", "ngram-word-lengths", "ngram-char-lengths", "ngram-style-lengths", "fused-text",
-        "fused-text-tuned",
+        "fused-text-style", "fused-text-tuned",
     ]  # fmt: skip
     assert [method for method in ENROLLABLE if method in ENCODED] == ["dna", "llmmap", "encoder-lengths"]
 

@@ -252,10 +252,17 @@ def test_missing_blocks_name_the_extraction_and_members_are_read_from_text(world
         ("ngram-word-lengths", None), ("encoder-lengths", "minilm-l6"), ("fused-text-tuned", None)
     ]  # fmt: skip
     default = plan_of(EvaluateOptions("smollm2-135m", ["ur"], ["165-way"]))
-    assert default.network and default.grams == ("word",)
+    assert default.network and default.grams == ("word", "style")
     assert default.blocks == {"smollm2-135m": (3, 9, 15, 21, 24)} and default.solved == ("regression", "experts")
     assert stacks_of(default)["experts", "smollm2-135m"][1] == ["smollm2-135m@experts"]
-    assert not any("experts" in name for name in stacks_of(default)["fused", "smollm2-135m"][1])
+    fused, styled = (set(stacks_of(default)[method, "smollm2-135m"][1]) for method in ("fused", "fused-style"))
+    assert not any("experts" in name for name in fused)
+    assert styled - fused == {"style@pooled"} and fused < styled
+    assert "style@pooled" not in stacks_of(default)["fused-linear", "smollm2-135m"][1]
+    both = stacks_of(plan_of(EvaluateOptions("a", ["ur"], ["165-way"], members="a:1,style,word,minilm-l6:tuned")))
+    assert {name for name, _ in both} >= {"fused", "fused-style", "fused-tuned", "fused-text-style", "fused-text-tuned"}
+    assert both["fused-text-style", None][1] == ["style@pooled", "word@pooled"] and ("fused-text", None) not in both
+    assert "style@pooled" not in both["fused-tuned", "a"][1]
 
 
 def test_members_are_of_one_view_and_of_the_fingerprints_that_they_read(world):
@@ -315,14 +322,18 @@ def test_what_reads_text_alone_is_measured_without_fingerprints(world, tmp_path,
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "empty"))
     readouts.run(connection, release, EvaluateOptions("smollm2-135m", ["ur"], ["165-way"], members="word,char,style"))
     readers = ("ngram-word-lengths", "ngram-char-lengths", "ngram-style-lengths")
-    for reader in (*readers, "fused-text"):
+    for reader in (*readers, "fused-text", "fused-text-style"):
         for benchmark, condition in (("agent500", "clean"), ("agent500", "t32"), ("math100", "background")):
             curve = metric_curve(connection, reader, "165-way", benchmark, condition, "accuracy", "pooled")
             assert curve.set_index("k")["value"][1] > 0.5, (reader, benchmark, condition)
     compared = connection.execute(
-        "SELECT DISTINCT subject, reference FROM comparisons WHERE hypotheses = 'readouts-text/165-way'"
+        "SELECT DISTINCT hypotheses, subject, reference FROM comparisons ORDER BY 1, 2, 3"
     ).fetchall()
-    assert sorted(compared) == sorted((reader, "fused-text") for reader in readers)
+    styled = {"ngram-style-lengths", "fused-text-style"}
+    assert compared == sorted(
+        (f"readouts-{'style' if reader in styled else 'text'}/165-way", reader, "fused-text")
+        for reader in (*readers, "fused-text-style")
+    )
 
 
 def measure(connection, *readers):

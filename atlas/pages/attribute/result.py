@@ -22,7 +22,16 @@ from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_ce
 from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.attribution.report_words import names_of, probability_text, subject_probability, with_names
-from backend.methods.registry import ENCODED, FUSED_LIVE, FUSED_TUNED, LINEAR, NETWORKS, TEXT_TUNED, reads_text
+from backend.methods.registry import (
+    ENCODED,
+    FUSED_LIVE,
+    FUSED_STYLE,
+    FUSED_TUNED,
+    LINEAR,
+    NETWORKS,
+    TEXT_TUNED,
+    reads_text,
+)
 from backend.store import queries
 
 UNDECIDED = "Unvalidated detail, decides nothing"
@@ -146,7 +155,7 @@ def _split(reader: str) -> str:
     if reads_text(method):
         return f"What scores is linear in {words}{tuned if method == TEXT_TUNED else ', so the '}"
     if method in NETWORKS:
-        also = f" and {words}" if method in ("fused", FUSED_TUNED) else ""
+        also = f" and {words}" if method in ("fused", FUSED_STYLE, FUSED_TUNED) else ""
         plane = "its network is replaced by the plane through this response and an average one"
         return f"What scores reads {states}{also}; {plane}{tuned if method == FUSED_TUNED else ', and with that the '}"
     return f"What scores is linear in {f'{states} and {words}' if method in (FUSED_LIVE, LINEAR) else states}, so the "

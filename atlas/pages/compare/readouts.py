@@ -27,10 +27,12 @@ from backend.store import page_queries, queries
 WORDS, TUNED = "ngram-word", "fused-tuned"
 MEMBERS: Mapping[str, str] = {
     TUNED: "Fused, and a fine-tuned encoder",
+    "fused-style": "Fused, and style n-grams",
     FUSED: "Fused: all members",
     "fused-linear": "Fused: all but the networks",
     "fused-states": "Fused: every proxy's states",
     "fused-text-tuned": "N-grams and fine-tuned encoder",
+    "fused-text-style": "Word and style n-grams",
     "fused-text": "N-grams of every kind",
     "states": "Discriminants and network",
     "lda": "Discriminants, every length",

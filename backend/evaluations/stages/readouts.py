@@ -30,9 +30,19 @@ from backend.evaluations.stages.roster_run import RosterRun
 from backend.methods.discriminant import blocks_at
 from backend.methods.fine_tuning import TUNED
 from backend.methods.network import NetworkSettings
-from backend.methods.ngrams import GRAMS
+from backend.methods.ngrams import GRAMS, STYLE
 from backend.methods.readout import Ints
-from backend.methods.registry import ENCODER, FUSED_LIVE, FUSED_TUNED, LDA_LIVE, LINEAR, METHODS, READOUTS, TEXT_TUNED
+from backend.methods.registry import (
+    ENCODER,
+    FUSED_LIVE,
+    FUSED_TUNED,
+    LDA_LIVE,
+    LINEAR,
+    METHODS,
+    READOUTS,
+    STYLED,
+    TEXT_TUNED,
+)
 from backend.methods.stack import CELLS
 from backend.protocol import CLEAN, READER_PAPER
 from backend.proxies.registry import DEFAULT_PROXY, describe, proxy_key
@@ -67,7 +77,7 @@ def plan_of(options: EvaluateOptions) -> Plan:
     """The members that the options name, or the default ones. Raises AtlasError if these cannot be read."""
     if not options.members:
         usual = {options.proxy: blocks_at(describe(options.proxy).depth)}
-        return Plan(usual, ("word",), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
+        return Plan(usual, ("word", STYLE), view=options.views[0], network=NetworkSettings(), solved=SOLVED)
     blocks: dict[str, tuple[int, ...]] = {}
     grams: list[str] = []
     network, tuned, solved = None, None, []
@@ -121,8 +131,9 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         out[ENCODER, plan.tuned] = (name, plan.members(plan.texts[0]))
     if len(plan.blocks) > 1:
         out["fused-states", together] = (f"Fused states · {together}", members(plan.blocks))
-    if plan.network and plan.grams:
-        linear = [one for one in members((*plan.blocks, *plan.grams)) if not one.endswith(f"@{NETWORK}")]
+    grams = [kind for kind in plan.grams if kind != STYLE]
+    if plan.network and grams:
+        linear = [one for one in members((*plan.blocks, *grams)) if not one.endswith(f"@{NETWORK}")]
         out[LINEAR, together] = (f"Fused without networks · {together}", linear)
     encoder = f"{TUNED}-{plan.tuned}"
     by: str | None
@@ -130,11 +141,13 @@ def stacks_of(plan: Plan) -> dict[tuple[str, str | None], tuple[str, list[str]]]
         (plan.texts, "fused-text", None, "Fused texts"),
         (plan.banks if plan.blocks else [], readout_members.FUSED, together, f"Fused · {together}"),
     ):
-        plain = [bank for bank in banks if bank != encoder]
-        if plan.grams and len(plain) > 1:
+        plain = [bank for bank in banks if bank not in (encoder, STYLE)]
+        if grams and len(plain) > 1:
             out[method, by] = (name, members(plain))
-        if plan.tuned and len(banks) > 1:
-            out[f"{method}-{TUNED}", by] = (f"{name} · with {plan.tuned}, tuned", members(banks))
+        for more, bank, words in ((TUNED, encoder, f"{plan.tuned}, tuned"), (STYLE, STYLE, "style n-grams")):
+            if plain and bank in banks:
+                among = [one for one in banks if one in (*plain, bank)]
+                out[f"{method}-{more}", by] = (f"{name} · with {words}", members(among))
     return out
 
 
@@ -205,14 +218,16 @@ def compare(run: RosterRun, plan: Plan) -> None:
 def sets_of(plan: Plan, pairs: Pairs) -> dict[str, Pairs]:
     """Pairs by the set of hypotheses that Holm's correction runs in: what can be measured on one machine together.
 
-    Stacks of texts alone need no fingerprints, a tuned encoder takes hours, and what is in no stack needs the
-    fingerprints of no other proxy.
+    Stacks of texts alone need no fingerprints, a tuned encoder takes hours, what is in no stack needs the fingerprints
+    of no other proxy, and style n-grams were added to stacks that stood.
     """
     out: dict[str, Pairs] = {}
     kind: str | None
     for pair in pairs:
         methods = {reader.partition("/")[0] for reader in pair}
-        if not plan.blocks:
+        if methods & {*STYLED}:
+            kind = None if plan.tuned else "readouts-style"
+        elif not plan.blocks:
             kind = "readouts-text"
         elif plan.tuned:
             kind = "readouts-tuned" if methods & {ENCODER, FUSED_TUNED, TEXT_TUNED} else None
@@ -241,7 +256,8 @@ def plan_pairs(run: RosterRun, plan: Plan) -> tuple[Pairs, dict[str, Path]]:
     pairs = [(reader, papers[reader][0]) for reader in folders if reader in papers]
     stacks = [reader for reader in folders if reader.partition("/")[0] not in ALONE]
     fused = [reader for reader in stacks if reader.partition("/")[0] == readout_members.FUSED]
-    whole = (fused or stacks or [""])[-1]
+    texts = [reader for reader in stacks if reader == "fused-text"]
+    whole = (fused or texts or stacks or [""])[-1]
     pairs += [(reader, whole) for reader in stacks if reader != whole]
     for reader in folders:
         method, _, rest = reader.partition("/")

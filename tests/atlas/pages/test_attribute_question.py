@@ -202,6 +202,7 @@ def test_what_a_tuned_encoder_reads_is_said() -> None:
     assert label.endswith("Fine-tuned encoder, every length · response · mini")
     for reader in ("fused-text-tuned", "fused-tuned/tiny/ur"):
         assert "n-grams" in result._split(reader) and "embedding of the whole text" in result._split(reader)
+    assert result._split("fused-style/tiny/ur") == result._split("fused/tiny/ur")
     assert "embedding" not in result._split("fused/tiny/ur") + result._split("fused-text")
 
 
