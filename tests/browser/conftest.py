@@ -83,6 +83,8 @@ def driver(downloads: Path) -> Iterator[WebDriver]:
             pytest.skip(str(error))
         running.command_executor.client_config.timeout = 2 * PATIENCE
         running.set_script_timeout(PATIENCE)
+        # Several browsers of one machine are not all in front; each acts as if it were.
+        running.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         yield running
 
 
