@@ -88,6 +88,9 @@
     keys.hidden = !shown;
   }
 
+  // Between two keys a page may be drawn once more over the one that was found: a slide is looked for until the next key, press
+  // or turn of the wheel.
+  let asked = 0;
   function show(number) {
     const [path, choices, place] = SLIDES[number];
     strip(true, number);
@@ -95,17 +98,22 @@
       window.history.pushState({}, "", path + "?" + window.atlasShared() + choices);
       window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
     }
-    const until = Date.now() + 20000;
+    const turn = ++asked, until = Date.now() + 20000;
+    let shown = null;
     (function top() {
       const found = window.location.pathname === path && document.querySelector(place);
-      if (found) {
+      if (found && found !== shown) {
+        shown = found;
         found.scrollIntoView({ block: "start" });
         // Without a chosen pair the matrix says little from afar.
         const truth = new URL(window.location.href).searchParams.get("truth");
         if (number === 3 && !truth) document.getElementById("largest").click();
-      } else if (Date.now() < until) window.setTimeout(top, 100);
+      }
+      if (turn === asked && Date.now() < until) window.setTimeout(top, 100);
     })();
   }
+
+  for (const act of ["keydown", "pointerdown", "wheel"]) document.addEventListener(act, () => { asked += 1; }, { passive: true });
 
   document.addEventListener("click", function (event) {
     if (!(event.target instanceof Element)) return;

@@ -781,6 +781,7 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.run(seen, "#confusion-graph")
     for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, "3"):
         pressed(key)
+    browser.until("return document.querySelector('#pair tbody') !== null")
     browser.until(top, "#figure-confusion")
     for _ in range(9):
         if "/brief" in browser.driver.current_url:
