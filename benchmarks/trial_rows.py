@@ -16,10 +16,11 @@ import numpy.typing as npt
 from scipy.special import log_softmax
 
 from backend.corpus.release import Release, default_release
-from backend.corpus.roster_rows import slice_of
 from backend.methods.estimators import ShrinkageDiscriminant
 from backend.methods.ngrams import BITS, GRAMS, count_grams, fit_grams
 from backend.methods.probe import standardiser
+from backend.protocol import fold_of_prompts
+from backend.proxies.registry import load_reader
 from backend.traces import Trace
 from benchmarks.readouts import TEST, TRAIN
 from benchmarks.text_readouts import weighed
@@ -80,19 +81,21 @@ def parser_of(document: str | None) -> argparse.ArgumentParser:
 
 
 def rows_of(arguments: argparse.Namespace) -> TrialRows:
-    """The same random sources and prompts for every trial of these options."""
+    """The same random sources and prompts for every trial of these options, read by the proxy where nothing is kept."""
     release = Release(arguments.release or default_release())
-    rows = slice_of(release, "agent500", arguments.proxy, "ur", "100-way", None)
-    traces = release.records("agent500").traces
-    random, prompts = np.random.default_rng(0), len(rows.prompt_folds)
-    sources = np.sort(random.permutation(len(rows.sources))[: arguments.sources])
+    records, ids = release.records("agent500").traces, release.prompts("agent500")["sample_id"].tolist()
+    random, prompts, folds = np.random.default_rng(0), len(ids), fold_of_prompts(ids)
+    sources = np.sort(random.permutation(len(release.roster("100-way")))[: arguments.sources])
     chosen = np.concatenate(
-        [random.permutation(np.flatnonzero(rows.prompt_folds == fold))[: arguments.prompts] for fold in (TEST, *TRAIN)]
+        [random.permutation(np.flatnonzero(folds == fold))[: arguments.prompts] for fold in (TEST, *TRAIN)]
     )
-    some = np.concatenate([source * prompts + np.sort(chosen) for source in sources])
+    chosen.sort()
+    traces = [records[source * prompts + prompt] for source in sources for prompt in chosen]
+    reader = load_reader(arguments.proxy)
+    read = reader.read(reader.encode(traces, "ur"), BLOCKS)
     return TrialRows(
-        [traces[row] for row in some],
-        np.searchsorted(sources, rows.labels[some]).astype(np.int64),
-        rows.prompt_folds[some % prompts] == TEST,
-        np.concatenate([rows.load(block)[some] for block in BLOCKS], axis=1).astype(np.float32),
+        traces,
+        np.repeat(np.arange(len(sources)), len(chosen)),
+        np.tile(folds[chosen] == TEST, len(sources)),
+        np.concatenate([read[block, "full"] for block in BLOCKS], axis=1).astype(np.float32),
     )
