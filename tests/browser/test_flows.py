@@ -300,8 +300,9 @@ def test_back_keeps_the_theme_that_was_chosen_since(browser: Any) -> None:
 def test_a_link_to_a_flat_map_reopens_what_was_seen(browser: Any) -> None:
     browser.open("/?theme=dark&roster=12-way&dim=2")
     edges = FRONT + "return p._fullLayout.xaxis.range"
-    browser.run(FRONT + "Plotly.relayout(p, {'xaxis.range[0]': -0.5, 'xaxis.range[1]': 0.25})")
-    browser.until("return new URL(location.href).searchParams.has('camera')")
+    moved = "Plotly.relayout(p, {'xaxis.range[0]': -0.5, 'xaxis.range[1]': 0.25})"
+    # Again and again: a figure is drawn before anybody listens to it.
+    browser.until(FRONT + moved + "; return new URL(location.href).searchParams.has('camera')")
     seen, link = browser.run(edges), browser.run("return location.search")
     browser.open("/" + link)
     assert browser.run(edges) == pytest.approx(seen, abs=0.05)
