@@ -174,12 +174,13 @@ def nowhere(**_: str) -> Component:
     return html.Div([html.H1("There is no such page"), sentence], className="column")
 
 
-def unknown(kind: str, name: str, view: View) -> Component:
-    """The page of a source or family that the atlas does not hold."""
+def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -> Component:
+    """The page of a source or family that the atlas does not hold; near : names and labels of some like it."""
     label = html.Span(name, dir="auto", className="long mono")
     sentence = html.P(["The atlas has no ", kind, " called ", label, "."], className="sentence")
-    ways = [("Open the map", f"/?{view.query()}")]
-    remedy = empty("Names change between generations", "Look it up on the map", ways)
+    ways = [(called, source_path(view, label, kind)) for called, label in near]
+    remedy = "Did you mean one of these?" if near else "Look it up on the map"
+    remedy = empty("Names change between generations", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
     return html.Div([html.H1(f"There is no such {kind}"), sentence, remedy], className="column")
 
 

@@ -19,6 +19,7 @@ from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, GLOBAL, QueryCache, questi
 from atlas.drawing import FigureView
 from atlas.figures.dots import height_of
 from atlas.state import BUDGETS, METRICS, View
+from backend.enrolment.catalogue import alike
 from backend.store import queries
 
 ACCESS_WORDS = {"local": "local weights", "api": "API"}
@@ -157,14 +158,23 @@ def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable
             problem = cache.problem()
             if problem is not None:
                 return shell.no_generation(problem)
-            requested = cache.resolve_view(View.parse({**query, field: name}))
+            called = _labels(cache, field)
+            requested = cache.resolve_view(View.parse({**query, field: called.get(name, name)}))
             if not getattr(requested, field):
-                return shell.unknown(kind, name, requested)
+                return shell.unknown(kind, name, requested, [(one, called[one]) for one in alike(name, called)])
             return lay(cache, requested, cache.opened(requested))
 
         return layout
 
     return decorate
+
+
+def _labels(cache: QueryCache, field: str) -> dict[str, str]:
+    """Labels of all families (``zoom``) or sources by their names: an address may have either."""
+    if field == "zoom":
+        return {family: family for family in cache.marks()}
+    rosters = [cache.ask(queries.sources, roster) for roster in cache.ask(queries.rosters)["roster"]]
+    return {name: label for members in rosters for name, label in members[["name", "source"]].to_numpy()}
 
 
 def subject_head(

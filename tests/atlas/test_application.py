@@ -438,8 +438,11 @@ def test_a_source_page_names_what_the_path_names(app: Dash, asked: QueryCache) -
         gone = json.dumps(source.layout(label="%3Cb%3Enobody").to_plotly_json(), default=_as_json)
         other = json.dumps(family.layout(name=quote(MARKUP, safe="")).to_plotly_json(), default=_as_json)
         lost = json.dumps(family.layout(name="Nobody").to_plotly_json(), default=_as_json)
+        named = json.dumps(source.layout(label="gpt-org%2Fgpt-1").to_plotly_json(), default=_as_json)
+        near = json.dumps(source.layout(label="gpt-1.0").to_plotly_json(), default=_as_json)
     assert json.dumps(MARKUP) in own and json.dumps(MARKUP) in other
     assert "There is no such source" in gone and "<b>nobody" in gone and "There is no such family" in lost
+    assert "There is no such source" not in named and "/source/gpt_1?" in near and "Did you mean" in near
     assert shell.source_path(View(theme="light"), "a/b c").startswith("/source/a%2Fb%20c?theme=light")
     view = asked.resolve_view(View(source="gpt_1", k=1))
     taken = source.PAGE.figures["taken"].table(asked, view)
