@@ -19,6 +19,7 @@ MATRIX_HEIGHT = 760
 NAME_HEIGHT = 15  # pixels of a family's name beside its rows
 HEAD_PIXELS = 72  # of the names above the columns, turned
 MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
+TOGETHER = 0.02  # of the axis: lines that end no further apart look like one
 CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
 
 
@@ -73,14 +74,10 @@ def budget_curves(
                 " ".join([line.label, *map(figure_text, here)]), 32 if values else 27, max_lines=2, placeholder=" …"
             )
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
-    # Lines that end close together are named in the order of the values that their names end with.
-    heights = sorted(end[0] for end in ends)
-    ends = [
-        (height, *end[1:]) for height, (_, end) in zip(heights, sorted(zip(printed, ends, strict=True)), strict=True)
-    ]
     low, high = 0.0, 1.02
     if not unit:
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
+    ends = _in_order(ends, printed, TOGETHER * (high - low))
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
     apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.07 if values else 0.05
@@ -91,6 +88,15 @@ def budget_curves(
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)
     return plots.figure(theme, margins, data, x, y, shapes=shapes, annotations=notes)
+
+
+def _in_order(ends: Sequence[End], printed: Sequence[float], together: float) -> list[End]:
+    """Labels from the lowest up; those of lines that end together in the order of the values that they print."""
+    heights = np.array([end[0] for end in ends])
+    order = np.argsort(heights, kind="stable")
+    groups = np.cumsum(np.diff(heights[order], prepend=heights[order][:1]) > together)
+    labels = order[np.lexsort((np.array(printed)[order], groups))]
+    return [(float(heights[at]), *ends[label][1:]) for at, label in zip(order, labels, strict=True)]
 
 
 def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:

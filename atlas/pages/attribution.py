@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from atlas.figures import attribution as figures
 from atlas.figures import tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import measured, names_of, percent
+from atlas.pages.compare.readers import FUSED, measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
@@ -33,6 +34,8 @@ NAMED = 5
 """Lines that a figure names in a colour."""
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
+KINDS = {"Fused": 1, "READER": 2, "Baselines": 4}
+"""Place of the colour that lines of a kind have next to the chosen reader's, as on Compare."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 METRIC_HELP = {
     "Accuracy": "Share of groups of K traces whose source is named first",
@@ -201,7 +204,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     behind = _others(cache, view)
     rivals = _rivals(cache, view, behind, parts[-1], NAMED - len(lines))
     name = names_of(cache, [reader, *(line.key for line in rivals if line.named)])[reader]
-    lines = [*rivals, *(line if line.label else dataclasses.replace(line, label=name) for line in lines)]
+    own = [dataclasses.replace(line, label=", ".join(filter(None, (name, line.label)))) for line in lines]
+    lines = [*rivals, *own]
     frame = pd.concat([pieces.without_bands(behind).assign(line=behind["reader"]), *parts], ignore_index=True)
     size = len(cache.ask(queries.sources, view.roster))
     unit = view.metric != "nll"
@@ -238,7 +242,8 @@ def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
         return ""
     sign = -1 if view.metric in ("nll", "ece") else 1
     better = int((sign * here > sign * mine.iloc[0]).sum())
-    return f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's."
+    alike = ", all by mean evidence" if view.metric in ("nll", "ece") else ""
+    return f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's{alike}."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -285,11 +290,20 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
             if reader not in [*named, *worst]
         ),
         *(Line(reader, names[reader], edge, front=False) for reader in worst),
-        *(
-            Line(reader, names[reader], colour, front=False)
-            for reader, colour in zip(named, READER_COLOURS[view.theme][1:], strict=False)
-        ),
+        *(Line(reader, names[reader], colour, front=False) for reader, colour in _colours(cache, named, view).items()),
     ]
+
+
+def _colours(cache: QueryCache, readers: Sequence[str], view: View) -> dict[str, str]:
+    """A colour a reader: that of its kind, so that it stays the same when another metric or K names others."""
+    colours = READER_COLOURS[view.theme]
+    free, given = list(colours[1:]), {}
+    for reader in readers:
+        method = str(cache.reader_row(reader)["method"])
+        kind = colours[KINDS.get("Fused" if method.startswith(FUSED) else group_of(method), 3)]
+        given[reader] = kind if kind in free else free[-1]
+        free.remove(given[reader])
+    return given
 
 
 @pieces.needs(pieces.confusion, pieces.unmeasured("confusion counts at K = {k}"))

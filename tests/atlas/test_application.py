@@ -325,7 +325,7 @@ def test_a_published_reader_shows_what_it_has_and_says_what_it_lacks(asked: Quer
         text = json.dumps(attribution.layout(**choice).to_plotly_json(), default=_as_json)
         assert "published without them" in text and "Vast-70B" in text
         nll = attribution._budget(asked, asked.resolve_view(View.parse({**choice, "metric": "nll", "others": "off"})))
-        assert [trace.name for trace in nll.figure.data] == ["mean evidence"]
+        assert [trace.name for trace in nll.figure.data] == ["Vast-70B, mean evidence"]
         assert "There is no map" in json.dumps(map.layout(**choice).to_plotly_json(), default=_as_json)
 
 

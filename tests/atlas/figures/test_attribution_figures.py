@@ -80,6 +80,21 @@ def test_labels_at_the_ends_do_not_cover_each_other(curve: pd.DataFrame) -> None
     assert np.diff(heights).min() >= 0.05
 
 
+@pytest.mark.parametrize(("end", "order"), [(0.9, ["one .100", "two .400"]), (0.705, ["two .400", "one .100"])])
+def test_labels_stand_at_their_own_lines_and_in_the_order_of_values_where_lines_end_together(
+    end: float, order: list[str]
+) -> None:
+    """The line that ends above has the lower value at the budget."""
+    rows = pd.DataFrame({"line": ["a", "a", "b", "b"], "k": [1, 100, 1, 100], "value": [0.1, end, 0.4, 0.7]})
+    frame = rows.assign(low=np.nan, high=np.nan, band="", n=9, origin="measured")
+    lines = [Line("a", "one", "#0F7EA3"), Line("b", "two", "#A53900")]
+    figure = figures.budget_curves(
+        frame, lines, theme="dark", axis="Accuracy", k=1, chance=None, unit=True, values=True
+    )
+    labels = sorted((note for note in figure.layout.annotations if note.xref == "paper"), key=lambda note: -note.y)
+    assert [note.text for note in labels] == order
+
+
 @pytest.fixture
 def sources() -> pd.DataFrame:
     families = ["GPT", "Qwen", "Qwen", "GPT", "Qwen", "Phi"]

@@ -81,6 +81,26 @@ def test_at_most_so_many_lines_are_named(asked: QueryCache, view: View) -> None:
     assert attribution._rivals(asked, view, behind.iloc[:0], own, 4) == []
 
 
+@pytest.mark.parametrize("metric", ["nll", "ece"])
+def test_the_caption_counts_lines_that_are_better_by_the_same_evidence(
+    asked: QueryCache, view: View, metric: str
+) -> None:
+    view = dataclasses.replace(view, metric=metric)
+    behind = attribution._others(asked, view)
+    own = attribution._curve(asked, view, f"{metric}_mean").set_index("k")["value"][view.k]
+    better = int((behind.loc[behind["k"] == view.k, "value"] < own).sum())
+    drawn = attribution._budget(asked, view)
+    assert f"{better} of 2 other lines are better than this reader's, all by mean evidence." in str(drawn.sentence)
+    assert drawn.figure.data[-1].name.strip("\u2068\u2069") == "READER · Tiny-1M, mean evidence"
+
+
+def test_a_line_keeps_its_colour_whatever_else_is_named(asked: QueryCache, view: View) -> None:
+    both = ["ngram-word", "reader-paper/vast/ur"]
+    colours = attribution._colours(asked, both, view)
+    assert colours == attribution._colours(asked, both[::-1], view) and len(set(colours.values())) == 2
+    assert attribution._colours(asked, both[1:], view) == {both[1]: colours[both[1]]}
+
+
 def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: QueryCache, view: View) -> None:
     row = asked.ask(queries.family_purity, "12-way", "agent500", asked.map_reader(view)).iloc[0]
     words = f"the {int(row['sources'])} sources in families of five or more"
