@@ -48,8 +48,8 @@ class Series:
 
 
 ANSWERS: Mapping[str, Series] = {
-    "readout": Series("fused readout here", "circle", 1, 0),
-    "reader": Series("READER here", "diamond", 0.33, 1),
+    "readout": Series("fused readout here", "circle", 1, 1),
+    "reader": Series("READER here", "diamond", 0.33, 0),
     "words": Series("word n-grams here", "star", -0.33, 4),
     "paper": Series("paper's best READER", "square", -1, 2),
 }
