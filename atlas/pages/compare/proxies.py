@@ -62,6 +62,7 @@ PRICES: Mapping[str, Callable[[float], str]] = {
     "audit_parameters": lambda value: f"with {value / 1e6:,.0f} million parameters",
 }
 """What a response costs, in words."""
+PRICED = {"latency_ms": "time", "audit_parameters": "size"}
 SAME_COST = frozenset(STATES) - {READER_PAPER, LDA_LIVE, FUSED_LIVE}
 """Methods that change the form or the part that READER's probe reads: they cost what it costs."""
 
@@ -391,7 +392,8 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
     least: Any = frame.loc[frame[price].idxmin()]
     names = names_of(cache, list(frame["reader"]))
     lead = html.Strong(names[best["reader"]])
-    answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best: {words(best)}"]
+    among = f"{plots.count(len(frame), 'reader')} whose {PRICED[price]} is known"
+    answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best of {among}: {words(best)}"]
     same = best["reader"] == least["reader"]
     name = html.Span(names[least["reader"]], className="reader-name")
     return [*answer, *(["."] if same else [f"; the {cheapest}, ", name, f": {words(least)}."])]

@@ -24,7 +24,8 @@ from backend.protocol import READER_PAPER
 from backend.store import queries
 
 PATH = "/compare"
-AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL of the mean evidence (nats)", "ece": "ECE"}
+MEAN = " of the mean evidence"
+AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": f"NLL{MEAN} (nats)", "ece": f"ECE{MEAN}"}
 STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 FUSED = "fused"
 TESTED = ("agent500", "clean")
@@ -314,9 +315,10 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     how = "folds pooled, mean over the seeds" if view.reduction == "pooled" else "mean over the folds"
     absent = [reader for reader in readers[::-1] if reader not in set(frame["reader"])]
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
+    evidence = f"{MEAN}, before calibration," if view.metric in ("nll", "ece") else ""
     sentence: shell.Children = [
-        f"{METRICS[view.metric]} on {pieces.domain_words(view.domain)}, {condition}; {how}{_bands(frame, view)}. "
-        f"n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
+        f"{METRICS[view.metric]}{evidence} on {pieces.domain_words(view.domain)}, {condition}; {how}"
+        f"{_bands(frame, view)}. n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
         *without_numbers(cache, view, absent, "such curve"),
     ]
     return FigureView(figure, sentence)

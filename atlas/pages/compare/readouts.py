@@ -192,8 +192,8 @@ def _calibration(cache: QueryCache, view: View) -> str:
     worst = float(clean["value"].max())
     aim = f" (target: {100 * WORST_ECE:.0f})" if view.roster == AIMED_ROSTER else ""
     return (
-        f" Not in the figure: the fused readout's stated probabilities are off by at most {100 * worst:.1f} points on "
-        f"average{aim}, at the K where they are worst."
+        f" Not in the figure: once calibrated, the stated probabilities of the fused readout are off by at most "
+        f"{100 * worst:.1f} points on average{aim}, at the K where they are worst."
     )
 
 
@@ -261,16 +261,19 @@ def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
 
 
 def gains_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """How many differences of the fused readout are more than luck."""
+    """How often the fused readout is better and worse than another by more than luck."""
     frame = gain_rows(cache, view) if fused_reader(cache, view) else pd.DataFrame()
     if frame.empty:
         return [f"No difference of a fused readout has been tested for {view.roster}."]
     budgets = " and ".join(series.words for key, series in _budgets(view).items() if key in set(frame["series"]))
-    count = html.Strong(f"{int(frame['clear'].sum())} of {len(frame)}")
+    clear, ahead = frame["clear"], frame["difference"] > 0
+    better, worse = int((clear & ahead).sum()), int((clear & ~ahead).sum())
     return [
-        "On whole responses, ", count, f" differences between the fused readout and another, with {budgets}, are more "
-        "than luck (p < .05 after correction).",
-    ]  # fmt: skip
+        "On whole responses, the fused readout is better than another in ",
+        html.Strong(f"{better} of {len(frame)}"),
+        f" comparisons with {budgets} and worse in {worse} by more than luck (p < .05 after correction); "
+        f"{len(frame) - better - worse} may be luck.",
+    ]
 
 
 def _in_order(frame: pd.DataFrame, readers: Sequence[str]) -> pd.DataFrame:

@@ -85,6 +85,7 @@ def test_every_tab_begins_with_its_answer(asked: QueryCache, view: View) -> None
     assert "keeps least on " in both and readers.percent(frame["kept"].iloc[0]) in both
     assert both.count("READER") >= 1 and "Fused" in both
     assert "million parameters" in told(compare.TABS["cost"].answer(asked, dataclasses.replace(view, figure="cost")))
+    assert f" is best of {len(proxies.timed_rows(asked, view))} reader" in answers["cost"]
     assert "ms a response" in answers["cost"] and "both (DC–AC)" in answers["read"]
 
 
@@ -106,8 +107,26 @@ def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view
     assert one.at["readout", "low"] == pytest.approx(MEMBERS["fused"] - 0.02)
     # Aims, and what the paper prints, are for 100 sources.
     assert one["aim"].isna().all() and "paper" not in one.index
-    assert "off by at most 2.0 points" in told(readouts.reached(asked, view).sentence)
+    assert "once calibrated, the stated probabilities" in (words := told(readouts.reached(asked, view).sentence))
+    assert "off by at most 2.0 points" in words
     assert ("100 traces, Math100", "readout") in frame.index
+
+
+def test_losses_of_the_fused_readout_are_no_gains(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = dataclasses.replace(view, k=100)
+    rows = readouts.gain_rows(asked, full)
+    monkeypatch.setattr(readouts, "gain_rows", lambda *_: rows.assign(difference=-rows["difference"]))
+    answer = told(readouts.gains_answer(asked, full))
+    assert '"0 of 3"' in answer and "worse in 2 by more than luck" in answer and "; 1 may be luck." in answer
+
+
+@pytest.mark.parametrize(("metric", "words"), [("ece", "ECE"), ("nll", "NLL")])
+def test_curves_say_which_evidence_a_calibration_is_of(asked: QueryCache, view: View, metric: str, words: str) -> None:
+    drawn = readers.curves(asked, dataclasses.replace(view, metric=metric))
+    assert f"{words} of the mean evidence, before calibration, on Agent500" in told(drawn.sentence)
+    assert go.Figure(drawn.figure).layout.yaxis.title.text.startswith(f"{words} of the mean evidence")
 
 
 def test_names_of_proxies_are_cut_as_far_as_they_stay_apart() -> None:
@@ -137,7 +156,8 @@ def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "difference"] == pytest.approx(0.07)
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "low"] == pytest.approx(0.05)
     assert bool(gains.at[(TINY, "accuracy@100"), "clear"]) is False
-    assert '"2 of 3"' in told(readouts.gains_answer(asked, full))
+    answer = told(readouts.gains_answer(asked, full))
+    assert '"2 of 3"' in answer and "worse in 0 by more than luck" in answer and "; 1 may be luck." in answer
     assert "No test is stored at 20 traces." in told(readouts.gains(asked, view).sentence)
 
 
