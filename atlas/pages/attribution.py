@@ -218,6 +218,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     means = {"pooled": "folds pooled, mean over three seeds", "fold": "mean over five folds of the seeds' mean"}
     how = means[view.reduction]
     name = METRICS[view.metric]
+    before = ", before calibration," if view.metric in ("nll", "ece") else ""
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
     badges = [part for origin in shell.ORIGINS if origin in drawn for part in (shell.origin_badge(origin), " ")]
@@ -226,8 +227,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         "·",
         f"{_better_lines(view, behind, parts[-1])} ",
         shell.term(name, METRIC_HELP[name]),
-        f" on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} groups a "
-        f"seed at K = {int(parts[0]['k'].min())}."
+        f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
+        f"groups a seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else ""),
         *([html.Span(" Hover over a grey line for its name.", className="pointing")] if len(behind) else []),
     ]
