@@ -80,8 +80,9 @@ def budget_curves(
     ends = _in_order(ends, printed, TOGETHER * (high - low))
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
-    apart = 0.1 if any("<br>" in text for _, text, _ in ends) else 0.07 if values else 0.05
-    notes = plots.end_notes(ends, apart * (high - low), high)
+    room = 0.075 if values else 0.05  # of a line of text
+    apart = [(room + 0.065 * text.count("<br>")) * (high - low) for _, text, _ in ends]
+    notes = plots.end_notes(ends, apart, high)
     if values and k in budgets:
         where = {"yref": "paper", "yanchor": "bottom"}
         notes.append(plots.note(math.log10(k), 1, f"values at K = {k}", 12, token["accent-ink"], **where))

@@ -114,21 +114,26 @@ def end_note(y: float, text: str, colour: str, size: int = 13, shift: int = 10, 
     return note(1, y, text, size, colour, xref="paper", xanchor="left", xshift=shift, **{"align": "left", **more})
 
 
-def end_notes(ends: Sequence[End], distance: float = 0, limit: float = float("inf"), shift: int = 10) -> list[Plot]:
+def end_notes(
+    ends: Sequence[End], distance: float | Sequence[float] = 0, limit: float = float("inf"), shift: int = 10
+) -> list[Plot]:
     """Labels right of the drawing, moved apart."""
     heights = apart([end[0] for end in ends], distance, limit)
     return [end_note(y, text, ink, shift=shift) for (_, text, ink), y in zip(ends, heights, strict=True)]
 
 
-def apart(heights: Sequence[float], distance: float, limit: float = float("inf")) -> list[float]:
-    """Heights moved as little as needed to lie ``distance`` apart below a limit."""
-    moved = list(heights)
+def apart(
+    heights: Sequence[float], distance: float | Sequence[float], limit: float = float("inf")
+) -> list[float]:  # fmt: skip
+    """Heights moved as little as needed to lie ``distance`` apart below a limit; several distances: room of each."""
+    moved, room = list(heights), np.broadcast_to(distance, len(heights)).tolist()
     order = sorted(range(len(moved)), key=lambda index: moved[index])
     for before, after in itertools.pairwise(order):
-        moved[after] = max(moved[after], moved[before] + distance)
-    for index in reversed(order):
-        moved[index] = min(moved[index], limit)
-        limit = moved[index] - distance
+        moved[after] = max(moved[after], moved[before] + (room[before] + room[after]) / 2)
+    if order:
+        moved[order[-1]] = min(moved[order[-1]], limit)
+    for after, before in itertools.pairwise(reversed(order)):
+        moved[before] = min(moved[before], moved[after] - (room[before] + room[after]) / 2)
     return moved
 
 

@@ -163,8 +163,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
-        f" of the time; chance: {100 / max(size, 1):.1f} %.{_kinship(cache, view)}",
-        *_best_measured(cache, view, str(row["reader"])),
+        f" of the time; chance: {100 / max(size, 1):.1f} %.",
+        html.Span([_kinship(cache, view), *_best_measured(cache, view, str(row["reader"]))], className="answer-more"),
     ]
 
 
@@ -296,7 +296,7 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
 
 
 def _colours(cache: QueryCache, readers: Sequence[str], view: View) -> dict[str, str]:
-    """A colour a reader: that of its kind, so that it stays the same when another metric or K names others."""
+    """A colour a reader: while it is free that of its kind, which stays when another metric or K names others."""
     colours = READER_COLOURS[view.theme]
     free, given = list(colours[1:]), {}
     for reader in readers:

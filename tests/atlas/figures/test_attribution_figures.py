@@ -80,6 +80,16 @@ def test_labels_at_the_ends_do_not_cover_each_other(curve: pd.DataFrame) -> None
     assert np.diff(heights).min() >= 0.05
 
 
+def test_a_name_of_two_lines_has_the_room_of_both(curve: pd.DataFrame) -> None:
+    lines = [Line("a", "a name that is far too long for one line", "#0F7EA3"), Line("b", "two", "#A53900")]
+    lines.append(Line("c", "three", "#123456"))
+    frame = pd.concat([curve, curve[curve["line"] == "b"].assign(line="c")])
+    frame["value"] = frame["line"].map({"a": 0.52, "b": 0.51, "c": 0.5})
+    figure = figures.budget_curves(frame, lines, theme="dark", axis="Accuracy", k=1, chance=None, unit=True)
+    low, middle, high = sorted(figure.layout.annotations, key=lambda note: note.y)
+    assert "<br>" in high.text and high.y - middle.y > middle.y - low.y + 0.03
+
+
 @pytest.mark.parametrize(("end", "order"), [(0.9, ["one .100", "two .400"]), (0.705, ["two .400", "one .100"])])
 def test_labels_stand_at_their_own_lines_and_in_the_order_of_values_where_lines_end_together(
     end: float, order: list[str]
