@@ -216,6 +216,21 @@ def test_names_overlap_neither_each_other_nor_panels(browser: Any, shown: str, s
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("folded", [True, False])
+def test_the_table_of_the_flat_map_stands_beside_the_navigation(browser: Any, folded: bool) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
+    try:
+        browser.open("/?theme=light&roster=27-way&dim=2")
+        browser.until("return document.getElementById('legend-panel').dataset.deep === 'false'")
+        browser.run("document.getElementById('legend-panel').open = !arguments[0]", folded)
+        browser.click("#figure-map .map-title .tool[id*=table]")
+        left = "return document.querySelector(arguments[0]).getBoundingClientRect()"
+        table = browser.until(left + ".width && " + left[7:] + ".left", ".map-stage .figure-table")
+        assert table >= browser.run(left + ".right", ".rail")
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 @pytest.mark.parametrize("way", ["opened", "entered"])
 def test_names_of_a_presented_flat_map_stand_at_its_points(browser: Any, way: str) -> None:
     browser.open(f"/?theme=dark&roster=27-way&dim=2{'&present=1' if way == 'opened' else ''}")
