@@ -432,6 +432,7 @@ def test_methods_lists_the_builds(browser: Any) -> None:
     )
 
 
+TOP = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
 APART = (
     "const parts = [...document.querySelectorAll(arguments[0])].map(e => e.getBoundingClientRect());"
     "const after = (a, b) => a.right <= b.left || a.bottom <= b.top;"
@@ -458,6 +459,9 @@ def test_pages_fit_their_window(browser: Any, path: str) -> None:
             assert browser.run(APART, ".bar .choice, .bar .icon-button"), width
             if path == "/":
                 assert browser.run(APART, ".legend, .map-side, .projector, .map-title"), width
+            if path == "/" and width == 390:  # the source is read below the map, before all families
+                places = [browser.run(TOP, part) for part in (".map-stage", ".map-side > .card", ".legend")]
+                assert places == sorted(places)
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
