@@ -98,8 +98,9 @@ def layout(cache: QueryCache, linked: View) -> Component:
     """The page for a query string."""
     view = cache.opened(linked)
     lead = (
-        "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never "
-        "the case, which keeps the reader that judged it. Figures that this reader lacks are of the header's."
+        "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never the "
+        "case. Figures of how often sources are named right are of the reader that judged the case, where it has such "
+        "numbers; all others are of the header's reader."
     )
     offered = pieces.select(
         "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
