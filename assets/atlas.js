@@ -76,18 +76,31 @@
 
   const none = () => window.dash_clientside.no_update;
 
-  // What a map without its page needs: the question, who sees it so, and the families, which the page's panels tell.
+  function choice(id) {
+    const found = window.dash_component_api.getLayout(id);
+    return found && found.props.value;
+  }
+
+  const generation = () => (document.querySelector("[data-generation]") || { dataset: {} }).dataset.generation;
+
+  // What a map without its page needs: the question, what is drawn of whom, and the families, which the page's panels tell.
   function alone(plot) {
     const said = (selector) => document.querySelector(".map-title " + selector).textContent.replace(/</g, "&lt;");
-    const text = said("h1") + "<br><sub>" + said(".sentence").split(". ")[0] + "</sub>";
+    const on = (id) => document.querySelector("#" + id + " input:checked + label").textContent.trim();
+    const drawn = [choice("roster"), `${on("projection")} in ${on("dim")}`];
+    const trust = document.getElementById("trust").textContent.trim();
+    const scope = choice("space") === "one" ? [document.getElementById("domain").value, ...drawn, trust] : drawn;
+    const made = `Generation ${generation()}, saved ${new Date().toISOString().slice(0, 10)}`;
+    const lines = [said(".sentence").split(". ")[0], scope.filter(Boolean).join(" · "), made];
+    const text = said("h1") + lines.map((line) => `<br><span style="font-size:11px">${line}</span>`).join("");
     const data = plot.data.map((trace) => ({
       ...trace,
       showlegend: !!trace.customdata && trace.name !== "context",
       visible: trace.name === "labels" || trace.visible,  // the page writes names itself
     }));
     const layout = {
-      title: { text, x: 0.02, xanchor: "left", font: { size: 18 } },
-      margin: { ...plot.layout.margin, t: 64 },
+      title: { text, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: { t: 24 }, font: { size: 18 } },
+      margin: { ...plot.layout.margin, t: 108 },
       showlegend: true,
       legend: { font: { size: 11 } },
     };
@@ -280,18 +293,18 @@
         return none();
       },
       picture: function (png, svg) {
-        const chosen = triggered();
-        if (!chosen) return none();
-        const plot = document.querySelector("#figure-" + chosen.figure + " .js-plotly-plot");
+        const pressed = triggered();
+        if (!pressed) return none();
+        const { figure, type } = pressed, plot = document.querySelector("#figure-" + figure + " .js-plotly-plot");
         if (plot && window.Plotly) {
           const ground = getComputedStyle(plot).getPropertyValue("--ground").trim();  // a brief is drawn on paper
-          const { data, layout } = chosen.figure === "map" ? alone(plot) : plot;
+          const { data, layout } = figure === "map" ? alone(plot) : plot;
           window.Plotly.downloadImage({ data, layout: { ...plot.layout, ...layout, paper_bgcolor: ground } }, {
-            format: chosen.type,
-            filename: "atlas-" + chosen.figure,
+            format: type,
+            filename: ["atlas", figure, choice("roster"), choice("domain"), generation()].filter(Boolean).join("_"),
             width: plot.clientWidth,
             height: plot.clientHeight,
-            scale: chosen.type === "png" ? 2 : 1,
+            scale: type === "png" ? 2 : 1,
           });
         }
         return none();

@@ -147,6 +147,17 @@ def test_a_cluster_is_lassoed_and_compared_with_chance(person: Person) -> None:
     assert "chosen" not in browser.query()
 
 
+def test_a_picture_says_what_is_drawn(browser: Any) -> None:
+    browser.open("/?theme=light&roster=27-way&dim=2")
+    browser.until("return document.querySelectorAll('#names .name-at').length > 0")
+    browser.run("Plotly.downloadImage = (figure, options) => { window.saved = [figure.layout.title.text, options]; }")
+    browser.click("#figure-map .map-title .tool[id*=png]")
+    text, options = browser.until("return window.saved")
+    generation = browser.run("return document.querySelector('[data-generation]').dataset.generation")
+    assert options["filename"] == f"atlas_map_27-way_agent500_{generation}"
+    assert all(part in text for part in ("27 sources as seen by", "27-way · t-SNE in 2-D", "Agent500", generation))
+
+
 def test_a_cluster_is_selected_by_keyboard_alone(browser: Any, downloads: Path) -> None:
     browser.open("/?theme=dark&roster=27-way&dim=2")
     browser.driver.find_element(By.ID, "group").send_keys("Cluster 1", Keys.ARROW_DOWN, Keys.ENTER)

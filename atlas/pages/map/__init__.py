@@ -94,7 +94,8 @@ def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
         html.P(sentence, id={"type": "sentence", "figure": "map"}, className="sentence"),
         shell.tools("map"),
     ]
-    return html.Section(content, className="map-title")
+    made: dict[str, Any] = {"data-generation": cache.generation().name}
+    return html.Section(content, className="map-title", **made)
 
 
 def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
