@@ -20,6 +20,18 @@ def calm(calm_related: Browser) -> Browser:
     return calm_related
 
 
+def test_whole_figures_are_seen_on_a_phone(calm: Browser) -> None:
+    override = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    try:
+        calm.open("/brief?theme=light&roster=27-way&figures=budget")
+        wide = "return document.querySelector('.plate .main-svg').getBoundingClientRect().right"
+        calm.until("return document.querySelector('.plate .main-svg') !== null")
+        calm.until(wide + " <= document.querySelector('.plate').getBoundingClientRect().right + 1")
+    finally:
+        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_the_brief_holds_the_figures_of_its_link(calm: Browser) -> None:
     calm.open("/brief?theme=dark&roster=12-way&figures=purity,budget&k=5")
     assert calm.run(PLATES) == ["purity", "budget"]
