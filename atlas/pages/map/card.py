@@ -259,7 +259,9 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 shell.symbol(marks[one.family], view.theme),
                 shell.source_name(one.shown),
                 pieces.number(cosine),
-                pieces.number("100%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}%", soft=True),
+                pieces.number(
+                    "100\u00a0%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}\u00a0%", soft=True
+                ),
                 *([pieces.number(seen_by.get(one.neighbor, "–"), soft=True)] if several else []),
             ],
             one.shown,
