@@ -28,16 +28,18 @@ from backend.attribution.report_words import (
     steps_of,
     subject_probability,
     validated_for,
+    verdict_words,
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
 from backend.inference.drift import p_text
-from backend.inference.verdict import OTHER_PROMPTS, log10_text, odds, times_words
+from backend.inference.verdict import OTHER_PROMPTS, Rule, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
 from backend.protocol import CLEAN
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
+NAMED = 3  # most members of a family that a headline names
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 200, 104, 154, 88
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
@@ -51,8 +53,11 @@ WITHOUT_ONE = {
 }
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
 WORDS = {
-    "SUPPORTS": "The traces are at least a hundred times more likely from this source than from the others together.",
-    "AGAINST": "They are at least a hundred times more likely from the others together than from this source.",
+    "SUPPORTS": f"The traces are at least {10**Rule.log10_lr:,.0f} times more likely from this source than from "
+    f"the others together, and its probability is {100 * Rule.share:g} % or more; or both hold of its family "
+    "alone.",
+    "AGAINST": f"They are at least {10**Rule.log10_lr:,.0f} times more likely from the others together than "
+    "from this source, or its family.",
     "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
     "INCONCLUSIVE": "Not enough traces, or traces of a kind for which no error rate is known.",
 }
@@ -144,11 +149,22 @@ def headline(report: Report) -> str:
     family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
     among = f", among {_population(report)}" if only_among(report) else ""
-    if results["claimed"] and results["level"] == "family" and results["verdict"] == "SUPPORTS":
-        return f"Yes{among}{',' if among else ''} for {who}; which member, we cannot say"
+    if results["level"] == "family" and results["verdict"] == "SUPPORTS":
+        first = f"The family {family}{among}" if results["claimed"] else f"Best match{among}: {who}"
+        return f"{first}; {_members(results, family)}"
     many = len(report["reference"].get("enrolled", report["reference"]["sources"]))
     words = (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]]
     return words.format(who=who, among=among, many=many)
+
+
+def _members(results: Mapping[str, Any], family: str) -> str:
+    """Which members of a supported family it may be."""
+    alike = results["siblings"] if results["families"][0]["family"] == family else []
+    if not alike:
+        return "which member, we cannot say"
+    if len(alike) > NAMED:
+        return f"{len(alike):,} of its members are not told apart"
+    return f"{' or '.join(alike)}, which are not told apart"
 
 
 def _population(report: Report) -> str:
@@ -294,6 +310,7 @@ def write_html(report: Report) -> str:
         title=case_title(report),
         document_title=document_title(report),
         judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
+        word=verdict_words(report),
         words=WORDS,
         signatures=SIGNATURES,
         reservation=reservation(report),

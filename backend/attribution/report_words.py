@@ -145,10 +145,22 @@ def subject_probability(report: Report) -> str:
     return text if text[0] in "<>" else f"{'≥' if ratio > 0 else '≤'} {text}"
 
 
-def answer_sentence(report: Report) -> str:
-    """The answer's sentence, next to a headline that has its reason."""
+def verdict_words(report: Report) -> str:
+    """The verdict in capitals; of a claim whose family alone is supported, with that."""
     results = report["results"]
-    return str(results["sentence"]).replace(f": {results['reason']}.", ".")
+    return f"{results['verdict']}{' THE FAMILY' * supports_family(report)}"
+
+
+def supports_family(report: Report) -> bool:
+    """Whether a family is supported, and none of its members alone."""
+    return (report["results"]["verdict"], report["results"]["level"]) == ("SUPPORTS", "family")
+
+
+def answer_sentence(report: Report) -> str:
+    """The answer's sentence, next to a headline that has its reason; of a family it does not say Yes to the claim."""
+    results = report["results"]
+    sentence = str(results["sentence"]).replace(f": {results['reason']}.", ".")
+    return re.sub(r"^Yes, the (.+?) support the claim the family ", r"The \1 support the family ", sentence)
 
 
 def validated_for(report: Report) -> bool:

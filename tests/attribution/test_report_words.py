@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from backend.attribution.report_page import headline, write_html
-from backend.attribution.report_words import reservation, steps_of, validated_for, with_names
+from backend.attribution.report_page import WORDS, headline, write_html
+from backend.attribution.report_words import (
+    answer_sentence,
+    reservation,
+    steps_of,
+    validated_for,
+    verdict_words,
+    with_names,
+)
 from backend.attribution.settings import Settings
 from backend.inference.verdict import ENROL, KEEP, MORE, PROMPTS, REFERENCE, SHORT
 from tests.attribution import test_verify
@@ -19,6 +26,7 @@ NAMES = {source: f"maker/{source.upper()}" for source in ENROLMENT.sources}
 
 def report_of(verdict: str, **results: Any) -> dict[str, Any]:
     subject = {"claimed": "a", "subject": "a", "level": "source", "candidates": [{"source": "a", "family": "A"}]}
+    subject |= {"families": [{"family": "A"}], "siblings": []}
     traffic = {"traffic": {"kind": "like"}, "flags": [], "reason": "", "stated": verdict == "SUPPORTS", "traces": 10}
     return {
         "results": {"verdict": verdict, **subject, **traffic, **results},
@@ -81,7 +89,17 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["results"]["next_steps"] = [KEEP]
     assert [step.page for step in steps_of(report)] == ["Check a report", "Claim against reference"]
     report["results"]["level"] = "family"
-    assert headline(report) == "Yes, among the 3 candidates, for the family A; which member, we cannot say"
+    assert headline(report) == "The family A, among the 3 candidates; which member, we cannot say"
+    report["results"]["siblings"] = list("abcd")
+    assert headline(report).endswith("; 4 of its members are not told apart")
+
+
+def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:
+    said = "Yes, the 10 traces support the claim the family A: about 200 times more likely."
+    report = report_of("SUPPORTS", level="family", sentence=said)
+    assert verdict_words(report) == "SUPPORTS THE FAMILY"
+    assert answer_sentence(report) == "The 10 traces support the family A: about 200 times more likely."
+    assert verdict_words(report_of("SUPPORTS")) == "SUPPORTS" and "probability is 95 %" in WORDS["SUPPORTS"]
 
 
 def test_an_unknown_source_comes_with_how_often_enrolled_ones_fail_too() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
 from backend.attribution.report import build_report, next_step, results_of
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import answer_sentence, is_bounded, steps_of
+from backend.attribution.report_words import answer_sentence, is_bounded, steps_of, verdict_words
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -358,7 +358,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
 
     page = page_of(scored, found, [])
     text = text_of(page)
-    assert f'<strong class="word">{results["verdict"]}</strong>' in page
+    assert f'<strong class="word">{verdict_words({"results": results})}</strong>' in page
     assert answer_sentence({"results": results}) in text
     steps = steps_of({"results": results, "input": {"name": "t.jsonl"}})
     assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]

@@ -29,7 +29,9 @@ from backend.attribution.report_words import (
     reservation,
     steps_of,
     subject_probability,
+    supports_family,
     validated_for,
+    verdict_words,
     with_names,
 )
 from backend.enrolment.validation_lookup import SCENARIOS
@@ -144,9 +146,9 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method))
     return sections.answer_box(
-        word,
+        f"{word} verdict-family" if supports_family(report) else word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
-        ("verdict-word", SIGNS[word], [word, answer]),
+        ("verdict-word", SIGNS[word], [verdict_words(report), answer]),
         html.P(keep_together(" ".join(filter(None, sentences))), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),

@@ -248,20 +248,20 @@ def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
     ("word", "claimed", "level", "answer"),
     [
         ("SUPPORTS", "a", "source", "Yes: a"),
-        ("SUPPORTS", "a", "family", "Yes for the family A; which member, we cannot say"),
+        ("SUPPORTS", "a", "family", "The family A; a or b, which are not told apart"),
         ("AGAINST", "a", "source", "No: not a"),
         ("AGAINST", "a", "family", "No: not the family A"),
         ("UNKNOWN", "a", "source", "They fit none of the 2 enrolled sources, a included"),
         ("INCONCLUSIVE", "a", "none", "The evidence is weak"),
         ("SUPPORTS", None, "source", "Best match: a"),
-        ("SUPPORTS", None, "family", "Best match: the family A"),
+        ("SUPPORTS", None, "family", "Best match: the family A; a or b, which are not told apart"),
         ("UNKNOWN", None, "source", "They fit none of the 2 enrolled sources; the nearest is a"),
         ("INCONCLUSIVE", None, "none", "The evidence is weak"),
     ],
 )
 def test_the_claim_is_answered_first(word: str, claimed: str | None, level: str, answer: str) -> None:
     results = {"verdict": word, "claimed": claimed, "level": level, "subject": "a", "reason": "the evidence is weak"}
-    results["candidates"] = [{"source": "a", "family": "A"}]
+    results |= {"candidates": [{"source": "a", "family": "A"}], "families": [{"family": "A"}], "siblings": ["a", "b"]}
     assert verdict.headline({"results": results, "reference": {"sources": ["a", "b"]}}) == answer
 
 
