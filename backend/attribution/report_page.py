@@ -19,6 +19,7 @@ from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.report_words import (
     answer_sentence,
+    bounds_of,
     condition_words,
     is_bounded,
     keep_together,
@@ -291,6 +292,7 @@ def write_html(report: Report) -> str:
         "heat": _heat,
         "ratio": ratio_words,
         "log10": log10_text,
+        "signed": lambda value: ("+" if value > 0 else "") + _number(value),
         "odds": odds,
         "reader": reader_words,
         "fact": fact_words,
@@ -306,6 +308,7 @@ def write_html(report: Report) -> str:
         headline=headline(report),
         sentence=answer_sentence(report),
         capped=is_bounded(report),
+        bounds=bounds_of(report),
         probability=subject_probability(report),
         title=case_title(report),
         document_title=document_title(report),
@@ -324,14 +327,24 @@ def write_html(report: Report) -> str:
         choice=choice_sentences(report),
         background=background_sentences(report),
         subject_prior=reference["prior"][reference["sources"].index(results["subject"])],
-        chart=evidence_chart(results["running"], results["spread"]["points"]),
+        chart=evidence_chart(
+            results["running"],
+            results["spread"]["points"],
+            results["log10_ratio_others"] if results["level"] == "family" else None,
+        ),
     )
 
 
-def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders."""
+def evidence_chart(
+    running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]], family: float | None = None
+) -> dict[str, Any]:
+    """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders.
+
+    family : log10 ratio of the source's family, marked after all traces, where the answer is about that.
+    """
     values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
+    values += [] if family is None else [family]
     low, high = min([*values, -2.5]), max([*values, 2.5])
     last = max(int(running[-1]["traces"]), 2)
 
@@ -358,6 +371,7 @@ def evidence_chart(running: Sequence[Mapping[str, Any]], spread: Sequence[Mappin
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
         "rules": [(y(2), "enough for it"), (y(-2), "against it")],
+        "family": None if family is None else (x(last), y(family)),
     }
 
 

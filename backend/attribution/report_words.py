@@ -5,6 +5,7 @@ Nothing here enters a report: all of it follows from one, so that reports of bef
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -143,6 +144,29 @@ def subject_probability(report: Report) -> str:
     weight = 10**ratio * prior
     text = probability_text(weight / (weight + 1 - prior))
     return text if text[0] in "<>" else f"{'≥' if ratio > 0 else '≤'} {text}"
+
+
+def bound_of(ratio: float, source: tuple[float, float], others: tuple[float, float]) -> str:
+    """'≥ ' or '≤ ' before a log10 ratio that stops at what the validation can bear.
+
+    source, others : probability and prior, whose ratio goes on.
+    """
+    (share, prior), (rest, rest_prior) = source, others
+    if not rest or not share:
+        return "≥ " if share else "≤ "
+    beyond = math.log10(share / rest) - math.log10(prior / rest_prior) - ratio
+    return "" if abs(beyond) < 1e-6 else "≥ " if beyond > 0 else "≤ "
+
+
+def bounds_of(report: Report) -> dict[str, str]:
+    """'≥ ' or '≤ ' of the log10 ratio of the answer's source over every other; nothing where none is stated."""
+    results, reference = report["results"], report["reference"]
+    if not results["stated"]:
+        return {}
+    priors = dict(zip(reference["sources"], reference["prior"], strict=True))
+    weights = {row["source"]: (row["probability"], priors[row["source"]]) for row in results["candidates"]}
+    ratios, subject = {row["source"]: row["log10_ratio"] for row in results["candidates"]}, weights[results["subject"]]
+    return {source: bound_of(ratios[source], subject, weighed) for source, weighed in weights.items()}
 
 
 def verdict_words(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -11,12 +12,13 @@ from backend.attribution.report_page import (
     PIVOTS,
     case_title,
     document_title,
+    evidence_chart,
     first_findings,
     ratio_words,
     reader_words,
     validation_tables,
 )
-from backend.attribution.report_words import reservation, subject_probability
+from backend.attribution.report_words import bounds_of, reservation, subject_probability
 from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.validation_lookup import matched_validation
@@ -113,3 +115,17 @@ def test_weak_evidence_says_which_way_it_points_and_bounds_the_probability() -> 
     assert subject_probability(report) == "≤ .004"
     results["interval"] = {"low": -1.46, "high": -1.0}
     assert "at least" not in (reservation(report) or "") and subject_probability(report) == "< .001"
+
+
+def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
+    running = [{"traces": k, "log10_ratio_others": 2.0} for k in (1, 40)]
+    assert evidence_chart(running, [])["family"] is None
+    chart = evidence_chart(running, [], 4.0)
+    assert chart["family"][1] < float(chart["line"].rpartition(",")[2]), "above the line of the source"
+    candidates = [{"source": source, "probability": p, "log10_ratio": r} for source, p, r in
+                  (("a", 0.6, 0.0), ("b", 0.4 - 1e-9, math.log10(0.6 / (0.4 - 1e-9))), ("c", 1e-9, 4.56))]  # fmt: skip
+    results = {"stated": True, "subject": "a", "candidates": candidates}
+    report = {"results": results, "reference": {"sources": list("abc"), "prior": [1 / 3] * 3}}
+    assert bounds_of(report) == {"a": "", "b": "", "c": "≥ "}
+    results["stated"] = False
+    assert bounds_of(report) == {}

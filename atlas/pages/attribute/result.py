@@ -21,7 +21,7 @@ from atlas.pages.attribute import sections, verdict
 from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_cell
 from atlas.state import View
 from atlas.theme import Mark, Theme
-from backend.attribution.report_words import names_of, probability_text, subject_probability, with_names
+from backend.attribution.report_words import bounds_of, names_of, probability_text, subject_probability, with_names
 from backend.methods.registry import (
     ENCODED,
     FUSED_LIVE,
@@ -113,7 +113,7 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
     if subject not in shown:
         shown = [*shown[:-1], subject]
-    weights = verdict.weights_of(report) if results["stated"] else {}
+    bounds = bounds_of(report)
     roles, names = {results["leader"]: "leading", results["claimed"]: "claimed"}, names_of(report)
     body = []
     for row in shown:
@@ -122,8 +122,8 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         family = html.Span(row["family"], dir="auto", className="legend-name")
         bar = html.Span(className="share-fill", style={"width": f"{100 * (row['probability'] or 0):.2f}%"})
         ratio = "–"
-        if weights and not subject:
-            ratio = _bounded(row["log10_ratio"], weights[results["subject"]], weights[source])
+        if bounds and not subject:
+            ratio = bounds[source] + number(row["log10_ratio"], 2)
         cells = [
             html.Th(html.Span([*sections.named(view, source, known, names), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
@@ -138,10 +138,6 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         return table
     summary = html.Summary("Show the order of the candidates, without numbers")
     return html.Details([summary, table], className="folded")
-
-
-def _bounded(ratio: float, source: tuple[float, float], other: tuple[float, float]) -> str:
-    return verdict.bound_of(ratio, source, other) + number(ratio, 2)
 
 
 def _split(reader: str) -> str:
@@ -264,8 +260,8 @@ def mixture(report: Report, show: Section) -> Component | None:
             html.Th(shell.source_name(names.get(row.source, row.source)), scope="row"),
             html.Td(row.family, dir="auto"),
             html.Td(html.Span(fill, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
-            number_cell(rate_text(row.share)),
-            number_cell(f"{rate_text(row.low)} to {rate_text(row.high)}"),
+            number_cell(probability_text(row.share)),
+            number_cell(f"{probability_text(row.low)} to {probability_text(row.high)}"),
         ]
         body.append(html.Tr(cells, className="here" if row.source == found["subject"] else ""))
     sentence = [html.Strong(found["outcome"].capitalize()), f": {found['sentence']}"]

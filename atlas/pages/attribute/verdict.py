@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from backend.attribution.report_words import (
     condition_words,
     is_bounded,
     keep_together,
+    probability_text,
     reservation,
     steps_of,
     subject_probability,
@@ -184,24 +184,6 @@ def not_stated(report: Report) -> str:
     return str(results["reason"]) if results["level"] == "candidates" else "not validated for such traces"
 
 
-def bound_of(ratio: float, source: tuple[float, float], others: tuple[float, float]) -> str:
-    """'≥ ' or '≤ ' before a log10 ratio that stops at what the validation can bear.
-
-    source, others : probability and prior, whose ratio goes on.
-    """
-    (share, prior), (rest, rest_prior) = source, others
-    if not rest or not share:
-        return "≥ " if share else "≤ "
-    beyond = math.log10(share / rest) - math.log10(prior / rest_prior) - ratio
-    return "" if abs(beyond) < 1e-6 else "≥ " if beyond > 0 else "≤ "
-
-
-def weights_of(report: Report) -> dict[str, tuple[float, float]]:
-    """Probability and prior of every source of a report whose probabilities are stated."""
-    priors = dict(zip(report["reference"]["sources"], report["reference"]["prior"], strict=True))
-    return {row["source"]: (row["probability"], priors[row["source"]]) for row in report["results"]["candidates"]}
-
-
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     """Numbers of the answer, for :func:`sections.facts`."""
     results = report["results"]
@@ -213,7 +195,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         ends = ("low", "high") if is_bounded(report) else ("probability_low", "probability_high")
         bound = ("≥ " if results["log10_ratio_others"] > 0 else "≤ ") * is_bounded(report)
         ratio = (bound + number(results["log10_ratio_others"], 2), words)
-        words = f"{who}{_between(results, *ends)}"
+        free = bool(results.get("capped")) and not is_bounded(report) and results["level"] != "family"
+        words = f"{who}{', not bounded as the ratio is' * free}{_between(results, *ends)}"
         off = first_findings(report.get("validation"), "ece_after") if validated_for(report) else []
         share = (subject_probability(report), ". ".join([words, *off]).removesuffix("."))
     traffic, unknown = results["traffic"], results["unknown_p"]
@@ -257,7 +240,7 @@ def _between(results: Mapping[str, Any], low: str, high: str) -> str:
         return ""
     if interval[low] == interval[high]:
         return "; the same in 90 % of resamples: as far as the validation can bear"
-    text = rate_text if low.startswith("probability") else lambda value: number(value, 2)
+    text = probability_text if low.startswith("probability") else lambda value: number(value, 2)
     return f"; {text(interval[low])} to {text(interval[high])} in 90 % of resamples of the traces"
 
 

@@ -20,6 +20,7 @@ from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages.attribute import question, result, sections, verdict, work
 from backend.attribution.decision import EnrolmentCapabilities
+from backend.attribution.report_words import bound_of
 from backend.enrolment.catalogue import Ecosystem, default, sample_labels
 from backend.methods.registry import ENROLLABLE, reader_id
 from backend.service.job import Snapshot
@@ -241,7 +242,7 @@ def test_every_shipped_reader_that_was_measured_here_has_its_command(monkeypatch
 def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
     ratio: float, source: tuple[float, float], others: tuple[float, float], sign: str
 ) -> None:
-    assert verdict.bound_of(ratio, source, others) == sign
+    assert bound_of(ratio, source, others) == sign
 
 
 @pytest.mark.parametrize(
