@@ -29,7 +29,7 @@ from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
-from backend.attribution.report_page import SIGNATURES, WORDS, case_title, first_findings
+from backend.attribution.report_page import SIGNATURES, case_title, first_findings, meanings
 from backend.attribution.report_words import validated_for, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -375,7 +375,7 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     word = report["results"]["verdict"]
     words = [
         html.Div([html.B(one), meaning], className=f"verdict-{one}{' given' if one == word else ''}")
-        for one, meaning in WORDS.items()
+        for one, meaning in meanings(report).items()
     ]
     case = [
         html.P("Provenance Atlas", className="kicker"),

@@ -28,6 +28,8 @@ from backend.attribution.report_words import (
     reservation,
     steps_of,
     subject_probability,
+    supports_family,
+    too_few,
     validated_for,
     verdict_words,
     with_names,
@@ -54,11 +56,9 @@ WITHOUT_ONE = {
 }
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
 WORDS = {
-    "SUPPORTS": f"The traces are at least {10**Rule.log10_lr:,.0f} times more likely from this source than from "
-    f"the others together, and its probability is {100 * Rule.share:g} % or more; or both hold of its family "
-    "alone.",
-    "AGAINST": f"They are at least {10**Rule.log10_lr:,.0f} times more likely from the others together than "
-    "from this source, or its family.",
+    "SUPPORTS": f"At least {10**Rule.log10_lr:,.0f} times more likely from this source than from the others together, "
+    f"and {100 * Rule.share:g} % probable.",
+    "AGAINST": f"At least {10**Rule.log10_lr:,.0f} times more likely from the others together than from this source.",
     "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
     "INCONCLUSIVE": "Not enough traces, or traces of a kind for which no error rate is known.",
 }
@@ -152,20 +152,26 @@ def headline(report: Report) -> str:
     among = f", among {_population(report)}" if only_among(report) else ""
     if results["level"] == "family" and results["verdict"] == "SUPPORTS":
         first = f"The family {family}{among}" if results["claimed"] else f"Best match{among}: {who}"
-        return f"{first}; {_members(results, family)}"
+        return f"{first}{_members(results, family)}"
     many = len(report["reference"].get("enrolled", report["reference"]["sources"]))
     words = (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]]
     return words.format(who=who, among=among, many=many)
+
+
+def meanings(report: Report) -> dict[str, str]:
+    """What the four answers mean, for the family where that is supported."""
+    about = "this family" if supports_family(report) else "this source"
+    return {word: meaning.replace("this source", about) for word, meaning in WORDS.items()}
 
 
 def _members(results: Mapping[str, Any], family: str) -> str:
     """Which members of a supported family it may be."""
     alike = results["siblings"] if results["families"][0]["family"] == family else []
     if not alike:
-        return "which member, we cannot say"
+        return "; which member, we cannot say"
     if len(alike) > NAMED:
-        return f"{len(alike):,} of its members are not told apart"
-    return f"{' or '.join(alike)}, which are not told apart"
+        return f"; {len(alike):,} of its members are not told apart"
+    return f": {' or '.join(alike)}, not told apart"
 
 
 def _population(report: Report) -> str:
@@ -234,13 +240,27 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
     """What a validation measured, in sentences for the first sheet; of chosen metrics of :data:`FIRST` alone."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
     near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in (metrics or FIRST)]
+    errors = _wrong_findings({row["metric"]: row for row in rows if row["metric"].startswith("verdict_")})
+    near = [row for row in near if not errors or row["metric"] not in ("wrong", "verdict_named_right")]
     near.sort(key=lambda row: list(FIRST).index(row["metric"]))
     out = []
     for row in near:
         cut = "" if row["condition"] == CLEAN else f" cut after {row['condition'].removeprefix('t')} tokens"
         said = {"traces": f"{row['k']:,} traces{cut}", "nearest": cut and ", the nearest to yours in length,"}
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
-    return out
+    return out if metrics else [*out, *map(keep_together, errors)]
+
+
+def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
+    """How often the rule names a wrong source, and what it answers where the nearest other source is claimed."""
+    if not {f"verdict_{one}" for one in ("named_wrong", "nearest_claim_refuted")} <= set(rules):
+        return []
+    (_, right, _, wrong, _), _, (_, good, _, bad, _) = (_answers(rules, *question) for question in QUESTIONS)
+    n, k = (rules["verdict_named_wrong"][key] for key in ("n", "k"))
+    return [
+        f"In {right} of {n:,} tests with {k:,} traces it names the right source, in {wrong} a wrong one.",
+        f"Where the nearest other source is claimed, it refutes that in {good} and supports it in {bad}.",
+    ]
 
 
 def case_title(report: Report) -> str:
@@ -313,8 +333,9 @@ def write_html(report: Report) -> str:
         title=case_title(report),
         document_title=document_title(report),
         judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
+        too_few=too_few(report),
         word=verdict_words(report),
-        words=WORDS,
+        words=meanings(report),
         signatures=SIGNATURES,
         reservation=reservation(report),
         steps=steps_of(report),

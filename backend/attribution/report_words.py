@@ -15,7 +15,7 @@ from typing import Any
 from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
-from backend.inference.verdict import FAR, REFERENCE_CHECK, SCALE, SHORT, UNLIKE, VERIFY, WEAK, times_words
+from backend.inference.verdict import FAR, FEW, REFERENCE_CHECK, SCALE, SHORT, UNLIKE, VERIFY, WEAK, times_words
 from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
@@ -37,9 +37,30 @@ def names_of(report: Report) -> dict[str, str]:
     return {str(one): str(name) for one, name in names.items()} if isinstance(names, Mapping) else {}
 
 
+def too_few(report: Report) -> bool:
+    """Whether the rule decides nothing since there are so few traces."""
+    return str(report.get("results", {}).get("reason", "")).startswith(FEW)
+
+
+def only_validated(report: Report) -> Report:
+    """A report for people: of traces too few for the rule no ratio and no probability is stated."""
+    if not too_few(report) or not report["results"]["stated"]:
+        return report
+    results = report["results"]
+    none = {
+        part: [row | {"probability": None} for row in results[part]] for part in ("candidates", "families", "running")
+    }
+    unknown = f"not stated: {results['reason']}"
+    return {
+        **report,
+        "results": {**results, **none, "stated": False, "interval": None, "in_words": None, "unknown_words": unknown},
+    }
+
+
 def with_names(report: Report) -> dict[str, Any]:
     """A report for people: readable names in place of its sources, also in a question that was made from the claim."""
-    names, out = names_of(report), dict(report)
+    names, out = names_of(report), dict(only_validated(report))
+    report = out.copy()
     if not names:
         return out
 
@@ -184,6 +205,8 @@ def answer_sentence(report: Report) -> str:
     """The answer's sentence, next to a headline that has its reason; of a family it does not say Yes to the claim."""
     results = report["results"]
     sentence = str(results["sentence"]).replace(f": {results['reason']}.", ".")
+    if supports_family(report):  # the headline names them
+        sentence = re.sub(r" Of the family .* are not told apart\.$", "", sentence)
     return re.sub(r"^Yes, the (.+?) support the claim the family ", r"The \1 support the family ", sentence)
 
 

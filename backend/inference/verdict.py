@@ -68,6 +68,7 @@ SHORT = "the responses are shorter than any that were validated"
 UNLIKE = "the responses are unlike those of the enrolled sources"
 FAR = "they fit no enrolled source, which with unlabelled traffic may be the other kind of traffic alone"
 UNCALIBRATED = "the evidence is not calibrated"  # further reasons for which nothing is decided
+FEW = "fewer than"
 WEAK = "the evidence is not strong enough either way"
 ENROL = "Or have the candidates enrolled on prompts of this kind: python -m jobs collect, then python -m jobs enroll."
 REFERENCE_CHECK = "python -m jobs reference-check traces.jsonl --reference genuine.jsonl"
@@ -210,7 +211,7 @@ def decide(evidence: Evidence, rule: Rule | None = None) -> Verdict:
     like, fits = evidence.traffic == "like", not evidence.p_unknown <= rule.unknown_level
     if evidence.traces < rule.minimum_traces:
         known = like and fits and evidence.calibrated and not {"short", "domain"} & set(evidence.flags)
-        return undecided(f"fewer than {rule.minimum_traces} traces", known)
+        return undecided(f"{FEW} {rule.minimum_traces} traces", known)
     if not like:
         return undecided(OTHER_TRAFFIC[evidence.traffic], False)
     if "short" in evidence.flags:
@@ -420,7 +421,7 @@ def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
         return "not tested: the enrolment has no reference"
     if verdict.outcome == "UNKNOWN":
         return "unlike every enrolled source"
-    if not verdict.validated and verdict.reason.startswith("fewer than"):
+    if not verdict.validated and verdict.reason.startswith(FEW):
         return f"not stated: {verdict.reason}"
     if not verdict.validated and verdict.reason != UNCALIBRATED:
         return "not stated: the test cannot tell another kind of traffic from another source"
@@ -453,7 +454,7 @@ def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool
 def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, enough: str) -> tuple[str, ...]:
     reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
     steps: tuple[tuple[bool, tuple[str, ...]], ...] = (
-        (verdict.reason.startswith("fewer than"), ("Give more traces: the rule needs at least five.",)),
+        (verdict.reason.startswith(FEW), ("Give more traces: the rule needs at least five.",)),
         (traffic.kind == "no prompts", (PROMPTS,)),
         (traffic.kind == "unchecked", (AGAIN.format(why=COMPARABLE),)),
         (traffic.kind == "unlike pool", (SAME_KIND, reference)),

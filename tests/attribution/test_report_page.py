@@ -63,11 +63,16 @@ def test_rows_that_no_table_knows_are_said():
 
 def test_the_first_sheet_says_accuracy_calibration_and_errors(validation):
     said = " ".join(first_findings(validation))
-    assert re.search(r"the right one.*name the right source.*are off by.*UNKNOWN.*supports a wrong source", said)
+    assert re.search(r"the right one.*are off by.*UNKNOWN.*names the right source.*a wrong one", said)
     rows = {row["metric"]: row for row in validation["rows"] if row["scenario"] in (None, "same")}
-    for name in ("accuracy_after", "ece_after", "false_unknown", "wrong"):
+    for name in ("accuracy_after", "ece_after", "false_unknown", "verdict_nearest_claim_refuted"):
         assert f"{100 * rows[name]['value']:.1f} " in said.replace("\xa0%", " %")
     assert f"in {rows['ece_after']['n']:,} tests" in first_findings(validation, "ece_after")[0]
+    table = validation_tables(validation)[0][0].rows
+    assert f"in {table[0][3]} a wrong" in said.replace("\xa0%", " %") and "refutes the true one" not in said
+    assert all(share in said.replace("\xa0%", " %") for share in (table[2][1], table[2][3])), (
+        "the rates of the nearest other source"
+    )
     assert "mathematical" not in said
     assert first_findings(None) == []
 

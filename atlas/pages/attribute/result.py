@@ -21,7 +21,14 @@ from atlas.pages.attribute import sections, verdict
 from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_cell
 from atlas.state import View
 from atlas.theme import Mark, Theme
-from backend.attribution.report_words import bounds_of, names_of, probability_text, subject_probability, with_names
+from backend.attribution.report_words import (
+    bounds_of,
+    names_of,
+    only_validated,
+    probability_text,
+    subject_probability,
+    with_names,
+)
 from backend.methods.registry import (
     ENCODED,
     FUSED_LIVE,
@@ -68,7 +75,7 @@ def rows(name: str, report: Report) -> pd.DataFrame:
     adds, without : what every trace adds, and the evidence of all others. lands : the nearest sources first.
     tippett, pav : shares of claims by log10 ratio, and ratios that claims show.
     """
-    results = report.get("results", {})
+    results = only_validated(report).get("results", {})
     match name:
         case "evidence":
             running = pd.DataFrame(results["running"]).rename(columns={"log10_ratio_others": "log10_ratio"})
@@ -184,6 +191,7 @@ def sensitivity(report: Report) -> str:
 
 def result(report: Report, cache: QueryCache, view: View) -> Component:
     """The whole result."""
+    report = only_validated(report)
     results = with_names(report)["results"]
     show = sections.sections_of(report)
     marks, known = sections.marks_of(cache, report["reference"]["families"]), sections.known_sources(cache)

@@ -30,6 +30,7 @@ from backend.attribution.report_words import (
     steps_of,
     subject_probability,
     supports_family,
+    too_few,
     validated_for,
     verdict_words,
     with_names,
@@ -181,7 +182,11 @@ def not_stated(report: Report) -> str:
     results = report["results"]
     if results["verdict"] == "UNKNOWN":
         return "no enrolled source fits"
-    return str(results["reason"]) if results["level"] == "candidates" else "not validated for such traces"
+    return (
+        str(results["reason"])
+        if results["level"] == "candidates" or too_few(report)
+        else "not validated for such traces"
+    )
 
 
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:

@@ -22,6 +22,8 @@ from atlas.theme import TOKENS, family_marks
 from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
 from backend.attribution.report import build_report, next_step
+from backend.attribution.report_page import write_html
+from backend.attribution.report_words import only_validated
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem
@@ -322,6 +324,17 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
+
+
+def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment) -> None:
+    few = written(enrolment, n=3)
+    assert few["results"]["stated"] and few["results"]["reason"] == "fewer than 5 traces"
+    found = facts(only_validated(few))
+    assert found["log10 ratio"] == found["Probability"] == ("–", "not stated: fewer than 5 traces")
+    said = _words(verdict.verdict(few))
+    assert "support for" not in said and "calibrated for 3" not in said
+    assert "not stated, because fewer than 5 traces" in " ".join(write_html(few).split())
+    assert result.rows("candidates", few)["probability"].isna().all()
 
 
 NOT_STATED = "not stated: not validated for such traces"
