@@ -95,7 +95,8 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
 
 
 def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:
-    said = "Yes, the 10 traces support the claim the family A: about 200 times more likely. Of the family A, the members a, b are not told apart."
+    said = "Yes, the 10 traces support the claim the family A: about 200 times more likely."
+    said += " Of the family A, the members a, b are not told apart."
     report = report_of("SUPPORTS", level="family", sentence=said)
     assert verdict_words(report) == "SUPPORTS THE FAMILY"
     assert answer_sentence(report) == "The 10 traces support the family A: about 200 times more likely."
