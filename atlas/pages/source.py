@@ -116,10 +116,12 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
 def _rank_words(own: float, values: pd.Series) -> str:
     """How easy a source is to name among all; sources with the same accuracy share a rank."""
     place, others = int((values > own).sum()) + 1, int((values == own).sum()) - 1
-    if others and own == 1:
-        return f"{others + 1} of all {len(values)} sources are named first in all of their groups."
+    if others and own in (0, 1):
+        often = "in all of their groups" if own else "in none of their groups"
+        return f"{others + 1} of all {len(values)} sources are named first {often}."
+    rank = "The hardest" if own == values.min() < values.max() else f"{_ordinal(place)} easiest"
     level = f", level with {pieces.counted(others, 'other')}" if others else ""
-    return f"{_ordinal(place)} easiest of {len(values)} sources{level}."
+    return f"{rank} of {len(values)} sources{level}."
 
 
 def _soon(cache: QueryCache, view: View) -> FigureView:

@@ -53,8 +53,10 @@ def test_sources_with_the_same_accuracy_share_a_rank() -> None:
     values = pd.Series([1.0, 1.0, 0.8, 0.8, 0.8, 0.2])
     assert source._rank_words(1.0, values) == "2 of all 6 sources are named first in all of their groups."
     assert source._rank_words(0.8, values) == "The 3rd easiest of 6 sources, level with 2 others."
-    assert source._rank_words(0.2, values) == "The 6th easiest of 6 sources."
+    assert source._rank_words(0.2, values) == "The hardest of 6 sources."
     assert source._rank_words(1.0, values[1:]) == "The easiest of 5 sources."
+    none = pd.Series([0.0, 0.0, 0.0, 0.4])
+    assert source._rank_words(0.0, none) == "3 of all 4 sources are named first in none of their groups."
 
 
 def test_the_curve_of_a_source_has_an_interval(asked: QueryCache) -> None:
