@@ -123,6 +123,15 @@
     if (scene) window.dash_clientside.set_props("camera", { data: numbers(scene.camera) });
   }
 
+  // What a link asked for and another choice of the header stands in for; told until that choice changes.
+  let replaced = [];
+
+  function tell(changes) {
+    replaced = changes;
+    const children = replaced.map(({ text }) => text).join(" ");
+    window.dash_clientside.set_props("link-note", { children });
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     atlas: {
       // Header choices as the link has them, where the data offers them.
@@ -131,6 +140,13 @@
         const offered = (options, value) =>
           options.some((o) => o.value === value || (o.items || []).some((i) => i.value === value));
         const pick = (options, value, now) => (value && offered(options, value) ? value : now);
+        const label = (options, value) =>
+          (options.flatMap((o) => [o, ...(o.items || [])]).find((o) => o.value === value) || {}).label;
+        const choices = [["reader", readers, reader], ["roster", rosters, roster], ["domain", domains, domain]];
+        tell(choices.filter(([name, options, now]) => given[name] && now && !offered(options, given[name])).map(
+          ([name, options, shown]) => ({
+            name, shown, text: `The link's ${name}, ${given[name].slice(0, 80)}, is not in this atlas: ${label(options, shown)} is shown.`,
+          })));
         window.setTimeout(() => remember({}), 0);
         document.documentElement.dataset.page = pathname;
         for (const [id, path] of Object.entries(window.atlasPages)) {
@@ -145,11 +161,16 @@
         ];
       },
       header: function (reader, roster, domain, theme) {
+        const now = { reader, roster, domain };
+        tell(replaced.filter(({ name, shown }) => now[name] === shown));
         return remember({ reader, roster, domain, theme });
       },
       // A page that shows another roster than its link asked for: the header follows.
       settled: function (data) {
-        if (data && data.roster) window.dash_clientside.set_props("roster", { value: data.roster });
+        if (data && data.roster) {
+          tell([...replaced, { name: "roster", shown: data.roster, text: data.text }]);
+          window.dash_clientside.set_props("roster", { value: data.roster });
+        }
         return none();
       },
       // Choices of a page by name; what equals its default is left out of the link.

@@ -145,7 +145,8 @@ def family_link(view: View, family: str) -> Component:
 
 def settled(linked: View, shown: View) -> Component:
     """What a page shows in place of its link's choices; the header follows."""
-    data = {"roster": shown.roster} if shown.roster != linked.roster else {}
+    text = f"This reader's accuracy is not measured on {linked.roster} here: {shown.roster} is shown."
+    data = {"roster": shown.roster, "text": text} if shown.roster != linked.roster else {}
     return html.Div([dcc.Store(id="settled", data=data), dcc.Store(id="settled-told")])
 
 

@@ -313,18 +313,23 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
             f"chance gives {100 * nearest['expectation'].iloc[0]:.0f} %. ",
             cache.origin(cache.map_reader(view)),
         )
-    names = relationships.reader_names(cache)
-    for origin in shell.ORIGINS:
-        top = relationships.best(cache, view, origin)
-        if top is not None:
-            ends = f"{100 * top['low']:.1f} to {100 * top['high']:.1f}" if pd.notna(top["low"]) else ""
-            sure = f" (95 % interval {ends})" if ends else ""
-            add(
-                f"Of two models of families that it has never seen, {relationships.called(top, names)} tells in ",
-                f"{100 * top['value']:.1f}",
-                f"{sure} of the pairs whether one is derived from the other; a coin is right in 50 %. ",
-                origin,
-            )
+    names, table = relationships.reader_names(cache), cache.ask(page_queries.relationship_summaries, view.protocol)
+    own = relationships.usual(cache, view)
+    picked = [top for origin in shell.ORIGINS if (top := relationships.best(cache, view, origin)) is not None]
+    for row in (own, *picked):
+        if row is None or (row is not own and own is not None and row.name == own.name):
+            continue
+        ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}" if pd.notna(row["low"]) else ""
+        sure = f" (95 % interval {ends})" if ends else ""
+        among = int((table["metric"].eq(view.measure) & table["origin"].eq(row["origin"])).sum())
+        best = f"It is the best of {among} readouts, picked on these pairs: optimistic. "
+        add(
+            f"Of two models of families that it has never seen, {relationships.called(row, names)} tells in ",
+            f"{100 * row['value']:.1f}",
+            f"{sure} of the pairs whether one is derived from the other; a coin is right in 50 %. "
+            f"{best if row is not own and among > 1 else ''}",
+            row["origin"],
+        )
     return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
 
 
@@ -559,10 +564,12 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
 
 
 def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
+    several = frame.groupby("reader")["readout"].nunique().max() > 1
+    picked = " A reader's highest mark is picked on these same splits and so optimistic." if several else ""
     caption = (
         "Each reader is asked whether one small model was derived from another, with whole families kept out of its "
         "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
-        "measured here, hollow ones are published numbers; the dotted line is a coin. n = "
+        f"measured here, hollow ones are published numbers; the dotted line is a coin.{picked} n = "
         f"{relationships.summaries(cache, view)['row'].nunique()} readers, {int(frame['n'].max())} splits each."
     )
     figure = relationships.readouts(cache, view).figure

@@ -579,6 +579,14 @@ def best(cache: QueryCache, view: View, origin: str) -> pd.Series | None:
     return None if rows.empty else rows.nlargest(1, "value").iloc[0]
 
 
+def usual(cache: QueryCache, view: View) -> pd.Series | None:
+    """The row of the shown reader's usual readout under the chosen protocol and metric; None without one."""
+    frame = cache.ask(store.relationship_summaries, view.protocol)
+    own = (frame["reader"] == shown_reader(cache, view)) & frame["readout"].isin(figures.USUAL)
+    rows = frame[own & (frame["metric"] == view.measure)]
+    return None if rows.empty else rows.iloc[0]
+
+
 def called(row: pd.Series, names: Mapping[str, str]) -> str:
     """A reader by name, with the readout where it is not the usual one: 'Tiny-1M by drift (first AC) alone'."""
     name, readout = names[row["reader"]], row["readout"]
@@ -602,32 +610,30 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
 
     answer: list[Component | str] = []
     more = ""
-    own = table[(table["reader"] == shown_reader(cache, view)) & table["readout"].isin(figures.USUAL)]
-    if len(own):
+    own = usual(cache, view)
+    if own is not None:
         coin = f"; half the test pairs are related, so a coin gets {'50 %' if share else '.500'}"
         coin = coin if view.measure in COINS else ""
-        published = " (published)" if own["origin"].iloc[0] == "published" else ""
-        value, interval = rate(own.iloc[0])
+        published = " (published)" if own["origin"] == "published" else ""
+        value, interval = rate(own)
         verb = " of pairs are told right, related or unrelated, by " if share else " by "
-        answer += [html.Strong(value), html.Span(interval, className="spread"), verb, names[own["reader"].iloc[0]]]
+        answer += [html.Strong(value), html.Span(interval, className="spread"), verb, names[own["reader"]]]
         answer.append(f"{published} {NEW[view.protocol]}{coin}.")
         others = {}
         for protocol in PROTOCOLS:
             rows = cache.ask(store.relationship_summaries, protocol)
-            rows = rows[
-                rows[["reader", "readout", "metric"]].eq(own.iloc[0][["reader", "readout", "metric"]]).all(axis=1)
-            ]
+            rows = rows[rows[["reader", "readout", "metric"]].eq(own[["reader", "readout", "metric"]]).all(axis=1)]
             if protocol != view.protocol and len(rows):
                 others[NEW[protocol]] = rate(rows.iloc[0])[0]
         told = ", ".join(f"{value} {words}" for words, value in others.items())
-        reads = figures.readout_words(own["readout"].iloc[0])
+        reads = figures.readout_words(own["readout"])
         more = f"The same readout, of {reads}: {told}. " if told else f"It reads {reads}. "
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
         if top is None:
             continue
-        if len(own) and own.index[0] == top.name:
+        if own is not None and own.name == top.name:
             more += f"It is the best of {count} {words}. "
             continue
         picked += count > 1

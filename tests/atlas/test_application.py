@@ -353,7 +353,8 @@ def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> N
             opened = json.dumps(
                 page.layout(roster="27-way", **PATH.get(page.name, {})).to_plotly_json(), default=_as_json
             )
-            assert '"id": "settled", "data": {"roster": "12-way"}' in opened
+            assert '"id": "settled", "data": {"roster": "12-way", "text": "This reader' in opened
+            assert "is not measured on 27-way here: 12-way is shown." in opened
             kept = json.dumps(
                 page.layout(roster="12-way", **PATH.get(page.name, {})).to_plotly_json(), default=_as_json
             )

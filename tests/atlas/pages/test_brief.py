@@ -299,3 +299,8 @@ def test_findings_carry_their_origin(asked: QueryCache) -> None:
     assert len(found) == 4
     assert all("origin-" in sentence for sentence in found)
     assert "Published" in found[3] and "READER · Vast-70B" in found[3]
+    # Where the shown reader is not the best, its own number stands first, and the best one is said to be picked.
+    other = dataclasses.replace(view, relates="mpt")
+    own, best = [told(finding) for finding in brief.findings(asked, other, other)][2:4]
+    assert "60.0" in own and "optimistic" not in own
+    assert "76.0" in best and "It is the best of 4 readouts, picked on these pairs: optimistic." in best
