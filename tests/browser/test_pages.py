@@ -57,7 +57,7 @@ def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
     browser.settled()
 
 
-def test_what_a_link_names_in_vain_is_told_until_another_choice(browser: Browser) -> None:
+def test_what_a_link_names_in_vain_is_told_until_another_choice(browser: Any) -> None:
     browser.open("/attribution?theme=dark&roster=12-way&domain=nowhere")
     told = browser.until("return document.querySelector('#link-note').innerText")
     assert told == "The link's domain, nowhere, is not in this atlas: Agent500 is shown."
