@@ -64,7 +64,7 @@ def _accuracies(cache: QueryCache, view: View) -> tuple[list[str], dict[int, flo
 
 def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     own = _own(cache, view)
-    texts = [f"{len(own)} of {pieces.roster_size(cache, view)} sources in {view.roster}"]
+    texts = [f"{len(own)} of {pieces.counted(pieces.roster_size(cache, view), 'source')} in {view.roster}"]
     texts += [f"{count} {KINDS.get(str(kind), str(kind))}" for kind, count in own["access"].value_counts().items()]
     texts.append(f"{int(own['responses'].sum()):,} responses in all domains")
     query = pieces.choices_query(view, families=(view.zoom,))
@@ -80,9 +80,9 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     share = 100 * (within.iloc[0] if len(within) else 0)
     text = "" if errors.empty or len(own) < 2 else f" Of its errors, {share:.0f} % stay in the family."
     return [
-        f"With {drawing.traces(view.k)} its sources are named in ",
+        f"With {drawing.traces(view.k)} its {'sources are' if len(own) > 1 else 'only source is'} named in ",
         html.Strong(sources.accuracy_text(accuracy, view.k)),
-        f" of their groups, all others in {sources.accuracy_text(rest, view.k)}.{text}",
+        f" of {'their' if len(own) > 1 else 'its'} groups, all others in {sources.accuracy_text(rest, view.k)}.{text}",
         *_worst(cache, view),
     ]
 
@@ -105,8 +105,9 @@ def _reach(cache: QueryCache, view: View) -> FigureView:
     others = Line("rest", "all other families", TOKENS[view.theme]["soft"], "dot")
     lines = [(others, rest), (Line("own", view.zoom, colour), accuracy)]
     figure = sources.accuracy_curves(table, lines, theme=view.theme, k=view.k, thin=own, colour=colour)
+    whose = f"Mean accuracy of its {len(own)} sources (thin: each of them)" if len(own) > 1 else "Its source's accuracy"
     sentence = (
-        f"Mean accuracy of its {len(own)} sources (thin: each of them) beside all others, on "
+        f"{whose} beside all others, on "
         f"{pieces.domain_words(view.domain)} by {cache.reader_words(cache.attribution_reader(view))}. Grey: "
         f"the median source, the middle half and the middle 80 % of all. n = {len(table)} sources."
     )
@@ -148,7 +149,8 @@ def _leave(cache: QueryCache, view: View, _: pd.DataFrame) -> FigureView:
 
 def _within_height(cache: QueryCache, view: View) -> int:
     """Height in pixels of :func:`_within`: a row for every sibling that its name fits in, and the names below."""
-    return 200 + 15 * max(len(_own(cache, view)), 8)
+    own = len(_own(cache, view))
+    return sources.bars_height(1, 1) if own == 1 else 200 + 15 * max(own, 8)
 
 
 def _nobody(view: View) -> Component:
@@ -161,6 +163,8 @@ def _within(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
     own = set(order.loc[order["family"] == view.zoom, "source"])
     if not own:
         return FigureView(drawing.blank(view.theme), "Not measured yet.", _nobody(view))
+    if len(own) == 1:
+        return FigureView(drawing.blank(view.theme), "It has no siblings in this roster.", html.Span(className="few"))
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
     sentence = (
         f"{_swapped(cells, order, own)}Rows are the true source, columns the answer at {drawing.traces(view.k)}; the "
@@ -217,7 +221,7 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
             headerTooltip="How many of its five nearest are of its family",
         ),
     ]
-    sentence = f"n = {len(frame)} sources of the family in {view.roster}; a name leads to its page."
+    sentence = f"n = {pieces.counted(len(frame), 'source')} of the family in {view.roster}; a name leads to its page."
     return tables.grid("members-grid", frame, columns), sentence
 
 
