@@ -230,7 +230,8 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     members = cache.ask(queries.sources, view.roster)
     kin, siblings = int((frame["family"] == family).sum()), int((members["family"] == family).sum()) - 1
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
-    proxies_help = f"Proxy models, whatever they read, that also count it among the {pieces.NEAREST} nearest"
+    voted = cache.ask(page_queries.voting_proxies, view.roster, view.domain, view.source)["name"]
+    proxies_help = f"Text models ({', '.join(voted)}) with which a reader counts it among the {pieces.NEAREST} nearest"
     sentence: list[Component | str] = [
         shell.term("Percentile", pieces.PERCENTILE_HELP),
         f" is among all pairs of {view.roster}. ",

@@ -175,6 +175,15 @@ def neighbor_votes(
     return frame_of(cursor, sql, about)
 
 
+def voting_proxies(cursor: Cursor, roster: str, domain: str, source: str) -> pd.DataFrame:
+    """Proxies of the readers that :func:`neighbor_votes` counts (columns proxy, name)."""
+    sql = """
+        SELECT DISTINCT r.proxy, coalesce(p.name, r.proxy) AS name
+        FROM neighbors JOIN readers r USING (reader) LEFT JOIN proxies p ON p.proxy = r.proxy
+        WHERE roster = $roster AND domain = $domain AND source = $source AND r.proxy IS NOT NULL ORDER BY name"""
+    return frame_of(cursor, sql, {"roster": roster, "domain": domain, "source": source})
+
+
 # ---- Compare: parts, variance, capability, cost, and what the paper printed -----------------------------------------
 
 
