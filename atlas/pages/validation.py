@@ -58,12 +58,14 @@ def _pools_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(frame.loc[change.sort_values(ascending=False).index]))
     tested = frame.dropna(subset="rejected").sort_values("rejected").drop_duplicates("rejected")
     ends = tables.rows(tested.iloc[:: max(len(tested) - 1, 1)], "rejected", "traffic")
-    without = " and ".join(f"{_percent(share)} of those asked about {traffic}" for share, traffic in ends)
+    without = " and ".join(f"{_percent(share)} ({traffic})" for share, traffic in ends)
     return (
-        f"With {row.k} traces, added traffic changes how often a model is named, most on {row.traffic}: {row.reader} "
-        f"names {_percent(row.right_pool)} right instead of {_percent(row.right)}. It does not tell whether a model is "
-        f"enrolled: {_percent(frame['rejected_pool'].min())} or more of the enrolled ones then fail the unknown-source "
-        f"test; without it {without or 'an unknown share'}. So Attribute never says UNKNOWN where traffic was added."
+        f"Sources of roster {row.roster}, enrolled on other prompts: with {row.k} traces, added traffic changes how "
+        f"often a model is named, most on {row.traffic}: {row.reader} names {_percent(row.right_pool)} right instead "
+        f"of {_percent(row.right)}. It does not tell whether a model is enrolled: "
+        f"{_percent(frame['rejected_pool'].min())} or more of the enrolled ones fail the unknown-source test with it, "
+        f"{without or 'an unknown share'} without. "
+        "So Attribute never says UNKNOWN where traffic was added."
     )
 
 
@@ -87,10 +89,10 @@ def _mixture_result(frame: pd.DataFrame) -> str:
 
 def _streams_result(frame: pd.DataFrame) -> str:
     own = frame[(frame["reader"] == frame["reader"].iloc[0]) & (frame["level"] == frame["level"].min())]
-    changed = [f"{row.scenario} after {row.delay:.0f} traces" for row in tables.rows(own) if pd.notna(row.delay)]
+    changed = [f"after {row.delay:.0f} traces ({row.scenario})" for row in tables.rows(own) if pd.notna(row.delay)]
     false = own.loc[own["delay"].isna(), "alarms"].max()
     return (
-        f"Half of the watches by {own['reader'].iloc[0]} have seen {', '.join(changed)}; where nothing "
+        f"Half of the watches by {own['reader'].iloc[0]} have seen a change {', '.join(changed)}; where nothing "
         f"changes, at most {_percent(false)} raise a false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
     )
 
