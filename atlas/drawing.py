@@ -116,7 +116,8 @@ def unmapped(cache: QueryCache, view: View, what: str) -> FigureView:
     usual, ways = cache.usual(view), []
     if not cache.map_reader(view) and cache.map_reader(usual):
         ways = [(f"Show {cache.reader_name(usual.reader)}", f"/neighbourhoods?{usual.query()}")]
-    return nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
+    drawn = nothing(view, f"There is no {what} of this reader for {choice_words(view)}", remedy, ways)
+    return drawn if command or cache.map_reader(view) else drawn._replace(sentence="This reader has no map here.")
 
 
 def _reads(cache: QueryCache, view: View) -> tuple[str, str]:

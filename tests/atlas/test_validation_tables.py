@@ -77,7 +77,7 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
         f"most on Math100: {name} names 71 % right instead of 60 %",
         "tells 74 % of siblings and an unknown share of other families from the genuine model, and raises 4 % false",
         f"With 50 traces, {name} finds a second source in 80 % of cases once it wrote 26 % of them",
-        f"Half of the watches by {name} have seen a change after 5 traces (another family); where nothing changes, at most 0.1 %",
+        f"Half of the watches by {name} have seen a change after 5 traces (another family); where",
     ):
         assert result in on_methods
     questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]

@@ -412,12 +412,13 @@ def _absent(cache: QueryCache, view: View) -> Component:
     mapped, usual = (
         drawing.nearby(cache, one, lambda near: len(_points(cache, near)) > 0) for one in (view, cache.usual(view))
     )
-    return shell.empty(
+    absent = shell.empty(
         f"{what} {view.roster} on {pieces.domain_words(view.domain)}",
         f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
         [(f"Show {drawing.choice_words(near)}", link(near)) for near in mapped]
         or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual[:1]],
     )
+    return absent if cache.map_reader(view) else html.Div(absent, className="unmapped")
 
 
 def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component | str]:
