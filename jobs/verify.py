@@ -117,8 +117,8 @@ def _tell(check: Check, equal: str) -> int:
         say(note)
     for shown, expected in check.shown:
         say(f"The page shows: {shown}")
-        say(f"By its data it should be: {expected}")
-    return _say(check.found, equal)
+        say(f"{'This program says of its data' if check.page_unchecked else 'By its data it should be'}: {expected}")
+    return _say(check.found, f"DATA UNCHANGED, PAGE NOT CHECKED. {equal}" if check.page_unchecked else equal)
 
 
 def _say(found: tuple[str, ...], equal: str) -> int:

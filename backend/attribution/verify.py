@@ -53,6 +53,10 @@ BEFORE = 20  # characters that are shown before the first one in which two texts
 SENTENCES = 12  # differences that are named one by one
 DATA = '<template id="report-data">'  # what holds the JSON of a report in its page
 OWN_HASH = "The report's own sha256 does not agree: something in it was changed"
+OTHER_CODE = (
+    "Other code wrote this page. The data in it were checked, and not what the page shows of them: what it shows may "
+    "have been changed."
+)
 PAGE = (
     "The page is not, character for character, what the data in it give: it was changed, or a browser saved it anew. "
     "All else here is about the data"
@@ -235,6 +239,7 @@ class Check:
     created: str = ""
     own_sha256: str = ""  # of the report as it is
     shown: tuple[tuple[str, str], ...] = ()  # texts of its page, and what they should be by its data
+    page_unchecked: bool = False  # whether other code wrote its page, so that this could not be compared
 
     @classmethod
     def of(cls, report: Report, found: Sequence[str], *result: Any) -> Check:
@@ -312,12 +317,9 @@ def with_page(check: Check, text: str, report: Report) -> Check:
     if data_of(text) is None:
         return check
     if report["method"].get("code_version") != code_version():
-        note = "Other code wrote this page. The data in it were checked, and not what the page shows of them."
-        return replace(check, notes=(*check.notes, note))
-    try:
-        page = write_html(report)
-    except (*DAMAGED, TemplateError):
-        page = ""
+        answers = (_answer(text), _answer(_page_of(report)))
+        return replace(check, notes=(*check.notes, OTHER_CODE), shown=(answers,), page_unchecked=True)
+    page = _page_of(report)
     same = text.replace("\r\n", "\n") == page
     shows = "The page shows its data, character for character as this program writes it."
     return (
@@ -325,6 +327,20 @@ def with_page(check: Check, text: str, report: Report) -> Check:
         if same
         else replace(check, found=(*check.found, PAGE), shown=tuple(changed_texts(text, page)) if page else ())
     )
+
+
+def _page_of(report: Report) -> str:
+    """The page that this code writes of a report; empty where its data give none."""
+    try:
+        return write_html(report)
+    except (*DAMAGED, TemplateError):
+        return ""
+
+
+def _answer(page: str) -> str:
+    """The answer that a page shows, in its words; empty without one."""
+    _, mark, rest = page.partition('<div class="answer')
+    return " ".join(_texts(f"<body{mark}{rest.partition('</div>')[0]}"))
 
 
 def changed_texts(page: str, expected: str) -> list[tuple[str, str]]:

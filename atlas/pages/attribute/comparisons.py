@@ -79,6 +79,11 @@ OTHER_PAGE = (
     "Do not rely on what the page shows: the hash below is that of the data in it. Ask its maker for the original, or "
     "read the numbers in the data."
 )
+PAGE_UNSEEN = "DATA UNCHANGED, PAGE NOT CHECKED"
+UNSEEN_PAGE = (
+    "Do not rely on what the page shows. Read the answer out of its data, below, or check the page with the program "
+    "that wrote it: its code version is in the report."
+)
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 LATER = "How often such a test sees a change is stated with the answer, for these traces and prompts."
 AFTER_WINDOWS = {DIFFERENT: "See every change: Watch", ALIKE: "Look every night: Watch"}
@@ -334,9 +339,12 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
 
 def check_answer(check: Check) -> Component:
     """Whether a report is equal to what was computed again, and where not."""
-    sign, tone = ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
+    from backend.attribution.verify import OTHER_CODE
+
+    unseen = check.equal and check.page_unchecked
+    sign, tone = ("?", "UNKNOWN") if unseen else ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
     parts, own = check.differences, check.changed or check.page_alone or not check.traces
-    word = "UNCHANGED" if check.equal else "CHANGED" if own else "NOT EQUAL"
+    word = PAGE_UNSEEN if unseen else "UNCHANGED" if check.equal else "CHANGED" if own else "NOT EQUAL"
     again = f"{count(check.traces, 'trace')}, read once more,"
     if check.equal and check.traces:
         sentence = f"{again} give the report again: the same scores, the same answer ({check.verdict})."
@@ -350,13 +358,18 @@ def check_answer(check: Check) -> Component:
         sentence = CHANGED * check.changed + (f"{gives}: {count(len(parts), 'difference')}." if parts else "")
     read = f"{check.traces:,}" if check.traces else "none given"
     scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
+    due, what = "By its data it should be", "What was changed"
+    if check.page_unchecked:
+        due, what = "This program says of its data", "The answer, of the page and of its data"
     return sections.answer_box(
         tone,
         [html.Span(check.case, dir="auto"), f" · {check.created[:19].replace('T', ' ')}"],
         ("check-verdict", sign, [word]),
-        html.P(sentence, className="verdict-sentence"),
+        html.P(f"{OTHER_CODE} {sentence}" if unseen else sentence, className="verdict-sentence"),
         _next_step(
-            OTHER_PAGE
+            UNSEEN_PAGE
+            if unseen
+            else OTHER_PAGE
             if check.page_alone
             else KEEP
             if check.equal and check.traces
@@ -366,20 +379,20 @@ def check_answer(check: Check) -> Component:
             if check.changed
             else AS_MADE
         ),
-        *([_pairs(("The page shows", "By its data it should be"), check.shown)] if check.shown else []),
+        *([_pairs(("The page shows", due), check.shown, what)] if check.shown else []),
         *([] if check.page_alone or not parts else [_differences(parts)]),
         sections.facts(
             ("Traces read", "", read, "by the ecosystem of the report"),
             *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
             (
-                "Data in the page" if check.page_alone else "This file",
+                "Data in the page" if check.page_alone or check.page_unchecked else "This file",
                 SHA_HELP,
                 check.own_sha256[:12],
                 f"sha256 {check.own_sha256}",
             ),
             *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),
-        *[html.P(note, className="hint long") for note in check.notes],
+        *[html.P(note, className="hint long") for note in check.notes if not (unseen and note == OTHER_CODE)],
         **shell.aria(labelledby="check-verdict"),
     )
 
@@ -399,10 +412,10 @@ def _differences(found: Sequence[str]) -> Component:
     return html.Div([*shown(found[:OPEN]), *([folded] if more else [])], id="check-found")
 
 
-def _pairs(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Component:
+def _pairs(heads: Sequence[str], rows: Sequence[Sequence[str]], what: str = "What was changed") -> Component:
     """Texts or values of a changed report, each with what it should be."""
     body = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in row]) for row in rows]
-    return html.Div(shell.small_table(heads, body, "What was changed", "small"), className="preview-table")
+    return html.Div(shell.small_table(heads, body, what, "small"), className="preview-table")
 
 
 def _describe_report(upload: Mapping[str, Any]) -> Component:
