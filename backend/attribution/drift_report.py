@@ -215,7 +215,7 @@ def drift_answer(
         "level": drift.LEVEL,
         **worth,
         "validation": _validation_rows(enrolment),
-        **facts_of((before, after), enrolment, settings),
+        **facts_of((before, after), enrolment, settings, (first, second)),
         "command": command or _command(read, enrolment, settings),
     }
     return signed(body)
@@ -256,14 +256,15 @@ def measures_of(responses: Sequence[str]) -> dict[str, float] | None:
 
 
 def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
-    """Plain measures of the windows that differ, one a row with its name first; empty where none is to be told."""
+    """Plain measures of the compared traces of windows that differ, one a row with its name first; else empty."""
     found = [window.get("measures") for window in test["windows"]]
-    if drift.verdict(test) != drift.DIFFERENT or not all(found):
+    if drift.verdict(test) != drift.DIFFERENT or not all(found[:2]):  # of a rival, nothing may have been compared
         return []
-    return [
-        [words, *(f"{one[name]:,.0f}" if name == "words" else f"{100 * one[name]:.0f} %" for one in found if one)]
-        for name, words in MEASURES.items()
-    ]
+
+    def text(one: Mapping[str, float] | None, name: str) -> str:
+        return "–" if one is None else f"{one[name]:,.0f}" if name == "words" else f"{100 * one[name]:.0f} %"
+
+    return [[words, *(text(one, name) for one in found)] for name, words in MEASURES.items()]
 
 
 def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:
@@ -287,13 +288,18 @@ def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> d
     }
 
 
-def facts_of(windows: Sequence[Window], enrolment: Enrolment, settings: Settings) -> dict[str, Any]:
-    """What was read, by what, and under which settings, as JSON without texts."""
+def facts_of(
+    windows: Sequence[Window], enrolment: Enrolment, settings: Settings, rows: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """What was read, by what, and under which settings, as JSON without texts.
+
+    rows : of each window that is compared, in the order of the windows; measures are of their traces alone.
+    """
     method = windows[0].report["method"]
     return {
         # When the last window was read: asking for the answer again makes no other one.
         "created": max(window.report["created"] for window in windows),
-        "windows": [_window(window) for window in windows],
+        "windows": [_window(window, some) for window, some in zip(windows, rows, strict=True)],
         "reading": {
             "enrolment": enrolment.name,
             "layer": enrolment.place,
@@ -342,13 +348,14 @@ def _skipped(test: Mapping[str, Any], before: Window, after: Window, which: str)
     ]
 
 
-def _window(window: Window) -> dict[str, Any]:
+def _window(window: Window, rows: Sequence[int]) -> dict[str, Any]:
+    responses = [window.responses[row] for row in thinned(np.asarray(rows))] if window.responses else []
     return {
         "name": window.report["input"]["name"],
         "part": window.part,
         "total": window.read[1],
         "file": {key: value for key, value in window.report["input"].items() if key != "name"},
-        "measures": measures_of(window.responses),
+        "measures": measures_of(responses),
         "traces": [{key: trace[key] for key in ("place", "turn", "sha256")} for trace in window.traces],
     }
 

@@ -71,6 +71,7 @@ def reference_answer(
     test = asdict(drift_test(first, second, paired=True))
     worth, traffic = worth_of(test, enrolment, claimed), claimed.report["results"]["traffic"]["kind"]
     verdict, needed = verdict_of(test, worth["log10_ratios"]), worth["prompts_needed"]
+    compared = [*rows, *(_in_three(claimed, reference, rival)[2] for rival in rivals)]
     body = {
         "format": FORMAT,
         "verdict": verdict,
@@ -84,7 +85,7 @@ def reference_answer(
         "level": drift.LEVEL,
         **worth,
         "rivals": [_rival(claimed, reference, rival, enrolment) for rival in rivals],
-        **facts_of(windows, enrolment, settings),
+        **facts_of(windows, enrolment, settings, compared),
         "command": command or _command(windows, enrolment, settings),
     }
     return signed(body)
@@ -129,21 +130,26 @@ def nearer(claimed: Doubles, reference: Doubles, rival: Doubles) -> tuple[int, i
 
 def _rival(claimed: Window, reference: Window, rival: Window, enrolment: Enrolment) -> dict[str, Any]:
     """Whether traces are nearer to the reference than to another source that answers the same prompts."""
-    first, second, third = map(_first_answers, (claimed, reference, rival))
-    name = rival.report["input"]["name"]
-    shared = [prompt for prompt in first if prompt in second and prompt in third][:MOST]
-    if len(shared) < FEWEST_PAIRED:
+    rows, name = _in_three(claimed, reference, rival), rival.report["input"]["name"]
+    if (shared := len(rows[0])) < FEWEST_PAIRED:
         sentence = f"{name} answers too few of the same prompts."
-        return {"name": name, "prompts": len(shared), "nearer": None, "p_value": None, "sentence": sentence}
+        return {"name": name, "prompts": shared, "nearer": None, "p_value": None, "sentence": sentence}
     three = [
-        standardised(window.fingerprints[[rows[prompt] for prompt in shared]], enrolment)
-        for window, rows in ((claimed, first), (reference, second), (rival, third))
+        standardised(window.fingerprints[part], enrolment)
+        for window, part in zip((claimed, reference, rival), rows, strict=True)
     ]
     wins, decided, p = nearer(*three)
     side = "the reference" if 2 * wins >= decided else name
     means = f"nearer to {side}" if p <= drift.LEVEL else "about as near to both"
     sentence = f"Against {name}: {wins} of {decided} answers are nearer to the reference (p = {p_text(p)}): {means}."
     return {"name": name, "prompts": decided, "nearer": wins, "p_value": p, "sentence": sentence}
+
+
+def _in_three(*windows: Window) -> list[list[int]]:
+    """Rows of each window that answer the prompts of all, the first answer to each; at most :data:`MOST`."""
+    answers = [_first_answers(window) for window in windows]
+    shared = [prompt for prompt in answers[0] if all(prompt in rows for rows in answers)][:MOST]
+    return [[rows[prompt] for prompt in shared] for rows in answers]
 
 
 def ratio_words(kind: str, ratio: float) -> str:

@@ -17,7 +17,7 @@ from markupsafe import escape
 import backend.attribution.scoring
 from atlas.pages.attribute import comparisons
 from backend.attribution.comparison_page import write_comparison
-from backend.attribution.drift_report import Window, worth_of
+from backend.attribution.drift_report import Window, compare_measures, measures_of, worth_of
 from backend.attribution.reference_check import MEANINGS, nearer, ratio_words
 from backend.attribution.report import digest
 from backend.attribution.verify import read_report
@@ -115,6 +115,22 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
         read_report(page)
     assert "a<b>" not in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_what_differs_is_counted_on_the_compared_traces(folder: Path) -> None:
+    """Answers to prompts of one side alone tell nothing of the difference."""
+    for style in ("plain", "shout"):
+        more = [json.dumps({"prompt": f"{style} {i}?", "response": "one " * 900}) for i in range(40)]
+        with (folder / f"{style}.jsonl").open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", *more]) if not lines_of(style).endswith(b"\n") else "\n".join(more))
+    alone = [json.dumps({"prompt": f"alone {i}?", "response": "one"}) for i in range(8)]
+    (folder / "alone.jsonl").write_text("\n".join(alone), "utf-8")
+    _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "alone.jsonl")
+    for style, window in zip(("shout", "plain"), answer["windows"], strict=False):
+        answers = [json.loads(line)["response"] for line in lines_of(style).decode().splitlines()]
+        assert window["measures"] == measures_of(answers)
+    assert answer["prompts"] == 12 and answer["windows"][2]["measures"] is None
+    assert all(row[3] == "–" for row in compare_measures(answer))
 
 
 def test_ratios_say_which_side_gives_the_outcome_more_often() -> None:
