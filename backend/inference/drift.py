@@ -246,6 +246,8 @@ def sentence(test: Mapping[str, Any]) -> str:
     """The answer of a :class:`DriftTest` for people; :func:`expected` belongs below it."""
     differ, means = MEANING[verdict(test)]
     windows = f"{test['before']:,} and {test['after']:,} traces"
+    if differ == "differ" and not test["paired"]:
+        means = "Something between prompt and answer changed, or the questions did."
     return f"The two windows of {windows} {differ} by more than chance (p = {p_text(test['p_value'])}). {means}"
 
 

@@ -6,6 +6,7 @@ Each part takes files, runs jobs on them, follows the jobs, and shows the answer
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
@@ -31,7 +32,18 @@ from backend.attribution.report_words import keep_together
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError
-from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, LEVEL, NOT_LIKE, expected, level_text, named
+from backend.inference.drift import (
+    ALIKE,
+    DIFFERENT,
+    FEWEST_PAIRED,
+    KINDS,
+    LEVEL,
+    NOT_LIKE,
+    UNPAIRED,
+    expected,
+    level_text,
+    named,
+)
 from backend.intake import Columns
 from backend.intake.traces import short
 from backend.service.job import Snapshot
@@ -136,11 +148,14 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
     measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
     paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
+    notes = {note: html.P(note, className="flag") for note in test["notes"]}
+    other_questions = [notes.pop(UNPAIRED)] if UNPAIRED in notes else []  # it limits the sentence itself
     box = sections.answer_box(
         tone,
         [before, " against ", after],
         ("win-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
+        *other_questions,
         _next_step(test["next_step"], *_after_windows(test)),
         *_measures(test),
         _judge_of(test, ""),  # the rates stand with the figure below
@@ -149,7 +164,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
             ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             ("Same prompts", "", *paired),
         ),
-        *[html.P(note, className="flag") for note in test["notes"]],
+        *notes.values(),
     )
     window = min(int(test["before"]), int(test["after"]))
     sees = _power_section(measured, window, theme, test["expected"])
@@ -358,6 +373,8 @@ def check_answer(check: Check) -> Component:
         sentence = CHANGED * check.changed + (f"{gives}: {count(len(parts), 'difference')}." if parts else "")
     read = f"{check.traces:,}" if check.traces else "none given"
     scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
+    if check.largest == math.inf:
+        scores = ("not comparable", "the report is about other traces")
     due, what = "By its data it should be", "What was changed"
     if check.page_unchecked:
         due, what = "This program says of its data", "The answer, of the page and of its data"
