@@ -27,8 +27,8 @@ from atlas.theme import Theme
 from backend.enrolment.catalogue import Ecosystem, default
 from backend.enrolment.stories import Story, stories
 from backend.errors import AtlasError
-from backend.inference.e_process import LN10
-from backend.service.watch_state import COUNTED, FORMS, KINDS, WatchState, alarm_sentence, evidence_text, watches
+from backend.inference.e_process import LN10, evidence_text
+from backend.service.watch_state import COUNTED, FORMS, KINDS, WatchState, alarm_sentence, watches
 from backend.store import page_queries
 
 LEAD = (

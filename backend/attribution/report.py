@@ -349,6 +349,12 @@ def log_posteriors_of(report: Report) -> npt.NDArray[np.float32]:
     return values.reshape(len(report["traces"]), len(enrolled))
 
 
+def with_alarm(report: Mapping[str, Any], alarm: Mapping[str, Any]) -> dict[str, Any]:
+    """A report that was made because of a watch's alarm, which it then leads with."""
+    body = {**{key: value for key, value in report.items() if key != "sha256"}, "alarm": dict(alarm)}
+    return body | {"sha256": digest(body)}
+
+
 def write_json(report: Report) -> str:
     """The report as text."""
     return json.dumps(report, indent=1, ensure_ascii=True, allow_nan=False) + "\n"

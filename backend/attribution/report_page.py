@@ -18,6 +18,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.report_words import (
+    alarm_words,
     answer_sentence,
     bounds_of,
     condition_words,
@@ -326,6 +327,7 @@ def write_html(report: Report) -> str:
         data=data,
         results=results,
         headline=headline(report),
+        alarm=alarm_words(report),
         sentence=answer_sentence(report),
         capped=is_bounded(report),
         bounds=bounds_of(report),

@@ -15,6 +15,7 @@ from typing import Any
 from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
+from backend.inference.e_process import evidence_text
 from backend.inference.verdict import FAR, FEW, REFERENCE_CHECK, SCALE, SHORT, UNLIKE, VERIFY, WEAK, times_words
 from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
@@ -78,6 +79,20 @@ def with_names(report: Report) -> dict[str, Any]:
     if report.get("question") == Settings(claimed=claimed).question_text:
         out["question"] = Settings(claimed=out["results"]["claimed"]).question_text
     return out
+
+
+def alarm_words(report: Report) -> str | None:
+    """What the alarm says that a report was made because of; None without one."""
+    if (alarm := report.get("alarm")) is None:
+        return None
+    first, last, traces = alarm["first"], alarm["traces"], report["results"]["traces"]
+    level, percent = evidence_text(-math.log10(alarm["rate"])), f"{100 * alarm['rate']:g} %"
+    return (
+        f"After {last:,} counted traces the evidence against {report['results']['claimed']} is "
+        f"{evidence_text(alarm['log10_e'])}, and the alarm is at {level}. An endpoint that did not change gets "
+        f"there in at most {percent} of all watches. What follows asks another question of {traces:,} of the traces, "
+        f"from about number {first:,} on: who answers now? Whatever it finds, the alarm stands."
+    )
 
 
 def keep_together(value: Any) -> Any:

@@ -61,11 +61,12 @@ PAGE = (
     "The page is not, character for character, what the data in it give: it was changed, or a browser saved it anew. "
     "All else here is about the data"
 )
+ALARM = {"watch": "str", "number": "int", "traces": "int", "first": "int", "log10_e": "float", "rate": "float"}
 # Parts that only the author can know, or that are compared in a way of their own.
 APART = frozenset(
     {
         *("created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"),
-        "background",
+        *("background", "alarm"),
     }
 )
 # What a trace has only from its file.
@@ -317,8 +318,9 @@ def with_page(check: Check, text: str, report: Report) -> Check:
     if data_of(text) is None:
         return check
     if report["method"].get("code_version") != code_version():
-        answers = (_answer(text), _answer(_page_of(report)))
-        return replace(check, notes=(*check.notes, OTHER_CODE), shown=(answers,), page_unchecked=True)
+        pairs = itertools.zip_longest(_answers(text), _answers(_page_of(report)), fillvalue="")
+        answers = tuple(itertools.islice(pairs, SENTENCES))
+        return replace(check, notes=(*check.notes, OTHER_CODE), shown=answers, page_unchecked=True)
     page = _page_of(report)
     same = text.replace("\r\n", "\n") == page
     shows = "The page shows its data, character for character as this program writes it."
@@ -337,10 +339,9 @@ def _page_of(report: Report) -> str:
         return ""
 
 
-def _answer(page: str) -> str:
-    """The answer that a page shows, in its words; empty without one."""
-    _, mark, rest = page.partition('<div class="answer')
-    return " ".join(_texts(f"<body{mark}{rest.partition('</div>')[0]}"))
+def _answers(page: str) -> list[str]:
+    """The answers that a page shows, in its words."""
+    return [" ".join(_texts(f"<body{part.partition('</div>')[0]}")) for part in page.split('<div class="answer')[1:]]
 
 
 def changed_texts(page: str, expected: str) -> list[tuple[str, str]]:
@@ -388,6 +389,8 @@ def alterations(report: Report) -> list[str]:
     if digest(_without(report, ("sha256",))) != report["sha256"]:
         found.append(OWN_HASH)
     found += [*wrong_steps(report), *_wrong_traces(report)]
+    if "alarm" in report:
+        found += unlike({key: type(value).__name__ for key, value in report["alarm"].items()}, ALARM, "alarm")
     for shown in report["heat_maps"]:
         text = "".join(piece["text"] for piece in shown["pieces"]) + shown["rest"]
         if trace_hash(shown["prompt"], text) != report["traces"][int(shown["number"]) - 1]["sha256"]:
@@ -418,18 +421,23 @@ def _notes(report: Report, again: Report) -> Iterator[str]:
             "The file of traces is not the one of the report, byte for byte; its traces are compared by their "
             "hashes, and what the report says of its own file (what was left out, and why) is not checked."
         )
-    foreign = sum(entry["reason"] == UNSELECTED for entry in again["exclusions"])
     n, excluded = len(again["traces"]), len(again["exclusions"])
+    at = [entry["place"] for entry in again["exclusions"] if entry["reason"] == UNSELECTED]
+    foreign = len(at)
+    where = ", ".join(f"{place:,}" for place in at[:SENTENCES]) + ", …" * (len(at) > SENTENCES)
     rest = [
-        f"{number:,} {what}"
-        for number, what in (
-            (excluded - foreign, "repeat an earlier one"),
-            (foreign, "are not in the report"),
-            (len(again["input"]["problems"]), "places of the file give no trace"),
+        f"{number:,} {one if number == 1 else more}"
+        for number, one, more in (
+            (excluded - foreign, "repeats an earlier one", "repeat an earlier one"),
+            (foreign, *(f"{verb} not in the report ({again['input']['unit']} {where})" for verb in ("is", "are"))),
+            (len(again["input"]["problems"]), "place of the file gives no trace", "places of the file give no trace"),
         )
         if number
     ]
-    yield f"Of the {n + excluded:,} traces of the file {n:,} were scored{''.join(f'; {one}' for one in rest)}."
+    scored = f"{n:,} {'was' if n == 1 else 'were'} scored"
+    if "alarm" in report:
+        yield "The alarm is what the watch stated. Its evidence is of more traces than these, and was not checked."
+    yield f"Of the {n + excluded:,} traces of the file {'; '.join([scored, *rest])}."
     if report["results"]["complete"] is False:
         yield f"The report says that somebody stopped it after {len(report['traces']):,} traces."
     if report["method"].get("code_version") != again["method"]["code_version"]:
@@ -458,7 +466,10 @@ def differences(report: Report, again: Report, follows: Report | None = None) ->
     found += _background(report, again)
     was, there = _hashes(report), _hashes(again)
     if was != there:
-        found.append(f"The {len(was):,} traces of the report are not the {len(there):,} that were scored now")
+        missing = Counter(was) - Counter(there)
+        rows = ", ".join(f"{number:,}" for number, sha256 in enumerate(was, start=1) if sha256 in missing)
+        gone = f": the file does not hold number {short(rows, 80)} of the report" if missing else ""
+        found.append(f"The {len(was):,} traces of the report are not the {len(there):,} that were scored now{gone}")
     else:
         found += _scores(report, again)
         if not same_engine(report, again):  # with the same one all of the results must be the same

@@ -9,6 +9,7 @@ between bets, so that a late change is seen too (Vovk et al., 2021, Retrain or n
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 
@@ -76,3 +77,10 @@ def first_alarm(log_e: Floating, rate: float) -> int:
 def change_before(log_e: Floating, alarm: int) -> int:
     """Number of scores before the change that an alarm is about: where the evidence stood lowest."""
     return int(np.argmin([0.0, *log_e[:alarm]]))
+
+
+def evidence_text(log10_e: float) -> str:
+    """An e-value for people: '0.31 to 1', '57 to 1', '10^8 to 1'."""
+    if log10_e >= 5:
+        return f"10^{math.floor(log10_e)} to 1"
+    return f"{10**log10_e:,.0f} to 1" if log10_e >= 1 else f"{10**log10_e:.2g} to 1"

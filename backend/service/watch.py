@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.attribution.decision import source_number
-from backend.attribution.report import write_csv, write_json
+from backend.attribution.report import with_alarm, write_csv, write_json
 from backend.attribution.report_page import write_html
 from backend.attribution.run import audit
 from backend.attribution.scoring import Attributor, Models
@@ -27,12 +27,12 @@ from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference import Doubles
 from backend.inference.domain_shift import hash_of
-from backend.inference.e_process import LN10, change_before, oddness
+from backend.inference.e_process import LN10, change_before, evidence_text, oddness
 from backend.intake import COMMAND_LINE, inspect
 from backend.output_files import write
 from backend.service import webhook
 from backend.service.watch_sources import Arrival, Arrivals, Inbox, Lines
-from backend.service.watch_state import COUNTED, INBOX, KINDS, Watched, WatchState, alarm_sentence, evidence_text
+from backend.service.watch_state import COUNTED, INBOX, KINDS, Watched, WatchState, alarm_sentence
 from backend.traces import Trace
 
 FEWEST = 10  # traces of the claimed source that a reference must have
@@ -155,7 +155,11 @@ class Watch:
         settings = Settings(name, claimed=question.claimed, case=case, keep_duplicates=True)
         stream = io.BytesIO(lines.encode())
         layout = inspect(stream, traces.name, None, COMMAND_LINE)
-        report = audit(stream, layout, self.attributor, settings).report
+        report = with_alarm(
+            audit(stream, layout, self.attributor, settings).report,
+            {"watch": self.state.name, "number": number, "traces": at, "first": first,
+             "log10_e": float(log_e[at - 1]) / LN10, "rate": question.rate},
+        )  # fmt: skip
         for ending, form in ((".json", write_json), (".csv", write_csv), (".html", write_html)):
             write(stem.with_suffix(ending), form(report))
         results = report["results"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import re
 import time
@@ -25,7 +24,7 @@ from peewee import TextField as Text
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
 from backend.inference import Doubles
-from backend.inference.e_process import LN10, first_alarm, log_evidence
+from backend.inference.e_process import LN10, evidence_text, first_alarm, log_evidence
 from backend.output_files import lock
 from backend.service.records import PRAGMAS
 from backend.service.uploads import MissingError
@@ -373,10 +372,3 @@ def alarm_sentence(state: WatchState, alarm: Any) -> str:
         f"endpoint that did not change gets there in at most {100 * question.rate:g} % of all watches. "
         f"{nearest}."
     )
-
-
-def evidence_text(log10_e: float) -> str:
-    """An e-value for people: '0.31 to 1', '57 to 1', '10^8 to 1'."""
-    if log10_e >= 5:
-        return f"10^{math.floor(log10_e)} to 1"
-    return f"{10**log10_e:,.0f} to 1" if log10_e >= 1 else f"{10**log10_e:.2g} to 1"

@@ -263,7 +263,7 @@ def test_an_honest_report_is_given_again(report: Report) -> None:
     assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, report["results"]["verdict"])
     assert found.notes[:2] == (
         "The file of traces is the one of the report, byte for byte.",
-        "Of the 16 traces of the file 15 were scored; 1 repeat an earlier one; 2 places of the file give no trace.",
+        "Of the 16 traces of the file 15 were scored; 1 repeats an earlier one; 2 places of the file give no trace.",
     )
     assert alterations(sealed(report)) == []
     assert [entry["reason"] for entry in report["exclusions"]] == ["the same as line 1"]
@@ -302,7 +302,9 @@ def test_a_report_that_was_stopped_is_given_again(report: Report) -> None:
         found = verified(told)
         assert found.found == ()
         unread = GOOD + BAD - most
-        assert any(f"; {unread:,} are not in the report" in note for note in found.notes) == bool(unread)
+        assert any(
+            f"; {unread:,} {'is' if unread == 1 else 'are'} not in the report (" in note for note in found.notes
+        ) == bool(unread)
         assert any(f"stopped it after {most:,} traces" in note for note in found.notes)
     whole = copy.deepcopy(report)
     assert verified(sealed(whole)).found == ()
@@ -313,7 +315,7 @@ def test_other_files_with_the_same_traces(report: Report) -> None:
     found = verified(report, more)
     assert found.found == ()
     assert "not the one of the report" in found.notes[0]
-    assert "15 were scored; 1 repeat an earlier one; 1 are not in the report" in found.notes[1]
+    assert "15 were scored; 1 repeats an earlier one; 1 is not in the report (" in found.notes[1]
     assert any("are not the" in sentence for sentence in verified(report, "\n".join(LINES[1:-2]).encode()).found)
 
 
@@ -615,7 +617,7 @@ def test_a_picked_report_in_another_file_is_told_from_the_whole() -> None:
     forged = changed(picked(), silent, at("input.sha256", "0" * 64))
     found = verified(forged)
     assert "is not the one of the report" in found.notes[0]
-    assert f"{GOOD} were scored; 1 repeat an earlier one; {BAD} are not in the report" in found.notes[1]
+    assert f"{GOOD} were scored; 1 repeats an earlier one; {BAD} are not in the report" in found.notes[1]
     assert any("repeat none" in sentence for sentence in alterations(changed(picked(), reasons)))
 
 

@@ -20,6 +20,7 @@ from backend.corpus.labelled import Labelled, labelled
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.fit import enrolment_of_traces
 from backend.errors import AtlasError
+from backend.inference.e_process import evidence_text
 from backend.intake import Received, trace_hash
 from backend.service import webhook
 from backend.service.uploads import MissingError
@@ -100,6 +101,9 @@ def test_no_alarm_without_a_change_and_one_with_its_report_after_it(begun) -> No
     assert alterations(report) == []
     assert report["results"]["claimed"] == "plain" and report["sha256"] == alarm.sha256
     assert report["input"]["sha256"]
+    front = watch.state.file(1, "html").read_text("utf-8").partition('class="scale"')[0]
+    assert front.index(f"against plain is {evidence_text(alarm.log10_e)}") < front.index("Who answers now?</h2>")
+    assert any("alarm, rate" in words for words in alterations({**report, "alarm": {**report["alarm"], "rate": "1"}}))
     lines = watch.state.file(1, "jsonl").read_text("utf-8").splitlines()
     assert 1 <= len(lines) == len(report["traces"]) <= TEXTS
     assert "STOP THE SERVICE" in lines[-1]
