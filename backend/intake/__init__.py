@@ -254,7 +254,9 @@ def notes_about(
     if empty := sum(not response for _, response in lengths):
         notes.append(f"{empty:,} of {len(lengths):,} traces have an empty response. They count as what they are.")
     if bare := sum(not prompt for prompt, _ in lengths):
-        notes.append(f"{bare:,} of {len(lengths):,} traces have no prompt. A reader of view r needs none.")
+        notes.append(
+            f"Without a prompt: {bare:,} of {len(lengths):,} traces. A reader that reads responses alone needs none."
+        )
     if again := len(names) - len(set(names)):
         have = "1 trace has" if again == 1 else f"{again:,} traces have"
         notes.append(f"{have} the id of an earlier one. All are counted unless they repeat it word for word.")
