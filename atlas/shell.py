@@ -181,8 +181,8 @@ def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -
     sentence = html.P(["The atlas has no ", kind, " called ", label, "."], className="sentence")
     ways = [(called, source_path(view, label, kind)) for called, label in near]
     remedy = "Did you mean one of these?" if near else "Look it up on the map"
-    remedy = empty("Names change between generations", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
-    return html.Div([html.H1(f"There is no such {kind}"), sentence, remedy], className="column")
+    note = empty("Names change between generations", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
+    return html.Div([html.H1(f"There is no such {kind}"), sentence, note], className="column")
 
 
 def no_generation(error: AtlasError) -> Component:
