@@ -203,7 +203,8 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Com
     chosen = value if value in set(models["model"]) else None
     return pieces.select(
         identity, data, chosen, label, searchable=True, clearable=True, placeholder="A model", limit=80,
-        nothingFoundMessage="No model has this name", filter=shell.CLOSEST, maxDropdownHeight=320,
+        nothingFoundMessage=f"None of these {len(models):,} models has this name", filter=shell.CLOSEST,
+        maxDropdownHeight=320,
     )  # fmt: skip
 
 
@@ -362,10 +363,17 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     related = bool(frame["related"].iloc[0])
     decided = frame.set_index("reader")[DECISIONS[view.protocol]].dropna()
     correct = int(((decided > 0) == related).sum())
-    many = f"{correct} of {len(decided)} readers say so" if len(decided) else "no reader has decided"
+    many = f"{correct} of {len(decided)} readers say so" if len(decided) else _untested(frame)
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
     return [*example, html.P(["In truth ", _truth(related), f"; {many}{own}."], className="pair-answer"), *cards]
+
+
+def _untested(frame: pd.DataFrame) -> str:
+    """Why no reader has decided about a pair under the chosen protocol, and which protocols tested it."""
+    tested = [PROTOCOLS[name] for name, column in DECISIONS.items() if frame[column].notna().any()]
+    where = f"; {' and '.join(tested)} did: choose it above" if tested else ""
+    return f"no reader was asked, as no split of this protocol tested the pair{where}"
 
 
 def _truth(related: bool) -> Component:

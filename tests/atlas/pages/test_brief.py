@@ -75,6 +75,15 @@ def test_the_best_readout_is_named_whichever_it_is(readout: str, called: str) ->
     assert relationships.called(pd.Series({"reader": "a", "readout": readout}), {"a": "Reader A"}) == called
 
 
+def test_a_pair_that_nobody_was_asked_about_says_where_it_was() -> None:
+    frame = pd.DataFrame({"decision": [None], "decision_model": [0.2], "decision_family": [-0.1]})
+    told = relationships._untested(frame)
+    assert told == (
+        "no reader was asked, as no split of this protocol tested the pair; Models and Families did: choose it above"
+    )
+    assert relationships._untested(frame.assign(decision_model=None, decision_family=None)).endswith("the pair")
+
+
 def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
     view = asked.resolve_view(View(protocol="pair"))
     table = relationships._rate_rows(asked, view)
