@@ -26,3 +26,11 @@ class StoppedError(AtlasError):
 
 class ServerError(AtlasError):
     """The server cannot do what it should; the request is not to blame."""
+
+
+class OtherResultError(AtlasError):
+    """A whole result of another test than the one that was asked about."""
+
+
+class ChangedResultError(OtherResultError):
+    """The same, whose own hash does not agree."""

@@ -29,7 +29,7 @@ from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
 from backend.attribution.settings import DAMAGED, DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
 from backend.enrolment.enrolment import Enrolment
-from backend.errors import AtlasError
+from backend.errors import AtlasError, ChangedResultError, OtherResultError
 from backend.inference.domain_shift import Traffic
 from backend.inference.likelihood_ratios import LN10
 from backend.inference.verdict import REST
@@ -295,7 +295,7 @@ def read_report(text: str, values: int = MOST_VALUES) -> dict[str, Any]:
     if isinstance(report, dict) and {"windows", "reading", "verdict", "sha256"} <= report.keys():
         kind = "Claim against reference" if "rivals" in report else "Two windows"
         whole = digest(_without(report, ("sha256",))) == report["sha256"]
-        raise AtlasError(
+        raise (OtherResultError if whole else ChangedResultError)(
             f"This is a result of {kind}, whose own sha256 {'agrees' if whole else 'does not agree: it was changed'}",
             f"Give its files to {kind} again and compare the numbers",
         )

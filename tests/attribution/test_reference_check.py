@@ -23,7 +23,7 @@ from backend.attribution.report import digest
 from backend.attribution.verify import read_report
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
-from backend.errors import AtlasError
+from backend.errors import ChangedResultError, OtherResultError
 from backend.inference.drift import NOT_LIKE, outcome_ratios
 from backend.inference.validation import validation_arrays
 from backend.proxies.reader import Reader
@@ -111,8 +111,13 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):
         assert str(escape(words)) in page
     assert all(repr(meaning)[1:-1] in shown for meaning in MEANINGS.values())
-    with pytest.raises(AtlasError, match="Claim against reference, whose own sha256 agrees"):
+    with pytest.raises(OtherResultError, match="Claim against reference, whose own sha256 agrees") as whole:
         read_report(page)
+    with pytest.raises(ChangedResultError, match="does not agree: it was changed") as changed:
+        read_report(page.replace(answer["created"], "2020-01-01T00:00:00"))
+    kept, altered = (str(comparisons._other_result("a<b>", each.value)) for each in (whole, changed))
+    assert "UNCHANGED" in kept and "verdict-SUPPORTS" in kept
+    assert "'CHANGED'" in altered and "verdict-AGAINST" in altered
     assert "a<b>" not in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
 

@@ -31,7 +31,7 @@ from backend.attribution.reference_check import AGAINST, MEANINGS, ratio_words
 from backend.attribution.report_words import keep_together
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
-from backend.errors import AtlasError
+from backend.errors import AtlasError, ChangedResultError, OtherResultError
 from backend.inference.drift import (
     ALIKE,
     DIFFERENT,
@@ -414,6 +414,20 @@ def check_answer(check: Check) -> Component:
     )
 
 
+def _other_result(name: str, error: AtlasError) -> Component:
+    """Whether a result of another test is as it was made: all that can be said of it here."""
+    changed = isinstance(error, ChangedResultError)
+    sign, tone, word = ("≠", "AGAINST", "CHANGED") if changed else ("=", "SUPPORTS", "UNCHANGED")
+    return sections.answer_box(
+        tone,
+        [html.Span(name, dir="auto")],
+        ("check-other", sign, [word]),
+        html.P(f"{error.problem}.", className="verdict-sentence"),
+        _next_step(f"{error.remedy}."),
+        **shell.aria(labelledby="check-other"),
+    )
+
+
 def _differences(found: Sequence[str]) -> Component:
     """The first differences side by side, and the others folded."""
     from backend.attribution.verify import Difference
@@ -689,8 +703,10 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
             return nothing | {"file": None, "head": "The file was deleted here. Drop it again.", "empty": True}
         except AtlasError as error:
             visitor.count_refusal(error)
-            head = [html.Strong(upload["name"], className="long", dir="auto"), " was not taken."]
-            return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": visitor.refusal(error)}
+            name, other = upload["name"], isinstance(error, OtherResultError)
+            head = [html.Strong(name, className="long", dir="auto"), *([] if other else [" was not taken."])]
+            told = _other_result(name, error) if other else visitor.refusal(error)
+            return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": told}
         if of_report and report and "key" in report:
             found["head"] = [*found["head"], *_of_the_report(upload, report)]
         # What is wrong with the report is said in the same place.
