@@ -405,21 +405,21 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     rows = [
         pieces.row(
             pieces.reader_mark(names[one.reader], str(origins[one.reader])),
+            *([] if pd.isna(decision) else [_decision(decision, related)]),
             *[_score(name, getattr(one, name)) for name in scores],
             f"{100 * one.above:.0f} %",
-            *([] if pd.isna(decision) else [_decision(decision, related)]),
             here=one.reader == shown,
         )
         for one, decision in zip(tables.rows(frame), decisions, strict=True)
     ]
-    heads = ["Reader", *[COLUMNS[name] for name in scores], "Above unrelated"]
+    heads = [*[COLUMNS[name] for name in scores], "Above unrelated"]
     decided = decisions.dropna()
     parts = []
     if len(decided):
         read = [row for row, decision in zip(rows, decisions, strict=True) if pd.notna(decision)]
-        parts.append(pieces.scrolling(pieces.table([*heads, "Read as"], read, "wide kin-table")))
+        parts.append(pieces.scrolling(pieces.table(["Reader", "Read as", *heads], read, "wide kin-table")))
     if silent := [row for row, decision in zip(rows, decisions, strict=True) if pd.isna(decision)]:
-        table = pieces.scrolling(pieces.table(heads, silent, "wide kin-table"))
+        table = pieces.scrolling(pieces.table(["Reader", *heads], silent, "wide kin-table"))
         summary = html.Summary(f"{pieces.counted(len(silent), 'reader')} with scores and without a decision")
         parts.append(html.Details([summary, table], className="folded", open=not parts))
     correct = int(((decided > 0) == related).sum())
