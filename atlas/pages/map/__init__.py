@@ -20,7 +20,7 @@ from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import selection
 from atlas.pages.map.card import NEAREST, axis_strip, card, nearest_table, symbol_and_name, voters
-from atlas.pages.map.columns import colouring, offered
+from atlas.pages.map.columns import axis, colouring, offered
 from atlas.state import ACCESS, COLOURS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import TOKENS, Mark, Plot
 from backend.store import queries
@@ -529,11 +529,20 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
         return [pieces.words(f"{COLOURS[view.colour]} is not known here, so families keep their colours.")]
     ends = [html.Span(found.low), html.Span(found.high)]
     bar = html.Span(
-        className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"}
-    )
+        _ticks(cache, view) if view.colour == "axis" else None,
+        className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"},
+    )  # fmt: skip
     grey = f"Not known of {found.missing}: grey." if found.missing else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), grey) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]
+
+
+def _ticks(cache: QueryCache, view: View) -> list[Component]:
+    """0, one half and 1 on the bar of an axis: the two sources, and the middle between them."""
+    values = axis(cache, view)
+    low, wide = values.min(), max(values.max() - values.min(), 1e-9)
+    places = {words: 100 * (at - low) / wide for words, at in (("0", 0.0), (".5", 0.5), ("1", 1.0))}
+    return [html.Span(words, className="scale-tick", style={"left": f"{at:.1f}%"}) for words, at in places.items()]
 
 
 def _ends(cache: QueryCache, view: View) -> str:
