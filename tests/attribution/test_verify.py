@@ -23,6 +23,7 @@ from atlas.pages.attribute.comparisons import PAGE_UNSEEN, check_answer
 from backend.attribution import verify as differences
 from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
 from backend.attribution.report_page import write_html
+from backend.attribution.report_words import verdict_words
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
@@ -718,12 +719,12 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     assert not checked_page(inside).page_alone
     older = changed(report, at("method.code_version", "0000000000"))
     assert PAGE not in checked_page(write_html(older)).found
-    verdict = older["results"]["verdict"]
-    unseen = checked_page(write_html(older).replace(f'"word">{verdict}<', '"word">AUTHENTIC<'))
+    word = verdict_words(older)
+    unseen = checked_page(write_html(older).replace(f'"word">{word}<', '"word">AUTHENTIC<'))
     assert unseen.equal and unseen.page_unchecked and not whole.page_unchecked
     assert any("Other code wrote this page" in note for note in unseen.notes)
     ((shown, by_data),) = unseen.shown
-    assert shown == by_data.replace(verdict, "AUTHENTIC", 1)
+    assert shown == by_data.replace(word, "AUTHENTIC", 1)
     said = str(check_answer(unseen))
     assert PAGE_UNSEEN in said and "verdict-UNKNOWN" in said and "'UNCHANGED'" not in said
     for nothing in (page[: page.index("<template")], "<!doctype html>"):
