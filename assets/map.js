@@ -400,7 +400,7 @@
           .filter((group) => group.items.length);
         const others = count(readers) - count(groups);
         if (others && roster !== domain) {
-          const label = "made by: python -m jobs map";
+          const label = `python -m jobs map --roster ${roster} --benchmark ${domain}`;
           groups.push({ group: `${others} readers without this map`, items: [{ value: "-", label, disabled: true }] });
         }
         set("reader", { data: groups });

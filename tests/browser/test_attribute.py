@@ -820,5 +820,5 @@ def test_cancelled_windows_are_compared_as_far_as_they_were_read(browser: Browse
     browser.until("return parseInt(document.querySelector('#win-words').innerText) > 12")
     browser.click("#win-cancel")
     browser.until("return document.querySelector('#win-verdict') !== null")
-    assert "stopped when 12 of 12 traces of the first window and" in browser.text("#win-result .flag")
+    assert "stopped when 12 of 12 traces of the first window and" in browser.text("#win-result .verdict")
     browser.until("return !document.querySelector('#win-go').disabled")
