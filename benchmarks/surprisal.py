@@ -58,12 +58,9 @@ def surprise(model: Any, encoded: list[Encoded]) -> list[Floats]:
             first, stop = max(encoded[row].start, 1), encoded[row].stop
             if stop <= first:
                 continue
-            parts = [
-                told(model.lm_head, states[place, start - 1 : end - 1], ids[place, start:end])
-                for start in range(first, stop, HEAD_ROWS)
-                for end in (min(start + HEAD_ROWS, stop),)
-            ]
-            out[row] = torch.cat(parts, dim=1).numpy()
+            before, after = states[place, first - 1 : stop - 1], ids[place, first:stop]
+            pairs = zip(before.split(HEAD_ROWS), after.split(HEAD_ROWS), strict=True)
+            out[row] = torch.cat([told(model.lm_head, *pair) for pair in pairs], dim=1).numpy()
         low = high
         if time.perf_counter() - started > 60:
             print(f"{low:,} of {len(order):,}", flush=True)

@@ -81,7 +81,7 @@ def parser_of(document: str | None) -> argparse.ArgumentParser:
 
 
 def rows_of(arguments: argparse.Namespace) -> TrialRows:
-    """The same random sources and prompts for every trial of these options, read by the proxy where nothing is kept."""
+    """The same random sources and prompts for every trial of these options, read by the proxy."""
     release = Release(arguments.release or default_release())
     records, ids = release.records("agent500").traces, release.prompts("agent500")["sample_id"].tolist()
     random, prompts, folds = np.random.default_rng(0), len(ids), fold_of_prompts(ids)

@@ -122,9 +122,7 @@ def end_notes(
     return [end_note(y, text, ink, shift=shift) for (_, text, ink), y in zip(ends, heights, strict=True)]
 
 
-def apart(
-    heights: Sequence[float], distance: float | Sequence[float], limit: float = float("inf")
-) -> list[float]:  # fmt: skip
+def apart(heights: Sequence[float], distance: float | Sequence[float], limit: float = float("inf")) -> list[float]:
     """Heights moved as little as needed to lie ``distance`` apart below a limit; several distances: room of each."""
     moved, room = list(heights), np.broadcast_to(distance, len(heights)).tolist()
     order = sorted(range(len(moved)), key=lambda index: moved[index])

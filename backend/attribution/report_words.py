@@ -60,8 +60,8 @@ def only_validated(report: Report) -> Report:
 
 def with_names(report: Report) -> dict[str, Any]:
     """A report for people: readable names in place of its sources, also in a question that was made from the claim."""
-    names, out = names_of(report), dict(only_validated(report))
-    report = out.copy()
+    report = only_validated(report)
+    names, out = names_of(report), dict(report)
     if not names:
         return out
 
