@@ -89,9 +89,9 @@ def alarm_words(report: Report) -> str | None:
     level, percent = evidence_text(-math.log10(alarm["rate"])), f"{100 * alarm['rate']:g} %"
     return (
         f"After {last:,} counted traces the evidence against {report['results']['claimed']} is "
-        f"{evidence_text(alarm['log10_e'])}, and the alarm is at {level}. An endpoint that did not change gets "
-        f"there in at most {percent} of all watches. What follows asks another question of {traces:,} of the traces, "
-        f"from about number {first:,} on: who answers now? Whatever it finds, the alarm stands."
+        f"{evidence_text(alarm['log10_e'])}. The alarm is at {level}, which at most {percent} of all watches of an "
+        f"unchanged endpoint reach. Whatever the {traces:,} traces from about number {first:,} on say of who answers "
+        "now, the alarm stands."
     )
 
 

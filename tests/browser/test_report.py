@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from backend.attribution.report import with_alarm
 from backend.attribution.report_page import case_title, write_html
 from backend.enrolment.stories import stories, story_files
 from jobs.__main__ import main
 
 pytestmark = [pytest.mark.browser, pytest.mark.proxy]
 PAPERS = {"A4": (8.27, 11.69), "Letter": (8.5, 11.0)}  # inches
+ALARM = {"watch": "reseller", "number": 1, "traces": 143, "first": 84, "log10_e": 2.57, "rate": 0.01}
 MARGINS = (14 + 16, 32)  # of the page, mm: upper and lower, both sides
 
 
@@ -31,10 +33,12 @@ def report(tmp_path_factory):
     return json.loads((folder / "out.json").read_text("utf-8"))
 
 
+@pytest.mark.parametrize("alarm", [None, ALARM], ids=["asked", "alarm"])
 @pytest.mark.parametrize("paper", PAPERS)
-def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, paper):
+def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, paper, alarm):
     width, height = PAPERS[paper]
     named = report | {"case": "An endpoint that is sold under the name of another model, of the second quarter, appeal"}
+    named = with_alarm(named, alarm) if alarm else named
     page = tmp_path / "report.html"
     page.write_text(write_html(named), "utf-8")
     driver.get(f"file://{page}")
@@ -47,7 +51,9 @@ def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, pap
     }
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
-        used = driver.execute_script("return document.querySelector('.front').getBoundingClientRect().height")
+        used = driver.execute_script(
+            "return Math.max(...[...document.querySelectorAll('.front')].map(e => e.getBoundingClientRect().height))"
+        )
         wide = driver.execute_script("return document.documentElement.scrollWidth")
     finally:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
