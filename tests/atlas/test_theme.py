@@ -175,3 +175,11 @@ def test_every_class_of_a_page_has_a_rule() -> None:
     names = {name for names in re.findall(r'className="([^"{}]+)"', pages) for name in names.split()}
     assert len(names) > 100
     assert [name for name in sorted(names) if not re.search(rf"\.{re.escape(name)}(?![\w-])", styles)] == []
+
+
+def test_no_rule_has_a_browser_style_every_element_at_each_change() -> None:
+    """As a :has() of the root does, or one before a rule for any element: hundreds of changes draw one page."""
+    rules = "".join(path.read_text("utf-8") for path in sorted((Path(__file__).parents[2] / "assets").glob("*.css")))
+    assert ":has(" in rules
+    assert re.findall(r":root[^\s>~+{]*:has\([^{]*", rules) == []
+    assert re.findall(r"[^\n{}]*:has\([^{}]*\)\s*[\s>~+]\s*(?:\*|:not\([^()]*\))\s*[,{]", rules) == []
