@@ -24,6 +24,7 @@ from backend.attribution.background import layout_of
 from backend.attribution.reference_check import reference_answer
 from backend.attribution.report import write_csv, write_json
 from backend.attribution.report_page import write_html
+from backend.attribution.report_words import answer_line, only_validated
 from backend.attribution.run import audit, checked, read_window
 from backend.attribution.scoring import Models, from_registry
 from backend.attribution.settings import Settings, of_windows
@@ -121,7 +122,7 @@ class Attribution:
 
         The probability is empty where nothing was validated that bears it.
         """
-        return pd.DataFrame(self.report["results"]["candidates"]).astype({"probability": "float64"})
+        return pd.DataFrame(only_validated(self.report)["results"]["candidates"]).astype({"probability": "float64"})
 
     @property
     def mixture(self) -> str:
@@ -140,7 +141,7 @@ class Attribution:
 
         if kind not in FIGURES:
             raise AtlasError(f"There is no figure '{kind}'", f"Choose from {', '.join(FIGURES)}")
-        figure: go.Figure = getattr(evidence, FIGURES[kind])(self.report, theme=theme)
+        figure: go.Figure = getattr(evidence, FIGURES[kind])(only_validated(self.report), theme=theme)
         return figure
 
     def save(self, path: str | Path, *, traces: bool = False) -> None:
@@ -154,7 +155,7 @@ class Attribution:
             output_files.write(page.with_suffix(".jsonl"), self.traces.decode())
 
     def __repr__(self) -> str:
-        return f"{self.verdict}: {self.sentence}"
+        return answer_line(self.report)
 
 
 @dataclass(frozen=True)

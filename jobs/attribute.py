@@ -19,10 +19,10 @@ from backend import output_files
 from backend.attribution.background import background_sentences, opened_background
 from backend.attribution.report import choice_sentences, write_csv, write_json
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import reservation, steps_of
+from backend.attribution.report_words import answer_line, only_validated, reservation, steps_of
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
-from backend.attribution.settings import STOP_LEVEL, Settings, entries_of
+from backend.attribution.settings import STOP_LEVEL, Report, Settings, entries_of
 from backend.enrolment.catalogue import candidate_numbers, find_enrolment, offer
 from backend.enrolment.claims import claims_of, suggestion
 from backend.enrolment.enrolment import Enrolment
@@ -168,10 +168,11 @@ def _further(progress: Progress) -> None:
     print(f"  {progress.done:,} further responses, {progress.seconds:.1f} s", file=sys.stderr, flush=True)
 
 
-def _answer(report: dict[str, Any]) -> None:
+def _answer(report: Report) -> None:
+    report = only_validated(report)
     results = report["results"]
     print()
-    say(" ".join(filter(None, (f"{results['verdict']}: {results['sentence']}", reservation(report)))))
+    say(" ".join(filter(None, (answer_line(report), reservation(report)))))
     for sentence in (*choice_sentences(report), *background_sentences(report)):
         say(sentence)
     say(f"One source or several: {results['mixture']['outcome']}. {results['mixture']['sentence']}")

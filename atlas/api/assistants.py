@@ -19,6 +19,7 @@ from atlas.api.problems import PREFIX, RefusedError
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import first_findings, headline
+from backend.attribution.report_words import only_validated, verdict_words
 
 TOP = 10  # candidates and neighbours that an answer lists
 PASSED_ON = ("Authorization", "Host", "User-Agent", "X-Request-ID")  # headers of the caller
@@ -134,21 +135,12 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
     report = answer.get("report")
     if report is None:
         return {name: answer[name] for name in ("job", "state", "done", "total", "waiting", "problem")}
+    report = only_validated(report)
     results = report["results"]
-    names = (
-        "verdict",
-        "sentence",
-        "reason",
-        "claimed",
-        "leader",
-        "rival",
-        "traces",
-        "stated",
-        "in_words",
-        "next_steps",
-    )
+    names = ("sentence", "reason", "claimed", "leader", "rival", "traces", "stated", "in_words", "next_steps")
     return {
         "answer": headline(report),
+        "verdict": verdict_words(report),
         **{name: results[name] for name in names},
         "candidates": results["candidates"][:TOP],
         "families": results["families"][:TOP],

@@ -217,12 +217,17 @@ def supports_family(report: Report) -> bool:
 
 
 def answer_sentence(report: Report) -> str:
-    """The answer's sentence, next to a headline that has its reason; of a family it does not say Yes to the claim."""
+    """The answer's sentence, next to a headline that has its reason, and of a family the members that it may be."""
     results = report["results"]
     sentence = str(results["sentence"]).replace(f": {results['reason']}.", ".")
     if supports_family(report):  # the headline names them
         sentence = re.sub(r" Of the family .* are not told apart\.$", "", sentence)
-    return re.sub(r"^Yes, the (.+?) support the claim the family ", r"The \1 support the family ", sentence)
+    return sentence
+
+
+def answer_line(report: Report) -> str:
+    """The answer where no headline stands next to it: its word and its whole sentence."""
+    return f"{verdict_words(report)}: {report['results']['sentence']}"
 
 
 def validated_for(report: Report) -> bool:

@@ -25,6 +25,7 @@ from jinja2 import TemplateError
 from backend.attribution.background import Background
 from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
 from backend.attribution.report_page import write_html
+from backend.attribution.report_words import verdict_words
 from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
 from backend.attribution.settings import DAMAGED, DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
@@ -378,7 +379,7 @@ def compared(
         follows = rederived(report, again, enrolment, mean, background)
     found = *alterations(report), *differences(report, again, follows)
     largest = float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
-    notes, verdict = tuple(_notes(report, again)), again["results"]["verdict"]
+    notes, verdict = tuple(_notes(report, again)), verdict_words(again)
     return Check.of(report, found, notes, len(again["traces"]), verdict, largest)
 
 

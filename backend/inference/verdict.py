@@ -368,7 +368,7 @@ def reconcile(
     text = _sentence(verdict, name, families[subject], claimed, nearest, many, p, chosen, span)
     # Naming a source among siblings would take back that it was decided about.
     answered = verdict.level == "source" and (verdict.outcome == "SUPPORTS" or name in siblings)
-    if siblings and stated and not answered:
+    if siblings and stated and not answered and not verdict.reason.startswith(FEW):
         text += f" Of the family {families[leader]}, the members {', '.join(siblings)} are not told apart."
     return Statements(
         sentence=text,
@@ -401,8 +401,9 @@ def _sentence(
             f"Of {'the candidates' if chosen else 'these'}, {nearest} scores highest."
         )
     if verdict.outcome == "SUPPORTS":
-        first = f"Yes, the {many} support the claim {who}" if claimed else f"The {many} point to {who}"
-        return f"{first}: {against}."
+        alone = f"The {many} support {who}"  # no Yes to a claim of one member
+        first = alone if verdict.level == "family" else f"Yes, the {many} support the claim {who}"
+        return f"{first if claimed else f'The {many} point to {who}'}: {against}."
     if verdict.outcome == "AGAINST" and verdict.level == "candidates":
         rest = f"{verdict.outside}, which is none of them, scores highest."
         return (

@@ -19,6 +19,7 @@ from typing import Any
 from backend.attribution.decision import source_number
 from backend.attribution.report import with_alarm, write_csv, write_json
 from backend.attribution.report_page import write_html
+from backend.attribution.report_words import verdict_words
 from backend.attribution.run import audit
 from backend.attribution.scoring import Attributor, Models
 from backend.attribution.settings import Settings
@@ -164,7 +165,7 @@ class Watch:
             write(stem.with_suffix(ending), form(report))
         results = report["results"]
         alarm = self.state.raise_alarm(
-            traces=at, log10_e=float(log_e[at - 1]) / LN10, first=first, verdict=results["verdict"],
+            traces=at, log10_e=float(log_e[at - 1]) / LN10, first=first, verdict=verdict_words(report),
             leader=results["leader"], sha256=report["sha256"],
         )  # fmt: skip
         self.say(f"ALARM {alarm.number}: {alarm_sentence(self.state, alarm)} Report: {stem.with_suffix('.html')}")

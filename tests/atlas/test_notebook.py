@@ -19,6 +19,7 @@ import atlas
 import atlas.notebook
 import backend.enrolment.own_traces
 from atlas import Attributor, Corpus
+from backend.attribution.report_words import answer_line
 from backend.corpus.collection import SAMPLES
 from backend.enrolment.files import load_enrolment
 from backend.errors import AtlasError
@@ -67,7 +68,7 @@ def test_a_corpus_is_fitted_saved_loaded_and_asked(tiny: Corpus, tmp_path: Path)
     for other in (again.attribute(shout, claimed="shout"), again.attribute(pairs, claimed="shout")):
         assert other.candidates.equals(first.candidates) and other.verdict == first.verdict
     assert first.candidates["source"][0] == "shout" and set(first.candidates["source"]) == set(tiny.sources)
-    assert repr(first) == f"{first.verdict}: {first.sentence}"
+    assert repr(first) == answer_line(first.report)
     for kind in ("evidence", "contributions", "leave-one-out"):
         assert isinstance(first.figure(kind, theme="dark"), go.Figure)
     with pytest.raises(AtlasError, match="Choose from evidence"):

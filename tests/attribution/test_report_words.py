@@ -9,6 +9,7 @@ import pytest
 
 from backend.attribution.report_page import WORDS, headline, write_html
 from backend.attribution.report_words import (
+    answer_line,
     answer_sentence,
     reservation,
     steps_of,
@@ -95,11 +96,12 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
 
 
 def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:
-    said = "Yes, the 10 traces support the claim the family A: about 200 times more likely."
+    said = "The 10 traces support the family A: about 200 times more likely."
     said += " Of the family A, the members a, b are not told apart."
     report = report_of("SUPPORTS", level="family", sentence=said)
     assert verdict_words(report) == "SUPPORTS THE FAMILY"
     assert answer_sentence(report) == "The 10 traces support the family A: about 200 times more likely."
+    assert answer_line(report) == f"SUPPORTS THE FAMILY: {said}"
     assert verdict_words(report_of("SUPPORTS")) == "SUPPORTS" and "95 % probable" in WORDS["SUPPORTS"]
 
 

@@ -261,7 +261,7 @@ def assert_found(forged: Report, content: bytes = FILE) -> None:
 def test_an_honest_report_is_given_again(report: Report) -> None:
     found = verified(report)
     assert found.found == ()
-    assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, report["results"]["verdict"])
+    assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, verdict_words(report))
     assert found.notes[:2] == (
         "The file of traces is the one of the report, byte for byte.",
         "Of the 16 traces of the file 15 were scored; 1 repeats an earlier one; 2 places of the file give no trace.",

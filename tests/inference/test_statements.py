@@ -181,7 +181,8 @@ def check(case: Mapping[str, Any], verdict: Verdict, said: Statements) -> None:
     assert said.sentence.endswith(".") and "  " not in said.sentence
     if case["claimed"]:
         start = {"SUPPORTS": "Yes,", "AGAINST": "No,", "UNKNOWN": "The ", "INCONCLUSIVE": "We cannot say"}[outcome]
-        assert said.sentence.startswith(start)
+        family_alone = (outcome, verdict.level) == ("SUPPORTS", "family")  # no Yes to the claim
+        assert said.sentence.startswith("The " if family_alone else start)
         assert (FAMILIES[case["subject"]] if verdict.level == "family" else name) in said.sentence.split(":")[0]
     else:
         assert not said.sentence.startswith(("Yes", "No"))
@@ -229,6 +230,20 @@ def test_sentences_in_full(key: tuple[float, float | None]) -> None:
         p=p, stop=None,
     )  # fmt: skip
     assert said.sentence == ALL_WORDS[key]
+
+
+def test_a_family_alone_gets_no_yes_and_few_traces_tell_no_siblings_apart() -> None:
+    for traces, expected in (
+        (20, "The 20 traces support the family A: about 1,000 times more likely from that family than from the other "
+         "families (log10 ratio 3.00). Of the family A, the members a-one, a-two are not told apart."),
+        (4, "We cannot say whether the 4 traces come from a-one: fewer than 5 traces."),
+    ):  # fmt: skip
+        evidence = Evidence(traces, True, 0, 0, 0.0, 3.0, 0.5, 0.99, 0.5, 0.99, 0.4)
+        said = reconcile(
+            decide(evidence), SOURCES, FAMILIES, subject=0, claimed=True, leader=0, traces=traces,
+            traffic=traffic_of("like"), p=0.4, stop=None, siblings=SOURCES[:2],
+        )  # fmt: skip
+        assert said.sentence == expected
 
 
 OFTEN = " times in 90 % of resamples, capped at 160; log10 ratio "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from dash import html
 from dash.development.base_component import Component
 from scipy.special import logsumexp
 
+from atlas.api.assistants import _shortened
 from atlas.figures import evidence
+from atlas.notebook import Attribution
 from atlas.pages.attribute import question, result, sections, verdict
 from atlas.pages.attribute.sections import grouped
 from atlas.state import View
@@ -35,6 +38,7 @@ from backend.inference.drift import drift_test
 from backend.intake import Columns, Layout, Problem, trace_hash
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
+from jobs.attribute import _answer
 
 SOURCES = ("a-one", "<b>two</b>", "c=three", "d four")
 FAMILIES = ("A", "A", "C", "<i>D</i>")
@@ -326,7 +330,7 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert "not stated" not in said and "not read" not in said
 
 
-def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment) -> None:
+def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment, capsys: pytest.CaptureFixture[str]) -> None:
     few = written(enrolment, n=3)
     assert few["results"]["stated"] and few["results"]["reason"] == "fewer than 5 traces"
     found = facts(only_validated(few))
@@ -335,6 +339,10 @@ def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment) -> None:
     assert "support for" not in said and "calibrated for 3" not in said
     assert "not stated, because fewer than 5 traces" in " ".join(write_html(few).split())
     assert result.rows("candidates", few)["probability"].isna().all()
+    assert Attribution(few).candidates["probability"].isna().all()
+    assert all(row["probability"] is None for row in _shortened({"report": few})["candidates"])
+    _answer(few)
+    assert "fewer than 5 traces" in (printed := capsys.readouterr().out) and not re.search(r"\d\.\d{3}", printed)
 
 
 NOT_STATED = "not stated: not validated for such traces"
