@@ -23,6 +23,7 @@ from backend.protocol import CLEAN
 COMMAND = "python -m jobs"
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
+TESTED = ", the largest tested number up to yours"
 SOURCES = frozenset(
     {
         *("subject", "leader", "rival", "claimed", "source", "nearest", "named"),
@@ -105,6 +106,19 @@ def condition_words(condition: str) -> str:
     return "whole responses" if condition == CLEAN else f"responses cut after {condition.removeprefix('t')} tokens"
 
 
+def validated_case(report: Report) -> str:
+    """What an answer's error rates were measured on, in a sentence."""
+    held = report["validation"]
+    many, fewer = "", ""
+    if held["traces"] is not None:
+        many = f"{held['traces']:,} trace{'s' * (held['traces'] != 1)} of "
+        fewer = TESTED * (held["traces"] != report["results"]["traces"])
+    like = ", about as long as yours" * (held["condition"] != CLEAN)
+    none = "" if many else " The accuracy was not tested with so many traces or fewer."
+    case = f"{many}{condition_words(held['condition'])}{like}{fewer}"
+    return f"Validated case: {case}, on prompts that were held out from what they test.{none}"
+
+
 def only_among(report: Report) -> bool:
     """Whether a source is supported that the unknown-source test cannot tell from sources that are not enrolled."""
     passing = passing_of(report.get("validation"))
@@ -116,10 +130,10 @@ def reservation(report: Report) -> str | None:
     reference, validation = report.get("reference", {}), report.get("validation")
     if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
-        nearest = ", the nearest number that was tested" * (passing.traces != report["results"]["traces"])
+        fewer = TESTED * (passing.traces != report["results"]["traces"])
         return (
             f"A source that is none of the {many:,} enrolled ones is not excluded: measured with {passing.traces:,} "
-            f"traces{nearest}, {passing.span} of such sources pass as enrolled."
+            f"traces{fewer}, {passing.span} of such sources pass as enrolled."
         )
     if report["results"]["verdict"] != "UNKNOWN":
         return _direction(with_names(report))

@@ -1,4 +1,4 @@
-"""Validation of an enrolment for the same number of traces and the same length of response.
+"""Validation of an enrolment for as many traces or the next fewer tested, and the same length of response.
 
 Where many responses end at one length, unless enrolled whole ones end there too, the condition is the shortest
 validated cut that nearly all fit into.
@@ -140,14 +140,15 @@ def condition_in(enrolment: Enrolment, tokens: npt.NDArray[np.integer], conditio
 def matched_validation(
     enrolment: Enrolment, tokens: npt.NDArray[np.integer], traces: int, balanced: bool = False
 ) -> dict[str, Any] | None:
-    """Realised error rates of the nearest validated condition, for a report, or None.
+    """Realised error rates of the validated condition that is like the traces', for a report, or None.
 
     balanced : whether unlabelled responses balanced the scores; nothing else stands in for that condition.
 
-    Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (nearest validated K, in log K) and ``groups``
-    behind it; ``grouping``, a sentence, where it is known; the names of :data:`SUMMARY`; ``rows``. Parts that were not
-    measured in the condition are those of whole responses. An error rate of the stop that no session could have shown
-    is a row ``undecided`` without a value.
+    Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (the largest validated K up to ``traces``; None
+    below all) and ``groups`` behind it; ``grouping``, a sentence, where it is known; the names of :data:`SUMMARY`;
+    ``rows``. Parts that were not measured in the condition are those of whole responses; the stop's are of whole
+    sessions, whatever ``traces`` are. An error rate of the stop that no session could have shown is a row ``undecided``
+    without a value.
     """
     columns = _columns(enrolment)
     if not len(columns["part"]):
@@ -170,7 +171,9 @@ def matched_validation(
         if not here.any() and not balanced:
             here = of_part & (columns["condition"] == CLEAN)
         if here.any():
-            places = np.flatnonzero(here & (columns["k"] == _nearest(columns["k"][here], traces)))
+            budgets = columns["k"][here]
+            k = budgets.max() if part == "stop" else largest_tested(budgets, traces)
+            places = np.flatnonzero(here & (columns["k"] == k))
             rows += [_report_row({name: column[i] for name, column in columns.items()}) for i in places]
     table = np.atleast_2d(enrolment.attachments.get("stop.thresholds", np.empty((0, 4))))
     rules = {level: StopRule.from_arrays({"thresholds": table}, level) for level in table[:, 0].tolist()}
@@ -234,10 +237,9 @@ def passing_of(validation: Mapping[str, Any] | None) -> Passing | None:
     return Passing(rows[next(iter(shares))]["k"], shares.get("family"), shares.get("sibling"))
 
 
-def _nearest(budgets: npt.NDArray[np.float64], traces: int) -> float:
-    """The budget nearest to a number of traces, in log; the smaller of equals."""
-    distinct = np.unique(budgets)
-    return float(distinct[np.abs(np.log(distinct / max(traces, 1))).argmin()])
+def largest_tested(budgets: npt.ArrayLike, traces: int) -> float | None:
+    """The largest budget up to a number of traces: a larger one would flatter; None below all."""
+    return max((float(k) for k in np.unique(budgets) if k <= traces), default=None)
 
 
 def _limit(condition: str) -> int:
@@ -323,15 +325,14 @@ def sentence(row: Mapping[str, Any]) -> str | None:
 def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> dict[str, Any] | None:
     """How often the drift test alarms on real pairs of windows, as JSON, or None.
 
-    window : traces of the smaller window. Returns the nearest validated window, level, and the share of pairs that are
-    called different: same (false alarms; None for paired windows), sibling, family.
+    window : traces of the smaller window. Returns the largest validated window up to it, level, and the share of pairs
+    that are called different: same (false alarms; None for paired windows), sibling, family.
     """
     rows = validation_of(enrolment)
     name = SERVED["drift"] + ("-paired" if paired else "")
     rows = rows[(rows["part"] == "drift") & (rows["space"] == SPACE) & (rows["statistic"] == name)]
-    if rows.empty or window < rows["k"].min():
+    if (tested := largest_tested(rows["k"], window)) is None:
         return None
-    near = _nearest(rows["k"].to_numpy(), window)
-    shares = rows[rows["k"] == near].set_index("scenario")["value"]
+    shares = rows[rows["k"] == tested].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
-    return {"window": int(near), "level": float(rows["level"].iloc[0]), **found}
+    return {"window": int(tested), "level": float(rows["level"].iloc[0]), **found}

@@ -87,14 +87,13 @@ class HeldOutGroups:
         return cls(truth, found)
 
     def among(self, candidates: Ints, traces: int) -> dict[str, Any] | None:
-        """What was stated and realised among candidates, at the budget nearest to a number of traces; as JSON.
+        """What was stated and realised among candidates, at the largest budget up to a number of traces; as JSON.
 
         Of groups whose source is a candidate: the mean probability of the leading one, and how often that is right.
-        None without such a group.
+        None without such a group or budget.
         """
-        k = min(self.truth, key=lambda budget: abs(np.log(budget / traces)))
-        own = np.isin(self.truth[k], candidates)
-        if not own.any():
+        k = max((budget for budget in self.truth if budget <= traces), default=None)
+        if k is None or not (own := np.isin(self.truth[k], candidates)).any():
             return None
         posteriors = np.exp(normalised(self.log_posteriors[k][own][:, candidates]))
         right = candidates[posteriors.argmax(1)] == self.truth[k][own]

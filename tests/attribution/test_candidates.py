@@ -154,11 +154,12 @@ def test_stated_and_realised_are_counted_among_just_the_candidates() -> None:
     assert found["stated"] == pytest.approx(share.max(1).mean())
     assert found["realised"] == pytest.approx((chosen[share.argmax(1)] == groups.truth[10][own]).mean())
     assert found["sentence"].startswith(f"Among these 3 candidates: stated {found['stated']:.3f}, realised ")
-    again = HeldOutGroups.from_arrays(groups.to_arrays(), 8).among(chosen, 3)
+    again = HeldOutGroups.from_arrays(groups.to_arrays(), 8).among(chosen, 19)
+    assert again is not None and again["traces"] == 10 and groups.among(chosen, 9) is None, "no more than were given"
     assert again is not None and again["realised"] == found["realised"] and again["groups"] == 120
     assert again["stated"] == pytest.approx(found["stated"], abs=2e-3)
     earlier = {f"{part}-10": getattr(groups, part)[10] for part in ("truth", "log_posteriors")}
-    assert HeldOutGroups.from_arrays(earlier, 8).among(chosen, 3) == groups.among(chosen, 3)
+    assert HeldOutGroups.from_arrays(earlier, 8).among(chosen, 12) == groups.among(chosen, 12)
     with pytest.raises(ValueError, match="not of these sources"):
         HeldOutGroups.from_arrays(groups.to_arrays(), 7)
     damaged = replace(known(), attachments={**known().attachments, "groups.truth-10": np.array([1])})

@@ -13,6 +13,7 @@ from backend.attribution.report_words import (
     answer_sentence,
     reservation,
     steps_of,
+    validated_case,
     validated_for,
     verdict_words,
     with_names,
@@ -83,7 +84,7 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
     assert "measured with 10 traces, 79 to 92 % of such" in (reservation(report) or "")
     report["results"]["traces"] = 20
-    assert "with 10 traces, the nearest number that was tested, 79" in (reservation(report) or "")
+    assert "with 10 traces, the largest tested number up to yours, 79" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
     report |= {"input": {"name": "t.jsonl"}}
@@ -93,6 +94,17 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report) == "The family A, among the 3 candidates; which member, we cannot say"
     report["results"]["siblings"] = list("abcd")
     assert headline(report).endswith("; 4 of its members are not told apart")
+
+
+def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> None:
+    held = {"traces": 20, "condition": "clean"}
+    cases = {traces: validated_case({"results": {"traces": traces}, "validation": held}) for traces in (20, 33)}
+    assert (
+        cases[20] == "Validated case: 20 traces of whole responses, on prompts that were held out from what they test."
+    )
+    assert "whole responses, the largest tested number up to yours, on prompts" in cases[33]
+    none = validated_case({"results": {"traces": 4}, "validation": held | {"traces": None}})
+    assert none.endswith(" The accuracy was not tested with so many traces or fewer.")
 
 
 def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:

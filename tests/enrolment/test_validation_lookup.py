@@ -115,7 +115,7 @@ def test_rows_survive_the_attachments(enrolment: Enrolment, bare: Enrolment) -> 
     assert expected_power(bare, 10) is None
 
 
-def test_the_nearest_case_is_told(enrolment: Enrolment) -> None:
+def test_the_largest_tested_case_up_to_the_traces_is_told(enrolment: Enrolment) -> None:
     told = matched_validation(enrolment, np.array([200] * 5 + [90, 400]), 20)
     assert told is not None
     assert (told["condition"], told["traces"], told["groups"]) == ("clean", 10, 50)
@@ -128,9 +128,10 @@ def test_the_nearest_case_is_told(enrolment: Enrolment) -> None:
     assert of_part["stop"][0]["sentence"].startswith("Of the sessions that stop at a stated error rate of 5 %, 3.1 %")
     assert {row["k"] for row in of_part["drift"]} == {10}
     assert {row["scenario"] for row in of_part["drift"]} == {"same", "sibling"}
-    cut = matched_validation(enrolment, np.array([64] * 9), 90)
-    assert cut is not None
-    assert (cut["condition"], cut["traces"]) == ("t64", 100)
+    few, cut, more = (matched_validation(enrolment, np.array([64] * 9), traces) for traces in (9, 90, 100))
+    assert few is not None and cut is not None and more is not None
+    assert [(found["condition"], found["traces"]) for found in (few, cut, more)] == [("t64", k) for k in (1, 10, 100)]
+    assert {row["part"] for row in few["rows"]} == {"calibration", "stop"}, "nine were tested by nothing else"
     assert {row["condition"] for row in cut["rows"] if row["part"] != "calibration"} == {"clean"}
 
 
@@ -157,7 +158,9 @@ def test_enough_traces_are_those_that_decide_most_groups(bare: Enrolment) -> Non
 
 
 def test_power_of_the_drift_test(enrolment: Enrolment) -> None:
-    assert expected_power(enrolment, 40) == {"window": 50, "level": 0.05, "same": 0.04, "sibling": 0.8, "family": None}
+    tested = {"level": 0.05, "same": 0.04, "family": None}
+    assert expected_power(enrolment, 49) == {"window": 10, "sibling": 0.4, **tested}
+    assert expected_power(enrolment, 50) == {"window": 50, "sibling": 0.8, **tested}
     paired = expected_power(enrolment, 12, paired=True)
     assert paired == {"window": 10, "level": 0.05, "same": None, "sibling": 0.99, "family": None}
     assert expected_power(enrolment, 9) is None  # nobody has seen what nine traces show
@@ -279,7 +282,7 @@ def test_mixtures_are_told_by_what_was_mixed_in(bare: Enrolment) -> None:
         {"metric": "says_mixture", "scenario": "any", "level": 0.2, "value": 0.7},
     ]
     enrolment = replace(bare, attachments=validation_arrays(pd.DataFrame([about | row for row in rows])))
-    found = matched_validation(enrolment, np.full(50, 200), 40)
+    found = matched_validation(enrolment, np.full(50, 200), 50)
     assert found is not None
     assert [row["sentence"] for row in found["rows"]] == [
         "Of the 95 % intervals of the claimed source's share in simulated mixtures of 50 traces, "

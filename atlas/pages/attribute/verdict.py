@@ -22,7 +22,6 @@ from backend.attribution.report_page import case_title, first_findings, headline
 from backend.attribution.report_words import (
     Step,
     answer_sentence,
-    condition_words,
     is_bounded,
     keep_together,
     probability_text,
@@ -31,6 +30,7 @@ from backend.attribution.report_words import (
     subject_probability,
     supports_family,
     too_few,
+    validated_case,
     validated_for,
     verdict_words,
     with_names,
@@ -350,17 +350,12 @@ def validated(report: Report) -> Component:
         f"How well does this do {'in such a case' if here or not found else OTHER_CASE}?", id="title-validated"
     )
     if found:
-        cut = condition_words(found["condition"])
-        near, whole = "", []
-        if found["condition"] != "clean":
-            near, whole = ", about as long as yours", ["The accuracy in step 2 is that of whole responses."]
-        many = "" if found["traces"] is None else f"{found['traces']:,} traces of "
-        sentence = f"Nearest validated case: {many}{cut}{near}, on prompts that were held out from what they test."
+        whole = ["The accuracy in step 2 is that of whole responses."] * (found["condition"] != "clean")
         right = first_findings(found, "accuracy_after")
         grouping = [found["grouping"]] if "grouping" in found else []
         tables = _validation_tables(found)
         body: list[Component] = [
-            html.P(" ".join([sentence, *grouping, *right, *whole]), className="sentence"),
+            html.P(" ".join([validated_case(report), *grouping, *right, *whole]), className="sentence"),
             html.Div(tables, className="validation"),
         ]
         if not here:

@@ -35,7 +35,10 @@ def report() -> dict[str, Any]:
         folds=np.empty(0, np.int16),
         attachments=validation_arrays(frame.assign(part="calibration", condition=CLEAN)),
     )  # fmt: skip
-    return {"validation": matched_validation(enrolment, np.arange(100, 700, 50), 12), "results": {"stated": True}}
+    return {
+        "validation": matched_validation(enrolment, np.arange(100, 700, 50), 12),
+        "results": {"stated": True, "traces": 12},
+    }
 
 
 def shown(report: dict[str, Any], theme: Theme) -> object:
