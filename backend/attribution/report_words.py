@@ -119,6 +119,17 @@ def validated_case(report: Report) -> str:
     return f"Validated case: {case}, on prompts that were held out from what they test.{none}"
 
 
+def shares_note(report: Report) -> str:
+    """What the shares of several sources hold for; where one source can have written all, what they do not show."""
+    found, text = with_names(report)["results"]["mixture"], "Shares hold if only enrolled sources took part."
+    if found["outcome"] == "mixture":
+        return text
+    return (
+        f"{text} All of these traces may come from {found['source']}: an interval of another source that begins above "
+        "0 is no evidence that any are from that one."
+    )
+
+
 def only_among(report: Report) -> bool:
     """Whether a source is supported that the unknown-source test cannot tell from sources that are not enrolled."""
     passing = passing_of(report.get("validation"))

@@ -12,6 +12,7 @@ from backend.attribution.report_words import (
     answer_line,
     answer_sentence,
     reservation,
+    shares_note,
     steps_of,
     validated_case,
     validated_for,
@@ -105,6 +106,15 @@ def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> N
     assert "whole responses, the largest tested number up to yours, on prompts" in cases[33]
     none = validated_case({"results": {"traces": 4}, "validation": held | {"traces": None}})
     assert none.endswith(" The accuracy was not tested with so many traces or fewer.")
+
+
+def test_intervals_are_no_evidence_where_one_source_may_have_written_all() -> None:
+    said = {
+        outcome: shares_note(report_of("SUPPORTS", mixture={"outcome": outcome, "source": "a"}))
+        for outcome in ("cannot tell", "one source", "mixture")
+    }
+    assert said["cannot tell"] == said["one source"] != said["mixture"]
+    assert "All of these traces may come from a: an interval of another source" in said["cannot tell"]
 
 
 def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:

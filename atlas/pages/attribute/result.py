@@ -26,6 +26,7 @@ from backend.attribution.report_words import (
     names_of,
     only_validated,
     probability_text,
+    shares_note,
     subject_probability,
     with_names,
 )
@@ -276,7 +277,7 @@ def mixture(report: Report, show: Section) -> Component | None:
     if not body:
         return show("mixture", sentence, html.Div(), table=False)
     heads = ["source", "family", "", "share of the traces", "95 % interval"]
-    sentence.append(" Shares hold if only enrolled sources took part.")
+    sentence.append(f" {shares_note(report)}")
     return show("mixture", sentence, shell.small_table(heads, body, QUESTIONS["mixture"], "small wide candidates"))
 
 
