@@ -323,8 +323,14 @@ def _filled(known: list[Ecosystem], claim: str | None, **given: str | None) -> l
 
 
 def _content(theme: Theme) -> list[Component]:
+    copy = html.A("Copy the command", href="#watch-start")
+    how: list[Component | str] = [
+        " It is started in a terminal on the machine that serves this atlas, not on this page. ",
+        copy,
+        ".",
+    ]
     return [
-        html.Div([html.H1("Watch"), html.P(LEAD, className="sentence page-lead")], className="page-head"),
+        html.Div([html.H1("Watch"), html.P([LEAD, *how], className="sentence page-lead")], className="page-head"),
         *_sections(theme),
     ]
 
@@ -335,8 +341,7 @@ def _sections(theme: Theme) -> list[Component]:
         return [shell.empty("This atlas shows its watches to people with its token only", remedy)]
     known = watches()
     if not known:
-        start = html.A("Start a watch", href="#watch-start", className="forward")
-        return [html.P(["Nothing is watched yet. ", start, ", and its evidence over time stands here."], role="note")]
+        return [html.P("Nothing is watched yet. The evidence of a watch over time stands here.", role="note")]
     known = sorted(known, key=lambda state: state.alarm is None)  # alarms first
     glance = [pieces.scrolling(pieces.table(GLANCE, [_glance(state) for state in known]))] if len(known) > 1 else []
     return [*glance, *(_section(state, theme) for state in known)]
