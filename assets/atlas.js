@@ -145,7 +145,7 @@
         const choices = [["reader", readers, reader], ["roster", rosters, roster], ["domain", domains, domain]];
         tell(choices.filter(([name, options, now]) => given[name] && now && !offered(options, given[name])).map(
           ([name, options, shown]) => ({
-            name, shown, text: `The link's ${name}, ${given[name].slice(0, 80)}, is not in this atlas: ${label(options, shown)} is shown.`,
+            shown: { [name]: shown }, text: `The link's ${name}, ${given[name].slice(0, 80)}, is not in this atlas: ${label(options, shown)} is shown.`,
           })));
         window.setTimeout(() => remember({}), 0);
         document.documentElement.dataset.page = pathname;
@@ -162,15 +162,16 @@
       },
       header: function (reader, roster, domain, theme) {
         const now = { reader, roster, domain };
-        tell(replaced.filter(({ name, shown }) => now[name] === shown));
+        tell(replaced.filter(({ shown }) => Object.entries(shown).every(([name, value]) => now[name] === value)));
         return remember({ reader, roster, domain, theme });
       },
-      // A page that shows another roster than its link asked for: the header follows.
+      // A page that shows another reader, roster or map than was asked for: the header and its controls follow.
       settled: function (data) {
-        if (data && data.roster) {
-          tell([...replaced, { name: "roster", shown: data.roster, text: data.text }]);
-          window.dash_clientside.set_props("roster", { value: data.roster });
-        }
+        const { text, ...choices } = data || {};
+        if (!text) return none();
+        const shown = Object.fromEntries(["reader", "roster", "domain"].map((name) => [name, choices[name] || choice(name)]));
+        tell([...replaced.filter((one) => one.text !== text), { shown, text }]);
+        for (const [id, value] of Object.entries(choices)) window.dash_clientside.set_props(id, { value });
         return none();
       },
       // Choices of a page by name; what equals its default is left out of the link.

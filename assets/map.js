@@ -92,11 +92,13 @@
 
   // ---- readers that the map can show -------------------------------------------------------------------------------
 
-  let readers = null;
+  let readers = null, rosters = null;
   const count = (groups) => groups.reduce((sum, group) => sum + group.items.length, 0);
 
   function leave() {
-    if (readers && window.location.pathname !== "/") set("reader", { data: readers });
+    if (!readers || window.location.pathname === "/") return;
+    set("reader", { data: readers });
+    set("roster", { data: rosters });
   }
 
   // Once all scripts have registered, and before Dash listens to the address.
@@ -394,8 +396,12 @@
       },
       offer: function (mapped, reader, roster, domain) {
         readers = readers || get("reader", "data");
+        rosters = rosters || get("roster", "data");
         if (!mapped || !readers) return none();
-        const here = new Set([...(mapped[`${roster} ${domain}`] || []), reader]);
+        const drawn = ({ value }) => [value, ...get("domain", "data").map((one) => one.value)].some((of) => mapped[`${value} ${of}`]);
+        set("roster", { data: rosters.map((one) => (drawn(one) ? one : { ...one, label: `${one.label} · no map`, disabled: true })) });
+        if (!mapped[`${roster} ${domain}`]) return none();  // another roster will stand here
+        const here = new Set([...mapped[`${roster} ${domain}`], reader]);
         const groups = readers.map((group) => ({ ...group, items: group.items.filter((one) => here.has(one.value)) }))
           .filter((group) => group.items.length);
         const others = count(readers) - count(groups);

@@ -22,7 +22,7 @@ from flask import Flask, current_app, has_request_context, request
 from flask_caching import Cache
 from flask_caching.backends.filesystemcache import FileSystemCache
 
-from atlas.state import View
+from atlas.state import PROJECTIONS, View
 from atlas.theme import Mark, family_marks
 from backend.errors import AtlasError
 from backend.methods.registry import GROUPS, group_of, names
@@ -211,6 +211,36 @@ class QueryCache:
         sizes = self.ask(queries.rosters).sort_values("sources", ascending=False, kind="stable")
         views = (dataclasses.replace(view, roster=roster) for roster in sizes["roster"])
         return next((near for near in views if self.attribution_reader(near)), view)
+
+    def with_map(self, view: View) -> View:
+        """The view, or the nearest one with a map: of its roster and domain, its reader, else its proxy."""
+        if not self.knows(view.reader):
+            return view
+        usual, joint = self.usual(view).reader, view.space != "one"
+        own, standard = self.reader_row(view.reader), self.reader_row(usual)
+
+        def kin(row: pd.Series, of: pd.Series) -> bool:
+            return bool(
+                row["reader"] == of["reader"] or (row["method"] == of["method"] and row["proxy"] == of["proxy"])
+            )
+
+        def distance(drawn: Any) -> tuple[Any, ...]:
+            row = self.reader_row(drawn.reader)
+            shape = drawn.method != view.projection, drawn.dimensions != view.dim
+            return (
+                drawn.roster != view.roster, drawn.domain != view.domain, not kin(row, own),
+                row["proxy"] != own["proxy"], not kin(row, standard), not joint and shape,
+                drawn.reader != view.reader, -drawn.sources,
+            )  # fmt: skip
+
+        maps = self.ask(queries.maps).itertuples(index=False)
+        drawn: Any = min((row for row in maps if row.method in PROJECTIONS), key=distance, default=None)
+        if drawn is None:
+            return view
+        shape = {} if joint else {"projection": drawn.method, "dim": drawn.dimensions}
+        near = dataclasses.replace(view, roster=drawn.roster, domain=drawn.domain, **shape)
+        views = (dataclasses.replace(near, reader=reader) for reader in (view.reader, usual, drawn.reader))
+        return next(one for one in views if self.map_reader(one) == drawn.reader)
 
     def usual(self, view: View) -> View:
         """The view with the reader that a link without one would show."""

@@ -143,11 +143,17 @@ def family_link(view: View, family: str) -> Component:
     return dcc.Link(html.Span(family, dir="auto"), href=href, className="family-link")
 
 
-def settled(linked: View, shown: View) -> Component:
+def settled(linked: View, shown: View, text: str = "") -> Component:
     """What a page shows in place of its link's choices; the header follows."""
-    text = f"This reader's accuracy is not measured on {linked.roster} here: {shown.roster} is shown."
-    data = {"roster": shown.roster, "text": text} if shown.roster != linked.roster else {}
-    return html.Div([dcc.Store(id="settled", data=data), dcc.Store(id="settled-told")])
+    text = text or f"This reader's accuracy is not measured on {linked.roster} here: {shown.roster} is shown."
+    return html.Div([dcc.Store(id="settled", data=replaced(linked, shown, text)), dcc.Store(id="settled-told")])
+
+
+def replaced(linked: View, shown: View, text: str) -> dict[str, str]:
+    """Choices that others stand in for, by the names of their controls, and the words that tell of it."""
+    values = {name: str(getattr(shown, name)) for name in ("reader", "roster", "domain", "projection", "dim")}
+    changed = {name: value for name, value in values.items() if value != str(getattr(linked, name))}
+    return changed | {"text": text} if changed else {}
 
 
 def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Component:

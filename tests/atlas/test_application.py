@@ -326,7 +326,20 @@ def test_a_published_reader_shows_what_it_has_and_says_what_it_lacks(asked: Quer
         assert "published without them" in text and "Vast-70B" in text
         nll = attribution._budget(asked, asked.resolve_view(View.parse({**choice, "metric": "nll", "others": "off"})))
         assert [trace.name for trace in nll.figure.data] == ["Vast-70B, mean evidence"]
-        assert "There is no map" in json.dumps(map.layout(**choice).to_plotly_json(), default=_as_json)
+        placed = json.dumps(map.layout(**choice).to_plotly_json(), default=_as_json)
+        assert "There is no map" not in placed and "Vast-70B" in placed
+        assert "has no map of 12-way on Agent500 here: READER" in placed
+
+
+def test_the_map_falls_back_to_the_nearest_reader_that_has_one(asked: QueryCache) -> None:
+    def shown(**choices: object) -> tuple[object, ...]:
+        view = asked.with_map(asked.resolve_view(View(roster="12-way", domain="agent500", **choices)))
+        return view.reader, view.roster, view.domain, view.projection, view.dim
+
+    here = "12-way", "agent500", "tsne", 3
+    assert shown(reader="reader-paper/tiny/ur") == ("reader-paper/tiny/ur", *here)
+    for reader in ("reader-paper/vast/ur", "ngram-word"):
+        assert shown(reader=reader) == shown() == ("reader-paper/tiny/ur", *here)
 
 
 def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> None:
@@ -340,14 +353,14 @@ def test_an_empty_figure_leads_to_a_view_that_has_something(tmp_path: Path) -> N
     app = create_application(tmp_path, tmp_path / "cache")
     with app.server.test_request_context():
         asked: QueryCache = app.server.extensions["atlas"]
-        texts = [
-            json.dumps(map.layout(roster="27-way").to_plotly_json(), default=_as_json),
-            json.dumps(attribution._budget(asked, asked.resolve_view(View(roster="27-way"))).absent, default=_as_json),
-        ]
-        for text in texts:
-            assert "This reader has no" in text
-            shown = [part for part in text.split('"') if part.startswith("Show ") and " on " in part][:3]
-            assert shown == ["Show 12-way on Agent500", "Show 27-way on Math100", "Show 12-way on Math100"]
+        absent = attribution._budget(asked, asked.resolve_view(View(roster="27-way"))).absent
+        text = json.dumps(absent, default=_as_json)
+        assert "This reader has no" in text
+        shown = [part for part in text.split('"') if part.startswith("Show ") and " on " in part][:3]
+        assert shown == ["Show 12-way on Agent500", "Show 27-way on Math100", "Show 12-way on Math100"]
+        placed = json.dumps(map.layout(roster="27-way").to_plotly_json(), default=_as_json)
+        assert '"id": "settled", "data": {"domain": "math100", "text": ' in placed
+        assert "has no map of 27-way on Agent500 here: 27-way on Math100 is shown." in placed
         # Opened from a link it shows the largest roster that has results, and the header follows.
         for page in (one for one in PAGES if one.name in ("attribution", "compare", "source", "family")):
             opened = json.dumps(

@@ -51,13 +51,15 @@ STORED = ("families", "released", "chosen")
 
 
 @drawing.page
-def layout(cache: QueryCache, view: View) -> Component:
-    """The page of a view."""
+def layout(cache: QueryCache, linked: View) -> Component:
+    """The page of a view, or of the nearest one that has a map."""
+    view = cache.with_map(linked)
     points = _points(cache, view)
     return html.Div(
         className="map-page",
         id="figure-map",
         children=[
+            shell.settled(linked, view, _replaced_words(cache, linked, view)),
             dcc.Store(id="families", data=list(view.families)),
             dcc.Store(id="released", data=view.released),
             dcc.Store(id="chosen", data=list(view.chosen)),
@@ -273,6 +275,7 @@ def register(app: Dash) -> None:
         Output("undated", "children"),
         Output({"type": "sentence", "figure": "map"}, "children"),
         Output({"type": "absent", "figure": "map"}, "children"),
+        Output("settled", "data"),
         *shell.SHARED,
         search,
         other,
@@ -288,8 +291,8 @@ def register(app: Dash) -> None:
         *own, camera = values
         cache = questions()
         fields = dict(zip(OWN + STORED, own, strict=True))
-        view = shell.shared_view(reader, roster, domain, theme, source=source, other=other, **fields)
-        view = dataclasses.replace(view, camera=tuple(camera or ()))
+        asked = shell.shared_view(reader, roster, domain, theme, source=source, other=other, **fields)
+        view = cache.with_map(dataclasses.replace(asked, camera=tuple(camera or ())))
         points = _points(cache, view)
         return (
             {"figure": _figure(cache, view, points), "drawn": _drawn(view, points)},
@@ -299,6 +302,7 @@ def register(app: Dash) -> None:
             _undated(cache, view, points),
             _sentence(cache, view, points),
             _absent(cache, view) if points.empty else None,
+            shell.replaced(asked, view, _replaced_words(cache, asked, view)),
         )
 
     @app.callback(
@@ -399,24 +403,35 @@ def _clusters(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(clusters, cache.map_reader(view), view.roster, view.domain, view.projection, view.dim)
 
 
+def _drawn_words(view: View) -> str:
+    return f"{view.dim}-D {PROJECTIONS[view.projection]}"
+
+
+def _replaced_words(cache: QueryCache, linked: View, shown: View) -> str:
+    """Which choice has no map here, and what is shown instead."""
+    if not cache.knows(linked.reader):
+        return ""
+    asked, drawn = (
+        (cache.reader_name(view.reader), drawing.choice_words(view), _drawn_words(view)) for view in (linked, shown)
+    )
+    instead = ", ".join(new for old, new in zip(asked, drawn, strict=True) if old != new)
+    kind = f"{asked[2]} map" if asked[2] != drawn[2] else "map"
+    return f"{asked[0]} has no {kind} of {asked[1]} here: {instead} is shown."
+
+
 def _absent(cache: QueryCache, view: View) -> Component:
     def link(near: View) -> str:
         return f"{PAGE.path}?{near.query()}"
 
-    what = f"This reader has no {view.dim}-D {PROJECTIONS[view.projection]} map of"
+    what = f"This reader has no {_drawn_words(view)} map of"
     if view.space != "one":
         remedy = "Choose t-SNE or UMAP, another reader or roster, or one domain"
         alone = [("Show one domain", link(dataclasses.replace(view, space="one")))]
         return shell.empty(f"{what} both domains for {view.roster}", remedy, alone)
     command = drawing.maps(cache, view)
-    mapped, usual = (
-        drawing.nearby(cache, one, lambda near: len(_points(cache, near)) > 0) for one in (view, cache.usual(view))
-    )
     absent = shell.empty(
         f"{what} {view.roster} on {pieces.domain_words(view.domain)}",
         f"Choose another reader, roster or domain above{command and f', or make it with: {command}'}",
-        [(f"Show {drawing.choice_words(near)}", link(near)) for near in mapped]
-        or [(f"Show {cache.reader_name(near.reader)}", link(near)) for near in usual[:1]],
     )
     return absent if cache.map_reader(view) else html.Div(absent, className="unmapped")
 
