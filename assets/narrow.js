@@ -3,11 +3,13 @@
 (function () {
   "use strict";
   const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
+  const SMALL = 9;  // pixels of a family's name on a slide, which is enlarged
   const SCALE = 0.62;  // a scale of colours, as a share of the drawing's width
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const SHORT = 8;  // letters of a label that finds room inside the drawing
   const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
 
+  const presented = () => document.documentElement.dataset.present === "1";
   const bare = (text) => String(text || "").replace(/<(?!br)[^>]*>/g, "");
   const longest = (texts) => Math.max(0, ...texts.map((text) => Math.max(...bare(text).split("<br>").map((line) => line.length))));
   const axes = (layout, letter) => Object.keys(layout).filter((name) => name.startsWith(letter + "axis"));
@@ -127,17 +129,19 @@
   // Names above the columns of a matrix, and beside its rows, that do not run into the one before.
   function headsApart([columns, rows], layout, across, down) {
     let free = -Infinity, under = -Infinity;
+    const line = presented() ? SMALL + 1 : LINE, gap = presented() ? 0 : LETTER;
     layout.annotations = (layout.annotations || []).filter((note) => {
+      if (presented() && (note.x === -0.5 || note.y === 1)) note.font = { ...note.font, size: SMALL };
       if (!note.xref && !note.yref && note.x === -0.5) {
-        const middle = ((note.y + 0.5) / rows) * down, clear = middle - LINE / 2 >= under;
-        if (clear) under = middle + LINE / 2;
+        const middle = ((note.y + 0.5) / rows) * down, clear = middle - line / 2 >= under;
+        if (clear) under = middle + line / 2;
         return clear;
       }
       if (!note.xref && !note.yref) return across / columns > 5 * LETTER;  // a number in its cell
       if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
-      const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? LINE * 0.8 : (LETTER * bare(note.text).length) / 2;
+      const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? line * 0.8 : (LETTER * bare(note.text).length) / 2;
       if (middle - half < free) return false;
-      free = middle + half + LETTER;
+      free = middle + half + gap;
       return true;
     });
   }
@@ -168,7 +172,7 @@
         if (square) margin.l = Math.min(margin.l, LETTER * longest(names) + EDGE + LINE);
         for (const note of layout.annotations || []) if (note.textangle === -90) note.xshift = LINE + 4 - margin.l;
         const across = width - margin.l - margin.r;
-        if (square) drawing = across;
+        if (square && !presented()) drawing = across;  // a slide keeps its height
         headsApart(cells, layout, across, drawing);
       }
       if ((heat || right) && yaxis.ticktext) {
