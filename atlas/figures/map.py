@@ -1,7 +1,7 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
-The same traces stand in the same places, whatever is shown: links of everyone and of the selection, one trace a family
-(and domain), grey context, rings, labels, hulls. So a page can replace traces and leave the reader's camera alone.
+The same traces stand in the same places, whatever is shown: links of everyone and of the selection, grey context, one
+trace a family (and domain), rings, labels, hulls. So a page can replace traces and leave the reader's camera alone.
 """
 
 from __future__ import annotations
@@ -222,12 +222,12 @@ def _traces(
         if source in where and neighbor in where:
             lines[source == selected].append((where[source], where[neighbor]))
     traces = _line_traces(lines[False], lines[True], theme, solid, 3 if solid else 1.5)
+    traces.append(_context(points[~front], theme, solid))
     families = dict(iter(points[front].groupby("family")))
     for family, mark in marks.items():
         rows = families.get(family, points.iloc[:0])
         colours = None if tints is None else [tints[source][0] for source in rows["source"]]
         traces.append({"name": plain(family), "marker": marker(mark, theme, solid, colours), **_points(rows, solid)})
-    traces.append(_context(points[~front], theme, solid))
     names = dict(zip(points["source"], points["name"], strict=True))
     chosen = [selected] if selected in names else []
     second = [other] if other in names and other != selected else []
@@ -272,6 +272,7 @@ def joint_figure(
     drawn = front if links == "all" else placed["source"].isin(list(chosen)) & (links == "selected")
     everyone = joined(placed[drawn & ~own])
     data = _line_traces(everyone, joined(none if links == "off" else placed[own]), theme, solid, 4 if solid else 2)
+    data.append(_context(placed[~front], theme, solid))
     groups = dict(iter(placed[front].groupby(["domain", "family"])))
     for domain, title in domains.items():
         faint = domain != next(iter(domains))
@@ -283,7 +284,6 @@ def joint_figure(
                 look["size"] = round(look["size"] * 0.7, 1)
             name, opacity = f"{plain(family)}, {plain(title)}", OTHER_DOMAIN if faint else 1
             data.append({"name": name, "marker": look, "opacity": opacity, **_points(rows, solid)})
-    data.append(_context(placed[~front], theme, solid))
     for name, ringed in {"second": placed[second], "selected": placed[own]}.items():
         data.append(ring(name, theme, solid, _tuples(ringed, solid)))
     full = placed["domain"] == next(iter(domains))

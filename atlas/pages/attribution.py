@@ -230,7 +230,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else ""),
-        *([html.Span(" Hover over a grey line for its name.", className="pointing")] if len(behind) else []),
+        *([html.Span(" Point at or tap a grey line for its name.", className="pointing")] if len(behind) else []),
     ]
     return FigureView(figure, sentence)
 

@@ -342,8 +342,13 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
         ]
         bars.append(html.Div(content, className="bar-cell", title=f"{one.accuracy:.1%} of {one.n} groups a seed"))
     budget = shell.term("budget K", "How many traces of the source are seen before it is named")
-    groups = f" (n {' to '.join(f'{n:,}' for n in profile.accuracy['n'].iloc[[0, -1]])} groups a seed)"
-    parts: list[Component] = [html.H3(["Accuracy by ", budget, groups]), html.Div(bars, className="bars")]
+    ends = tables.rows(profile.accuracy.iloc[[0, -1]])
+    groups = " and ".join(f"{one.n:,} groups of {drawing.traces(one.k)}" for one in ends)
+    parts: list[Component] = [
+        html.H3(["How often it is recognised, by ", budget]),
+        html.Div(bars, className="bars"),
+        pieces.words(f"Every seed counts {groups}."),
+    ]
     if len(profile.confusions):
         worst = profile.confusions.iloc[0]
         identity = {"type": "walk", "source": worst["predicted"], "place": "confused"}

@@ -60,7 +60,7 @@ def traces(figure: Plot) -> dict[str, go.Scatter]:
 
 
 ORDER = [
-    "links", "own links", "Qwen", "GPT", "Phi", "Nobody", "context",
+    "links", "own links", "context", "Qwen", "GPT", "Phi", "Nobody",
     "nearest", "second", "selected", "labels", "clusters",
 ]  # fmt: skip
 
@@ -266,7 +266,7 @@ def test_both_domains_stand_on_one_map_and_a_line_joins_a_source() -> None:
         plot = joint_figure(twice, MARKS, domains, theme="dark", dimensions=dimensions, selected="q1")
         named = traces(plot)
         order = [f"{family}, {words}" for words in domains.values() for family in MARKS]
-        assert list(named) == ["links", "own links", *order, "context", "second", "selected", "labels"]
+        assert list(named) == ["links", "own links", "context", *order, "second", "selected", "labels"]
         placed = scaled(twice)
         assert list(named["own links"].x) == [*placed.loc[[0, 2], "x"], None]
         assert list(named["links"].x) == [*placed.loc[[1, 3], "x"], None]
