@@ -164,7 +164,7 @@ def readers_words(
         if ecosystem is None:
             return []
         many = f"Compared with the {len(ecosystem.sources):,} sources of "
-        return [html.Span([many, html.Strong(ecosystem.roster or ecosystem.name)])]
+        return [html.Span([many, html.Strong(ecosystem.roster or ecosystem.name)], className="next-one")]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
