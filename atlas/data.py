@@ -213,7 +213,7 @@ class QueryCache:
         return next((near for near in views if self.attribution_reader(near)), view)
 
     def with_map(self, view: View) -> View:
-        """The view, or the nearest one with a map: of its roster and domain, its reader, else its proxy."""
+        """The view, or the nearest one with a map: of its roster and domain, its reader, else its proxy and input."""
         if not self.knows(view.reader):
             return view
         usual, joint = self.usual(view).reader, view.space != "one"
@@ -229,7 +229,7 @@ class QueryCache:
             shape = drawn.method != view.projection, drawn.dimensions != view.dim
             return (
                 drawn.roster != view.roster, drawn.domain != view.domain, not kin(row, own),
-                row["proxy"] != own["proxy"], not kin(row, standard), not joint and shape,
+                row["proxy"] != own["proxy"], not kin(row, standard), row["view"] != own["view"], not joint and shape,
                 drawn.reader != view.reader, -drawn.sources,
             )  # fmt: skip
 

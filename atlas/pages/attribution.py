@@ -29,7 +29,12 @@ from backend.methods.registry import group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": "NLL (nats a group)", "ece": "ECE"}
+AXES = {
+    "accuracy": "Accuracy",
+    "macro_f1": "Macro-F1",
+    "nll": "NLL (nats a group; lower is better)",
+    "ece": "ECE (lower is better)",
+}
 NAMED = 5
 """Lines that a figure names in a colour."""
 APART = 0.2
@@ -196,7 +201,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         curve = pieces.curves(cache, view, reader, stored, view.reduction)
         if curve.empty:
             continue
-        look = (token["soft"], "dot") if posterior == "mean" else (token["accent"], "solid")
+        # Other readers are drawn by the mean evidence.
+        look = (token["soft"], "dot") if posterior == "sum" else (token["accent"], "solid")
         lines.append(Line(stored, POSTERIORS.get(posterior, ""), *look))
         parts.append(curve.assign(line=stored))
     if not parts:

@@ -249,7 +249,10 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
     out = []
     for row in near:
         cut = "" if row["condition"] == CLEAN else f" cut after {row['condition'].removeprefix('t')} tokens"
-        said = {"traces": f"{row['k']:,} traces{cut}", "nearest": cut and ", the nearest to yours in length,"}
+        said = {
+            "traces": f"{row['k']:,} trace{'s' * (row['k'] != 1)}{cut}",
+            "nearest": cut and ", the nearest to yours in length,",
+        }
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
     return out if metrics else [*out, *map(keep_together, errors)]
 
@@ -260,8 +263,9 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
         return []
     (_, right, _, wrong, _), _, (_, good, _, bad, _) = (_answers(rules, *question) for question in QUESTIONS)
     n, k = (rules["verdict_named_wrong"][key] for key in ("n", "k"))
+    tests = f"{n:,} tests with {k:,} trace{'s' * (k != 1)}"
     return [
-        f"In {right} of {n:,} tests with {k:,} traces it names the right source, in {wrong} a wrong one.",
+        f"In {right} of {tests} it names the right source, in {wrong} a wrong one.",
         f"Where the nearest other source is claimed, it refutes that in {good} and supports it in {bad}.",
     ]
 

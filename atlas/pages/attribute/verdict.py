@@ -434,7 +434,8 @@ def _shares(
     known = [row for cells in body.values() for row in cells if row]
     if not known:
         return []
-    about = f"{caption}, {' and '.join(f'{k:,}' for k in sorted({row['k'] for row in known}))} traces each"
+    sizes = sorted({row["k"] for row in known})
+    about = f"{caption}, {' and '.join(f'{k:,}' for k in sizes)} trace{'s' * (sizes != [1])} each"
     if found["condition"] != "clean" and all(row["condition"] == "clean" for row in known):
         about += " (measured on whole responses)"
     shown = [html.Tr([html.Th(word, scope="row"), *map(_share, cells)]) for word, cells in body.items() if any(cells)]

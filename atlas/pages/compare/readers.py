@@ -25,7 +25,12 @@ from backend.store import queries
 
 PATH = "/compare"
 MEAN = " of the mean evidence"
-AXES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "nll": f"NLL{MEAN} (nats)", "ece": f"ECE{MEAN}"}
+AXES = {
+    "accuracy": "Accuracy",
+    "macro_f1": "Macro-F1",
+    "nll": f"NLL{MEAN} (nats; lower is better)",
+    "ece": f"ECE{MEAN} (lower is better)",
+}
 STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ece": "ece_mean"}
 FUSED = "fused"
 TESTED = ("agent500", "clean")
