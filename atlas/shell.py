@@ -164,7 +164,7 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     children: list[Component | str] = [html.P(problem.rstrip(".") + ".")]
     before, start, rest = remedy.partition("python -m ")
     command, _, after = rest.partition(", ")
-    children.append(html.P(before.strip()))
+    children.append(html.P(before.strip() if start else f"{before.strip().rstrip('.')}."))
     if start:
         children.append(html.Code(start + command, className="command"))
     if after:
