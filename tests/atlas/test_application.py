@@ -384,7 +384,7 @@ def test_an_empty_state_sets_its_command_apart() -> None:
         "python -m jobs all",
         "Or point ATLAS_DATA elsewhere.",
     ]
-    assert words("Choose another roster") == ["Nothing is here.", "Choose another roster"]
+    assert words("Choose another roster") == ["Nothing is here.", "Choose another roster."]
     assert words("Measure it with: python -m jobs evaluate")[-1] == "python -m jobs evaluate"
 
 
