@@ -484,7 +484,8 @@ def test_a_reader_is_found_by_words_in_any_order(browser: Any) -> None:
     field.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
     browser.wait(lambda: browser.query().get("reader") == "reader-paper/vast/ur", "the reader in the link")
     browser.click("#nav-map")
-    browser.until("return document.querySelector('#map-stage .empty') !== null")
+    browser.until("return document.querySelector('#link-note').innerText.includes('has no map of 12-way')")
+    assert len(browser.traces("#map")) > 3
 
 
 def test_two_sources_are_compared_by_keyboard(browser: Any) -> None:

@@ -60,6 +60,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         id="figure-map",
         children=[
             shell.settled(linked, view, _replaced_words(cache, linked, view)),
+            dcc.Store(id="map-settled"),
             dcc.Store(id="families", data=list(view.families)),
             dcc.Store(id="released", data=view.released),
             dcc.Store(id="chosen", data=list(view.chosen)),
@@ -258,6 +259,7 @@ def register(app: Dash) -> None:
     mine("choose", Output("chosen", "data"), Input("map", "selectedData"), *more, State("chosen", "data"))
     mine("beside", Output("map-other", "value"), Input({"type": "beside", "source": ALL, "place": ALL}, "n_clicks"))
     client("turn", Input("turn", "n_clicks"))
+    client("settled", Input("map-settled", "data"))  # a store of its own, as other pages have the usual one
     client("camera", camera, Input("map", "relayoutData"))
     client("resetCamera", Output("camera", "data", allow_duplicate=True), Input("reset-camera", "n_clicks"))
     walk = Input({"type": "walk", "source": ALL, "place": ALL}, "n_clicks")
@@ -275,7 +277,7 @@ def register(app: Dash) -> None:
         Output("undated", "children"),
         Output({"type": "sentence", "figure": "map"}, "children"),
         Output({"type": "absent", "figure": "map"}, "children"),
-        Output("settled", "data"),
+        Output("map-settled", "data"),
         *shell.SHARED,
         search,
         other,
