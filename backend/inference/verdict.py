@@ -398,7 +398,7 @@ def _sentence(
         included = f", {name} included" if claimed else ""
         return (
             f"The {many} fit none of the enrolled sources{included}{with_p}. "
-            f"Of the {'candidates' if chosen else 'enrolled ones'}, {nearest} scores highest."
+            f"Of {'the candidates' if chosen else 'those'}, {nearest} scores highest."
         )
     if verdict.outcome == "SUPPORTS":
         alone = f"The {many} support {who}"  # no Yes to a claim of one member

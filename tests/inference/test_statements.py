@@ -212,8 +212,7 @@ ALL_WORDS = {
     (
         0.01,
         None,
-    ): "The 20 traces fit none of the enrolled sources, a-one included (p = .010). Of the enrolled ones, b-one "
-    "scores highest.",
+    ): "The 20 traces fit none of the enrolled sources, a-one included (p = .010). Of those, b-one scores highest.",
     (0.4, 3.0): "Yes, the 20 traces support the claim a-one: about 1,000 times more likely from it than from the other "
     "enrolled sources (log10 ratio 3.00).",
     (0.4, -3.0): "No, the 20 traces speak against a-one: about 1,000 times less likely from it than from the other "
