@@ -216,7 +216,11 @@ class QueryCache:
         """The view, or the nearest one with a map: of its roster and domain, its reader, else its proxy and input."""
         if not self.knows(view.reader):
             return view
-        usual, joint = self.usual(view).reader, view.space != "one"
+        maps, joint = self.ask(queries.maps), view.space != "one"
+        here = maps[["reader", "roster", "domain"]].eq([self.map_reader(view), view.roster, view.domain]).all(axis=1)
+        if (here & (joint | maps[["method", "dimensions"]].eq([view.projection, view.dim]).all(axis=1))).any():
+            return view
+        usual = self.usual(view).reader
         own, standard = self.reader_row(view.reader), self.reader_row(usual)
 
         def kin(row: pd.Series, of: pd.Series) -> bool:
@@ -233,8 +237,8 @@ class QueryCache:
                 drawn.reader != view.reader, -drawn.sources,
             )  # fmt: skip
 
-        maps = self.ask(queries.maps).itertuples(index=False)
-        drawn: Any = min((row for row in maps if row.method in PROJECTIONS), key=distance, default=None)
+        rows = maps[maps["method"].isin(PROJECTIONS)].itertuples(index=False)
+        drawn: Any = min(rows, key=distance, default=None)
         if drawn is None:
             return view
         shape = {} if joint else {"projection": drawn.method, "dim": drawn.dimensions}
