@@ -19,7 +19,7 @@ from backend import output_files
 from backend.attribution.background import background_sentences, opened_background
 from backend.attribution.report import choice_sentences, write_csv, write_json
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import answer_line, only_validated, reservation, steps_of
+from backend.attribution.report_words import answer_line, only_validated, reservation, steps_of, verdict_words
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
 from backend.attribution.settings import STOP_LEVEL, Report, Settings, entries_of
@@ -192,6 +192,6 @@ def _answer(report: Report) -> None:
         only = f" It looks at the first {stop['looked']:,} traces only." if stop.get("looked") else ""
         print(f"Enough {after}, at a stated error rate of {100 * stop['error_rate']:g} %.{only}")
     for row in results["readers"][1:]:
-        say(f"{row['enrolment']}: {row['verdict']}, {row['leader']} leads.")
+        say(f"{row['enrolment']}: {verdict_words(row)}, {row['leader']} leads.")
     if report["validation"] is None:
         print("No validation is attached to this enrolment: how often such answers are wrong is not known.")

@@ -140,7 +140,7 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
     names = ("sentence", "reason", "claimed", "leader", "rival", "traces", "stated", "in_words", "next_steps")
     return {
         "answer": headline(report),
-        "verdict": verdict_words(report),
+        "verdict": verdict_words(report["results"]),
         **{name: results[name] for name in names},
         "candidates": results["candidates"][:TOP],
         "families": results["families"][:TOP],

@@ -155,7 +155,7 @@ def difference_rows(
         hover = [
             f"{plots.heading(names[row.row], published)}{compared} {style.words}: "
             f"{plots.signed(row.difference)} [{plots.signed(row.low)}, {plots.signed(row.high)}]<br>"
-            f"Holm-corrected {row.p_text}, p {row.p_raw} before the correction"
+            f"Holm-corrected {row.p_text}, {row.p_raw} before the correction"
             for row in tables.rows(rows)
         ]
         traces.append(style.marks(rows, heights, hover, theme, published, **legend))

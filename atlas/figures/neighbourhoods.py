@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from atlas.figures import plots, tables
 from atlas.figures.plots import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
+from backend.inference.drift import p_words
 
 FEW, MANY = 8, 16  # readers up to which the cells of a matrix show large numbers, and numbers at all
 OTHERS = ("diamond", "square", "triangle-up", "star", "cross")  # symbols of readers beside the shown one
@@ -279,7 +280,7 @@ def _leaves(children: Mapping[int, tuple[int, int]], count: int) -> list[int]:
 def _purity_words(line: Line, row: Mapping[Hashable, Any], published: bool) -> str:
     words = f"{plots.heading(line.label, published)}k = {row['k']:.0f}: {rate_text(row['purity'])}"
     words += f"{plots.interval(row['low'], row['high'])}<br>{row['purity'] / row['expectation']:.1f} times chance"
-    for key, name in (("p_value", "p"), ("p_holm", "Holm p")):
+    for key, name in (("p_value", ""), ("p_holm", "Holm ")):
         if pd.notna(row.get(key)):
-            words += f"<br>{name} {plots.p_text(row[key])}"
+            words += f"<br>{name}{p_words(row[key])}"
     return words

@@ -267,13 +267,6 @@ def signed(value: float) -> str:
     return f"+{rate_text(value)}" if value >= 0 else rate_text(value)
 
 
-def p_text(value: float) -> str:
-    """A p value to three digits, never as nought or one: '.012', '< .001', '> .999'."""
-    if value < 0.001:
-        return "< .001"
-    return "> .999" if value >= 0.9995 else rate_text(value)
-
-
 # ---- sides of names -------------------------------------------------------------------------------------------------
 
 

@@ -168,9 +168,23 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
-        f" of the time; chance: {100 / max(size, 1):.1f} %.",
+        f" of the time; chance: {100 / max(size, 1):.1f} %.{_by_metric(cache, view, str(row['reader']))}",
         html.Span([_kinship(cache, view), *_best_measured(cache, view, str(row["reader"]))], className="answer-more"),
     ]
+
+
+def _by_metric(cache: QueryCache, view: View, reader: str) -> str:
+    """What the reader reaches at K by another metric than accuracy, as a sentence that follows the answer."""
+    if view.metric == "accuracy":
+        return ""
+    values = []
+    for stored in _stored(view.metric):
+        curve = pieces.curves(cache, view, reader, stored)
+        words = POSTERIORS.get(stored.rpartition("_")[2])
+        for value in curve.loc[curve["k"] == view.k, "value"]:
+            values.append(figure_text(value) + (f" ({words})" if words else ""))
+    before = ", before calibration" if view.metric in ("nll", "ece") else ""
+    return f" Its {METRICS[view.metric]} there{before}: {', '.join(values)}." if values else ""
 
 
 def _best_measured(cache: QueryCache, view: View, reader: str) -> list[Component | str]:

@@ -47,7 +47,8 @@ HELD = (
     "figures only."
 )
 OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
-OTHER_READER = "Of another reader than the one that judged the case, which has no such numbers: {reader}."
+OTHER_SOURCES = "Not of this case: the atlas's own figure, of {reader} among {sources}."
+"""What stands at figures of sources that the case was not held against."""
 OWN: list[Component | str] = [
     "These numbers are of the reader below. For an answer about your own traces, print the report of ",
     dcc.Link("Attribute", href="/attribute"),
@@ -99,8 +100,8 @@ def layout(cache: QueryCache, linked: View) -> Component:
     view = cache.opened(linked)
     lead = (
         "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never the "
-        "case. Figures of how often sources are named right are of the reader that judged the case, where it has such "
-        "numbers; all others are of the header's reader."
+        "case. Figures of how often sources are named right are of the reader and the sources that judged the case, "
+        "where the atlas has such numbers; all others are of the header's choice, and say so."
     )
     offered = pieces.select(
         "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
@@ -162,11 +163,11 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     names = chosen(view)
     figures = [name for name in names if name != CASE]
     case = _newest_case() if CASE in names else None
-    judge = view if case is None else _view_of_judge(cache, view, case)
+    judge = view if case is None else sections.view_of_judge(cache, view, case)
     views = {name: judge or view if name in JUDGED else view for name in figures}
     drawn = {name: KINDS[name].printed(cache, one) for name, one in views.items()}
     reader = "" if judge else cache.attribution_reader(view)
-    other = OTHER_READER.format(reader=cache.reader_name(reader)) if reader else ""
+    other = OTHER_SOURCES.format(reader=cache.reader_words(reader), sources=scope(cache, view)) if reader else ""
     builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
     sheets = [] if case is None else [_sheet(cache, _case(cache, view, case), CASE)]
     sheets.append(_cover(cache, view, names, case, judge))
@@ -188,14 +189,6 @@ def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component
 def _today() -> str:
     day = datetime.datetime.now(datetime.UTC)
     return f"{day.day} {day:%B %Y}"
-
-
-def _view_of_judge(cache: QueryCache, view: View, case: Mapping[str, Any]) -> View | None:
-    """The view of the reader and roster that judged a case; None where the atlas has not measured them."""
-    reader, facts = case["method"]["reader"], case["method"]["facts"]
-    judge = cache.resolve_view(dataclasses.replace(view, reader=reader, roster=str(facts.get("roster"))))
-    known = judge.roster == facts.get("roster") and cache.attribution_reader(judge) == reader
-    return judge if known else None
 
 
 def _cover(

@@ -22,6 +22,7 @@ from atlas.pages.map import voters
 from atlas.pages.pieces import PageFigure
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
+from backend.inference.drift import p_text
 from backend.protocol import READER_PAPER
 from backend.store import queries
 from backend.store.page_queries import projection_sweep
@@ -212,7 +213,7 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     tested = own["p_holm" if corrected else "p_value"].dropna()
     help_text = CORRECTED_HELP if corrected else SHUFFLED_HELP
     tests: list[Component | str] = (
-        [" Against chance, the largest ", shell.term("p", help_text), f" is {plots.p_text(tested.max())}."]
+        [" Against chance, the largest ", shell.term("p", help_text), f" is {p_text(tested.max())}."]
         if len(tested)
         else []
     )

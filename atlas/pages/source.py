@@ -19,6 +19,7 @@ from atlas.pages.pieces import PageFigure
 from atlas.state import View
 from atlas.theme import READER_COLOURS
 from backend.geometry.neighborhoods import hypergeometric_tail
+from backend.inference.drift import p_text
 from backend.store import page_queries, queries
 
 TAKEN = 12
@@ -237,7 +238,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f" is among all pairs of {view.roster}. ",
         shell.term("Proxies", proxies_help),
         f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
-        f"family; chance would give so many with a probability of {plots.p_text(luck)}. n = "
+        f"family; chance would give so many with a probability of {p_text(luck)}. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
         "is, Neighbourhoods shows.",
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from backend.attribution.scoring import Scored
 from backend.enrolment.enrolment import Enrolment
 from backend.inference import Doubles
-from backend.inference.drift import p_text
+from backend.inference.drift import p_words
 from backend.inference.mixture import LEVEL, POWER, RESAMPLES, MixtureAnswer, MixtureReference, weigh_mixture
 from backend.inference.verdict import Verdict
 from backend.store.writers import RELEASE_ROSTERS
@@ -109,7 +109,7 @@ def _too_few(traces: int, detectable: float | None) -> str:
 def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | None, enrolment: Enrolment) -> str:
     many, source, subject = _many(found["traces"]), *(enrolment.name_of(found[one]) for one in ("source", "subject"))
     of = "" if found["looked"] == found["traces"] else f" ({found['looked']:,} of them, evenly drawn, count here)"
-    refused = "" if source == subject else f"Not all of them come from {subject} (p = {p_text(found['p'])}). "
+    refused = "" if source == subject else f"Not all of them come from {subject} ({p_words(found['p'])}). "
     if reason is not None:
         return refused + _unknown(found["traces"], reason)
     if answer.outcome == "one source":
@@ -122,7 +122,7 @@ def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | Non
     shares = ", ".join(
         f"{row['source']} {_percent(row['share'])} ({_percent(row['low'])} to {_percent(row['high'])})" for row in named
     )
-    return f"No single enrolled source wrote the {many}{of} (p = {p_text(found['p_any'])}): {shares}."
+    return f"No single enrolled source wrote the {many}{of} ({p_words(found['p_any'])}): {shares}."
 
 
 def _percent(share: float) -> str:

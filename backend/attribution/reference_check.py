@@ -30,7 +30,7 @@ from backend.attribution.settings import Settings, words_of_files
 from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference import drift
-from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test, p_text
+from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test, p_words
 
 FORMAT = 1
 AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
@@ -141,7 +141,7 @@ def _rival(claimed: Window, reference: Window, rival: Window, enrolment: Enrolme
     wins, decided, p = nearer(*three)
     side = "the reference" if 2 * wins >= decided else name
     means = f"nearer to {side}" if p <= drift.LEVEL else "about as near to both"
-    sentence = f"Against {name}: {wins} of {decided} answers are nearer to the reference (p = {p_text(p)}): {means}."
+    sentence = f"Against {name}: {wins} of {decided} answers are nearer to the reference ({p_words(p)}): {means}."
     return {"name": name, "prompts": decided, "nearer": wins, "p_value": p, "sentence": sentence}
 
 
@@ -169,8 +169,8 @@ def _first_answers(window: Window) -> dict[str, int]:
 
 
 def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str:
-    p, reference = p_text(test["p_value"]), f"the reference for {claimed}" if claimed else "the reference"
-    how = f"on {test['before']} prompts that both answered (p = {p})"
+    p, reference = p_words(test["p_value"]), f"the reference for {claimed}" if claimed else "the reference"
+    how = f"on {test['before']} prompts that both answered ({p})"
     return {
         AGAINST: f"The traces differ from {reference} by more than chance {how}.",
         SUPPORTS: f"The traces are like {reference} {how}; a sibling would rarely be.",

@@ -207,6 +207,7 @@ def reader_row(enrolment: Enrolment, scored: Scored, findings: Findings) -> dict
         "engine": scored.engine,
         "claimed": None if f.claimed is None else enrolment.sources[f.claimed],
         "verdict": f.verdict.outcome,
+        "level": f.verdict.level,
         "subject": enrolment.sources[f.subject],
         "leader": enrolment.sources[f.leader],
         "calibrated": f.calibrated,

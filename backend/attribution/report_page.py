@@ -38,7 +38,7 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
-from backend.inference.drift import p_text
+from backend.inference.drift import p_text, p_words
 from backend.inference.verdict import OTHER_PROMPTS, Rule, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
 from backend.protocol import CLEAN
@@ -163,7 +163,7 @@ def headline(report: Report) -> str:
 
 def meanings(report: Report) -> dict[str, str]:
     """What the four answers mean, for the family where that is supported."""
-    about = "this family" if supports_family(report) else "this source"
+    about = "this family" if supports_family(report["results"]) else "this source"
     return {word: meaning.replace("this source", about) for word, meaning in WORDS.items()}
 
 
@@ -315,6 +315,7 @@ def write_html(report: Report) -> str:
     environment.filters |= {
         "number": _number,
         "p": p_text,
+        "p_words": p_words,
         "share": probability_text,
         "heat": _heat,
         "ratio": ratio_words,
@@ -324,6 +325,7 @@ def write_html(report: Report) -> str:
         "reader": reader_words,
         "fact": fact_words,
         "condition": condition_words,
+        "answer": verdict_words,
     }
     data = htmlsafe_json_dumps(report, allow_nan=False)  # what the page can be checked by
     report = with_names(report)
@@ -340,9 +342,9 @@ def write_html(report: Report) -> str:
         probability=subject_probability(report),
         title=case_title(report),
         document_title=document_title(report),
-        judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
+        judge=reader_words(report["method"]["reader"]),
         too_few=too_few(report),
-        word=verdict_words(report),
+        word=verdict_words(results),
         words=meanings(report),
         signatures=SIGNATURES,
         shares_note=shares_note(report) if (results.get("mixture") or {}).get("shares") else "",

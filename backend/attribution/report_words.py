@@ -230,29 +230,28 @@ def bounds_of(report: Report) -> dict[str, str]:
     return {source: bound_of(ratios[source], subject, weighed) for source, weighed in weights.items()}
 
 
-def verdict_words(report: Report) -> str:
-    """The verdict in capitals; of a claim whose family alone is supported, with that."""
-    results = report["results"]
-    return f"{results['verdict']}{' THE FAMILY' * supports_family(report)}"
+def verdict_words(found: Mapping[str, Any]) -> str:
+    """The verdict of results, or of a reader's row, in capitals; where a family alone is supported, with that."""
+    return f"{found['verdict']}{' THE FAMILY' * supports_family(found)}"
 
 
-def supports_family(report: Report) -> bool:
-    """Whether a family is supported, and none of its members alone."""
-    return (report["results"]["verdict"], report["results"]["level"]) == ("SUPPORTS", "family")
+def supports_family(found: Mapping[str, Any]) -> bool:
+    """Whether results, or a reader's row, support a family and none of its members alone."""
+    return (found["verdict"], found.get("level")) == ("SUPPORTS", "family")
 
 
 def answer_sentence(report: Report) -> str:
     """The answer's sentence, next to a headline that has its reason, and of a family the members that it may be."""
     results = report["results"]
     sentence = str(results["sentence"]).replace(f": {results['reason']}.", ".")
-    if supports_family(report):  # the headline names them
+    if supports_family(results):  # the headline names them
         sentence = re.sub(r" Of the family .* are not told apart\.$", "", sentence)
     return sentence
 
 
 def answer_line(report: Report) -> str:
     """The answer where no headline stands next to it: its word and its whole sentence."""
-    return f"{verdict_words(report)}: {report['results']['sentence']}"
+    return f"{verdict_words(report['results'])}: {report['results']['sentence']}"
 
 
 def validated_for(report: Report) -> bool:

@@ -379,7 +379,7 @@ def compared(
         follows = rederived(report, again, enrolment, mean, background)
     found = *alterations(report), *differences(report, again, follows)
     largest = float(np.abs(was - now).max(initial=0.0)) if was.shape == now.shape else math.inf
-    notes, verdict = tuple(_notes(report, again)), verdict_words(again)
+    notes, verdict = tuple(_notes(report, again)), verdict_words(again["results"])
     return Check.of(report, found, notes, len(again["traces"]), verdict, largest)
 
 
@@ -589,7 +589,8 @@ def _body(one: Report, report: Report, again: Report) -> dict[str, Any]:
     """All that follows from log-posteriors, enrolment and file, without what is compared otherwise."""
     of_file = frozenset() if same_file(report, again) else IN_THE_FILE
     stopped = report["results"]["complete"] is False  # a second run scores just as many traces, and is complete
-    results = {**one["results"], "readers": one["results"]["readers"][:1]}
+    own = report["results"]["readers"][0]
+    results = {**one["results"], "readers": [_as_stored(row, own) for row in one["results"]["readers"][:1]]}
     if stopped and results["complete"]:
         results |= {"complete": False, "next_steps": [REST, *results["next_steps"]]}
     if one["results"].get("lands") and not same_engine(report, again):
@@ -622,7 +623,13 @@ def _readers(report: Report, again: Report) -> Iterator[str]:
     for row in report["results"]["readers"][1:]:
         if (other := rows.get(row["enrolment_sha256"])) is not None:
             slack = exactly if row["engine"] == other["engine"] else sums
+            other = _as_stored(other, row)
             yield from unlike(_without(row, apart), _without(other, apart), f"reader {short(row['enrolment'])}", slack)
+
+
+def _as_stored(row: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A reader's row in the fields of a stored one: earlier reports do not say what its answer is about."""
+    return _without(row, () if "level" in stored else ("level",))
 
 
 def _landing(report: Report, now: Report) -> Iterator[str]:

@@ -233,8 +233,18 @@ def verdict(test: Mapping[str, Any]) -> str:
 
 
 def p_text(p_value: float) -> str:
-    """A p value to three digits, without a leading zero."""
-    return f"{p_value:.3f}".removeprefix("0")
+    """A p value to three digits, never as nought or one: '.012', '< .001', '> .999'; '–' without one."""
+    if np.isnan(p_value):
+        return "–"
+    if p_value < 0.001:
+        return "< .001"
+    return "> .999" if p_value >= 0.9995 else f"{p_value:.3f}".removeprefix("0")
+
+
+def p_words(p_value: float) -> str:
+    """A p value in a sentence: 'p = .012', 'p < .001'."""
+    text = p_text(p_value)
+    return f"p {text if text[0] in '<>' else f'= {text}'}"
 
 
 def level_text(level: float) -> str:
@@ -248,7 +258,7 @@ def sentence(test: Mapping[str, Any]) -> str:
     windows = f"{test['before']:,} and {test['after']:,} traces"
     if differ == "differ" and not test["paired"]:
         means = "Something between prompt and answer changed, or the questions did."
-    return f"The two windows of {windows} {differ} by more than chance (p = {p_text(test['p_value'])}). {means}"
+    return f"The two windows of {windows} {differ} by more than chance ({p_words(test['p_value'])}). {means}"
 
 
 def expected(power: Mapping[str, Any] | None, paired: bool) -> str:

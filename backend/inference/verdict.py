@@ -36,7 +36,7 @@ from scipy.special import logsumexp
 from backend.inference import Doubles, Ints
 from backend.inference.candidates import UNVALIDATED_CHOICE, Choice
 from backend.inference.domain_shift import FEWEST, Kind, Traffic
-from backend.inference.drift import p_text
+from backend.inference.drift import p_words
 from backend.inference.likelihood_ratios import LN10, weighed_log_ratio
 
 Outcome = Literal["SUPPORTS", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
@@ -394,7 +394,7 @@ def _sentence(
     against = f"{times} from {'that family' if verdict.level == 'family' else 'it'} than from the {others} {in_log10}"
     highest = "Of the candidates, " if chosen else ""
     if verdict.outcome == "UNKNOWN":
-        with_p = "" if p is None else f" (p = {p_text(p)})"
+        with_p = "" if p is None else f" ({p_words(p)})"
         included = f", {name} included" if claimed else ""
         return (
             f"The {many} fit none of the enrolled sources{included}{with_p}. "

@@ -165,7 +165,7 @@ class Watch:
             write(stem.with_suffix(ending), form(report))
         results = report["results"]
         alarm = self.state.raise_alarm(
-            traces=at, log10_e=float(log_e[at - 1]) / LN10, first=first, verdict=verdict_words(report),
+            traces=at, log10_e=float(log_e[at - 1]) / LN10, first=first, verdict=verdict_words(report["results"]),
             leader=results["leader"], sha256=report["sha256"],
         )  # fmt: skip
         self.say(f"ALARM {alarm.number}: {alarm_sentence(self.state, alarm)} Report: {stem.with_suffix('.html')}")

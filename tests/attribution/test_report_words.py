@@ -121,10 +121,10 @@ def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:
     said = "The 10 traces support the family A: about 200 times more likely."
     said += " Of the family A, the members a, b are not told apart."
     report = report_of("SUPPORTS", level="family", sentence=said)
-    assert verdict_words(report) == "SUPPORTS THE FAMILY"
+    assert verdict_words(report["results"]) == "SUPPORTS THE FAMILY"
     assert answer_sentence(report) == "The 10 traces support the family A: about 200 times more likely."
     assert answer_line(report) == f"SUPPORTS THE FAMILY: {said}"
-    assert verdict_words(report_of("SUPPORTS")) == "SUPPORTS" and "95 % probable" in WORDS["SUPPORTS"]
+    assert verdict_words(report_of("SUPPORTS")["results"]) == "SUPPORTS" and "95 % probable" in WORDS["SUPPORTS"]
 
 
 def test_an_unknown_source_comes_with_how_often_enrolled_ones_fail_too() -> None:

@@ -261,7 +261,7 @@ def assert_found(forged: Report, content: bytes = FILE) -> None:
 def test_an_honest_report_is_given_again(report: Report) -> None:
     found = verified(report)
     assert found.found == ()
-    assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, verdict_words(report))
+    assert (found.traces, found.largest, found.verdict) == (GOOD + BAD, 0.0, verdict_words(report["results"]))
     assert found.notes[:2] == (
         "The file of traces is the one of the report, byte for byte.",
         "Of the 16 traces of the file 15 were scored; 1 repeats an earlier one; 2 places of the file give no trace.",
@@ -414,6 +414,15 @@ def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
     small["readers"][1] |= {"engine": "b", "log10_ratio_others": 20.0}
     traces = [{}] * 4
     assert list(differences._readers({"results": large, "traces": traces}, {"results": small}))
+
+
+def test_a_report_of_before_readers_said_what_their_answer_is_about(report: Report) -> None:
+    def forget(older: Report) -> None:
+        for row in older["results"]["readers"]:
+            del row["level"]
+
+    assert verified(changed(report, forget)).found == ()
+    assert_found(changed(report, at("results.readers.1.level", "candidates")))
 
 
 # Forged reports
@@ -719,7 +728,7 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     assert not checked_page(inside).page_alone
     older = changed(report, at("method.code_version", "0000000000"))
     assert PAGE not in checked_page(write_html(older)).found
-    word = verdict_words(older)
+    word = verdict_words(older["results"])
     unseen = checked_page(write_html(older).replace(f'"word">{word}<', '"word">AUTHENTIC<'))
     assert unseen.equal and unseen.page_unchecked and not whole.page_unchecked
     assert any("Other code wrote this page" in note for note in unseen.notes)

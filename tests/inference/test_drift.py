@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from backend.inference.drift import repeated_frame
+from backend.inference.drift import p_text, p_words, repeated_frame
 
 PROMPTS, WIDTH = 30, 6
 
@@ -20,3 +21,18 @@ def test_two_draws_of_a_source_alarm_at_the_level_and_other_sources_always() -> 
     assert (shares["same"] <= 0.15).all()  # the 99.9 % quantile of 60 tests at a level of 5 %
     assert (shares["sibling"] == 1).all() and (shares["family"] == 1).all()
     assert set(frame["statistic"]) == {"energy-paired"} and set(frame["n"]) == {60}
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "words"),
+    [
+        (0.25, ".250", "p = .250"),
+        (0.001, ".001", "p = .001"),
+        (0.0001, "< .001", "p < .001"),
+        (0.9994, ".999", "p = .999"),
+        (1.0, "> .999", "p > .999"),
+        (float("nan"), "–", "p = –"),
+    ],
+)
+def test_p_values_are_never_nought_or_one(value: float, text: str, words: str) -> None:
+    assert (p_text(value), p_words(value)) == (text, words)

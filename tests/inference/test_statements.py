@@ -374,7 +374,7 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     page = page_of(scored, found, [])
     text = text_of(page)
     stated = stated and not too_few({"results": results})  # a page has no numbers of so few traces
-    assert f'<strong class="word">{verdict_words({"results": results})}</strong>' in page
+    assert f'<strong class="word">{verdict_words(results)}</strong>' in page
     assert answer_sentence({"results": results}) in text
     steps = steps_of({"results": results, "input": {"name": "t.jsonl"}})
     assert [step.by_command.replace("t.jsonl", "traces.jsonl") for step in steps] == results["next_steps"]

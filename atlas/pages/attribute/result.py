@@ -28,8 +28,10 @@ from backend.attribution.report_words import (
     probability_text,
     shares_note,
     subject_probability,
+    verdict_words,
     with_names,
 )
+from backend.inference.drift import p_text
 from backend.methods.registry import (
     ENCODED,
     FUSED_LIVE,
@@ -55,8 +57,8 @@ COLUMNS = {
     "adds": ["number", "place", "nearest", "log10_ratio", "tokens", "response_characters", "time", "name", "sha256"],
     "without": ["number", "log10_without", "change", "sha256"],
     "readers": [
-        "enrolment", "reader", "sources", "verdict", "subject", "leader", "log10_ratio_others", "low", "high",
-        "probability", "unknown_p", "calibrated", "enrolment_sha256",
+        "enrolment", "reader", "sources", "verdict", "level", "subject", "leader", "log10_ratio_others", "low",
+        "high", "probability", "unknown_p", "calibrated", "enrolment_sha256",
     ],
     "left": ["place", "column", "reason"],
     "mixture": ["source", "family", "share", "low", "high"],
@@ -243,7 +245,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     return html.Div(
         [
             verdict.verdict(report, cache),
-            verdict.exports(report),
+            verdict.exports(report, sections.view_of_judge(cache, view, report) is not None),
             *(
                 detail
                 if decided
@@ -293,10 +295,10 @@ def readers(report: Report, show: Section) -> Component | None:
         between = "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}"
         cells = [
             html.Th(who, scope="row"),
-            html.Td(row.verdict),
+            html.Td(verdict_words(row._asdict())),
             html.Td(shell.source_name(names.get(row.leader, row.leader))),
             number_cell([ratio, html.Span(between, className="soft")]),
-            number_cell(rate_text(row.unknown_p)),
+            number_cell("–" if pd.isna(row.unknown_p) else p_text(row.unknown_p)),
         ]
         body.append(html.Tr(cells, className="" if at else "here"))
     heads = ["ecosystem and reader", "answer", "leading source", "log10 ratio, 90 % of resamples", "unknown p"]

@@ -7,6 +7,7 @@ there is no link to copy: a link does not carry traces.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections import Counter
@@ -215,6 +216,15 @@ def reader_words(cache: QueryCache | None, judge: Any) -> str:
     if method in ENCODED:
         proxy, view = rest
     return f"{name} · {VIEW_READS.get(view, view)} · {proxy}"
+
+
+def view_of_judge(cache: QueryCache, view: View, report: Report) -> View | None:
+    """The view of the reader and roster that judged a case; None where the atlas has not measured them."""
+    reader, roster = report["method"]["reader"], report["method"]["facts"].get("roster")
+    if cache.problem() is not None or roster is None:
+        return None
+    judge = cache.resolve_view(dataclasses.replace(view, reader=reader, roster=str(roster)))
+    return judge if judge.roster == roster and cache.attribution_reader(judge) == reader else None
 
 
 def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -38,8 +39,8 @@ from backend.attribution.report_words import (
 from backend.enrolment.validation_lookup import SCENARIOS
 from backend.inference.verdict import COMPATIBLE, WEAK
 
-BRIEF: dict[str, Any] = {"data-page": "/brief", "data-choices": '{"figures": "case,budget,confusion"}'}
-"""Where a link of :func:`exports` leads, with the choices of the header."""
+IN_BRIEF = ("case", "budget", "confusion")
+"""Figures of a brief about a case; all but the case are the atlas's own."""
 SIGNS = {"SUPPORTS": "✓", "AGAINST": "✕", "UNKNOWN": "?", "INCONCLUSIVE": "–"}
 TRAFFIC_WORDS = {
     "like": ("As enrolled", "like the enrolled prompts"),
@@ -147,9 +148,9 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method))
     return sections.answer_box(
-        f"{word} verdict-family" if supports_family(report) else word,
+        f"{word} verdict-family" if supports_family(report["results"]) else word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
-        ("verdict-word", SIGNS[word], [verdict_words(report), answer]),
+        ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
         html.P(keep_together(" ".join(filter(None, sentences))), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
@@ -283,8 +284,8 @@ def _excluded_words(report: Report) -> str:
     return f"{' and '.join(parts)} left out" if parts else "nothing was left out"
 
 
-def exports(report: Report) -> Component:
-    """Report, data and table to take along."""
+def exports(report: Report, measured: bool) -> Component:
+    """Report, data and table to take along; measured : whether the atlas has figures of who judged the case."""
     buttons = [
         html.Button(
             [shell.icon("download"), word], id={"type": "attr-export", "kind": kind}, className="button", title=meaning
@@ -296,7 +297,9 @@ def exports(report: Report) -> Component:
         )
     ]
     shown = "The report shows the text of the traces that were chosen for it."
-    brief = html.A("Put it into a brief", href="/brief?figures=case", id="attr-brief", **BRIEF)
+    figures = ",".join(IN_BRIEF if measured else IN_BRIEF[:1])
+    way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps({"figures": figures})}
+    brief = html.A("Put it into a brief", href="/brief?figures=case", id="attr-brief", **way)
     text = html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft")
     return html.Div([*buttons, brief, text, dcc.Download(id="attr-download")], className="exports")
 

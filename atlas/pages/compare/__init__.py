@@ -106,6 +106,19 @@ def _has_rows(cache: QueryCache, view: View, figure: str) -> bool:
     return not FIGURES[figure].meta.table(cache, view).empty
 
 
+def _roster_of(cache: QueryCache, view: View, figure: str) -> str:
+    """Roster that a figure is shown for: the view's own, else the largest with rows; '' without any.
+
+    What is named after the paper's numbers is shown where it prints some, if there is such a roster.
+    """
+    rosters = cache.ask(queries.rosters)["roster"][::-1]
+    own = {name: dataclasses.replace(view, roster=name) for name in dict.fromkeys((view.roster, *rosters))}
+    with_rows = (name for name, one in own.items() if _has_rows(cache, one, figure))
+    if figure == "reached":
+        return min(with_rows, key=lambda name: not readouts.is_printed(cache, own[name]), default="")
+    return next(with_rows, "")
+
+
 def _answer(cache: QueryCache, view: View) -> shell.Children:
     return ANSWERS.get(view.figure, TABS[view.tab].answer)(cache, view)
 
@@ -121,13 +134,12 @@ def _figure_links(cache: QueryCache, view: View) -> list[Component]:
     """Figures of the tab; those that have nothing to show stand apart, and lead to the roster that has them."""
     here: list[Component] = []
     away: dict[str, list[Component]] = {}
-    others = [roster for roster in cache.ask(queries.rosters)["roster"][::-1] if roster != view.roster]
     for name, words in TABS[view.tab].figures.items():
         choices = {"tab": view.tab, "figure": name}
-        if _has_rows(cache, view, name):
+        near = _roster_of(cache, view, name)
+        if near == view.roster:
             here.append(_way(words, view, name == view.figure, **choices))
             continue
-        near = next((one for one in others if _has_rows(cache, dataclasses.replace(view, roster=one), name)), "")
         choices |= {"roster": near} if near else {}
         away.setdefault(near, []).append(_way(words, view, name == view.figure, **choices))
     nothing: list[Component] = []

@@ -33,6 +33,7 @@ from atlas.pages.compare.readers import (
 )
 from atlas.state import View
 from atlas.theme import Plot
+from backend.inference.drift import p_words
 from backend.methods.registry import FUSED_LIVE, LDA_LIVE, STATES, group_of, of_part
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -321,7 +322,7 @@ def capability(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     for benchmark, rows in correlations.groupby("subject"):
         by: Any = rows.set_index("statistic")
         texts[str(benchmark)] = ",  ".join(
-            f"{sign} = {rate_text(by.at[name, 'value'])} (p {plots.p_text(by.at[name, 'p_value'])})"
+            f"{sign} = {rate_text(by.at[name, 'value'])} ({p_words(by.at[name, 'p_value'])})"
             for name, sign in (("pearson", "r"), ("spearman", "ρ"))
             if name in by.index
         )

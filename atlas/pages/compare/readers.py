@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS
+from backend.inference.drift import p_words
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
@@ -42,9 +43,9 @@ SHORT = ("t64", "t32")
 UNLABELLED = ("background", "aligned")
 """Conditions that use responses of unknown sources."""
 HELPED = " with unlabelled responses"
+"""Ending of their names, which a caption says once."""
 BALANCED_HELP = "One number a source is added to its scores, so that the unlabelled responses name all equally often"
 ADAPTED_HELP = "Fingerprints are shifted and scaled until the unlabelled ones vary as those of the training did"
-"""Ending of their names, which a caption says once."""
 SYMBOLS = ("circle", "diamond", "square", "star", "triangle-up", "hexagon")
 KEPT_HELP = (
     "Accuracy there divided by the same reader's accuracy on whole responses of its own domain; the paper calls it the "
@@ -282,8 +283,24 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         *sentence,
         chance,
+        *_best_by_metric(cache, view, names),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
     ]
+
+
+def _best_by_metric(cache: QueryCache, view: View, names: Mapping[str, str]) -> list[str]:
+    """Which of the named readers is best by a metric other than accuracy, as a sentence; nothing for accuracy."""
+    if view.metric == "accuracy":
+        return []
+    stored = STORED[view.metric]
+    frame = pieces.curves(cache, view, list(names), stored, "pooled", grouped_condition(cache, view))
+    here = frame[frame["k"].eq(view.k)].set_index("reader")["value"]
+    if here.empty:
+        return []
+    lowest = view.metric in ("nll", "ece")
+    best = str(here.idxmin() if lowest else here.idxmax())
+    quantity = f"{METRICS[view.metric]}{MEAN if lowest else ''}"
+    return [f" The best {quantity} is that of {names[best]}: {plots.figure_text(here[best])}."]
 
 
 def percent(share: float) -> str:
@@ -298,7 +315,7 @@ def points(difference: float) -> str:
 
 def tested_words(low: float, high: float, p: float) -> str:
     """Interval of a difference of two shares, and whether it may be luck once p is corrected, in a sentence."""
-    luck = f", but p {plots.p_text(p)} after correction: may be luck" if p >= 0.05 else ""
+    luck = f", but {p_words(p)} after correction: may be luck" if p >= 0.05 else ""
     return f"95 % interval {100 * low:.1f} to {100 * high:.1f}{luck}"
 
 
@@ -442,9 +459,9 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
     range_text = " not tested" if untested else f" [{rate_text(end['low'])}, {rate_text(end['high'])}]"
     parts += [html.Br(), plots.signed(end["difference"]), html.Span(range_text, className="soft")]
     if pd.notna(end["p_holm"]):
-        raw = f"p {plots.p_text(end['p_value'])} before correction"
+        raw = f"{p_words(end['p_value'])} before correction"
         luck = ": may be luck" if end["p_holm"] >= 0.05 else ""
-        text = f"p {plots.p_text(end['p_holm'])} after correction{luck}"
+        text = f"{p_words(end['p_holm'])} after correction{luck}"
         parts += [html.Br(), html.Span(text, className="soft", title=raw)]
     return parts
 
@@ -467,11 +484,11 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         frame, places(cache, view), lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k,
         unit=view.metric != "nll",
     )  # fmt: skip
-    grouped = f"Shortened responses were grouped {_grouped(frame)}. " if _grouped(frame) else ""
     sentence = (
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
-        f"trained on whole responses of {pieces.domain_words(home(cache, view))}. {grouped}Bands: {pieces.FOLDS}, "
-        f"where there are some. n = {int(frame['n'].max()):,} groups at the smallest K."
+        f"trained on whole responses of {pieces.domain_words(home(cache, view))}. "
+        f"{_grouped(frame)}Bands: {pieces.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at the "
+        "smallest K."
     )
     return FigureView(figure, sentence)
 
@@ -510,8 +527,13 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
 
 
 def _grouped(frame: pd.DataFrame) -> str:
-    """How shortened responses were grouped, in words; '' without any."""
-    return " and ".join(sorted(set(frame.loc[frame["condition"].isin(SHORT), "groups"])))
+    """How responses were grouped where short ones were drawn otherwise than whole ones, in a sentence; '' elsewhere."""
+    short, whole = (
+        " or ".join(sorted(set(frame.loc[rows, "groups"])))
+        for rows in (frame["condition"].isin(SHORT), frame["condition"].eq("clean"))
+    )
+    alike = not short or short == whole
+    return "" if alike else f"Groups of shortened responses were drawn {short}, of whole ones {whole}. "
 
 
 def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
@@ -563,8 +585,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     terms = shell.term("Balanced", BALANCED_HELP), " and ", shell.term("adapted", ADAPTED_HELP)
     helped: list[Component | str] = [*terms, ": by unlabelled responses to other prompts of that domain. "]
     sentence: shell.Children = [
-        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} "
-        f"{f'Shortened responses: grouped {_grouped(frame)}. ' if _grouped(frame) else ''}",
+        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} {_grouped(frame)}",
         *(helped if help_here else []),
         f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
         f"{int(frame['n'].max()):,} groups a mark.",

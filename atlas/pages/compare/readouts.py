@@ -20,6 +20,7 @@ from atlas.figures.dots import Series
 from atlas.pages import pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, percent, row_names, settled
 from atlas.state import View
+from backend.inference.drift import p_words
 from backend.methods.registry import FUSED_LIVE
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -182,6 +183,11 @@ def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
 
 
+def is_printed(cache: QueryCache, view: View) -> bool:
+    """Whether the paper prints a number that stands beside ours on the roster."""
+    return bool(goal_frame(cache, view)["answer"].eq("paper").any())
+
+
 def _calibration(cache: QueryCache, view: View) -> str:
     """The worst calibration error of the fused readout, in a sentence."""
     frame = cache.ask(queries.summaries, [fused_reader(cache, view)], view.roster, ("ece_calibrated",))
@@ -339,8 +345,8 @@ def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         difference=-frame["difference"],
         low=-frame["high"],
         high=-frame["low"],
-        p_text=[f"p {plots.p_text(p)}" for p in frame["p_holm"]],
-        p_raw=[plots.p_text(p) for p in frame["p_value"]],
+        p_text=[p_words(p) for p in frame["p_holm"]],
+        p_raw=[p_words(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
     columns = ["row", "name", "series", "origin", "difference", "low", "high", "p_value", "p_holm", "together", "n"]
@@ -378,7 +384,7 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
         tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
         found: Any = tests.set_index("measure")
         gains = [
-            f"{plots.signed(found.at[key, 'difference'])} at {series.words} (p {plots.p_text(found.at[key, 'p_holm'])})"
+            f"{plots.signed(found.at[key, 'difference'])} at {series.words} ({p_words(found.at[key, 'p_holm'])})"
             for key, series in _budgets(view).items()
             if key in found.index
         ]

@@ -11,12 +11,13 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import QueryCache
-from atlas.figures import plots, tables
+from atlas.figures import tables
 from atlas.figures.map import cluster_words, month_text
 from atlas.pages import pieces
 from atlas.pages.map.columns import COLUMNS, K, values_of
 from atlas.state import View
 from backend.geometry.neighborhoods import family_mix
+from backend.inference.drift import p_text, p_words
 from backend.store import queries
 from backend.store.page_queries import clusters
 
@@ -49,7 +50,7 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         pieces.row(
             pieces.marked(shell.symbol(marks[one.family], view.theme), html.Span(one.family, dir="auto")),
             f"{one.found} / {one.members}", f"{one.expected:.1f}",
-            f"fewer, {plots.p_text(one.p_fewer)}" if one.found < one.expected else plots.p_text(one.p_holm),
+            f"fewer, {p_text(one.p_fewer)}" if one.found < one.expected else p_text(one.p_holm),
         )
         for one in tables.rows(mix)
     ]  # fmt: skip
@@ -69,7 +70,7 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
     count = html.B(pieces.counted(len(rows), "source"), className="count")
     said = (
         f": {'' if top['p_holm'] < 0.05 else 'no family stands out; the least likely is '}{top['found']} of "
-        f"{top['members']} {top['family']}, where chance gives {top['expected']:.1f} (p {plots.p_text(top['p_holm'])})."
+        f"{top['members']} {top['family']}, where chance gives {top['expected']:.1f} ({p_words(top['p_holm'])})."
     )
     head: list[Component | str] = ["Family", "here", chance, p]
     others = html.Summary(f"and {rest} more {'family' if rest == 1 else 'families'}", className="quiet")

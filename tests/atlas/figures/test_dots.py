@@ -108,8 +108,8 @@ def test_differences_stand_in_their_places_with_their_p() -> None:
     series = {"a": dots.Series("one trace", "diamond", 1, 1), "b": dots.Series("many", "circle", -1, 0)}
     frame = pd.DataFrame(
         [
-            ("x", "a", "measured", 0.1, 0.05, 0.15, "p .001", "< .001", True),
-            ("x", "b", "measured", -0.01, -0.02, 0.01, "p > .999", ".400", False),
+            ("x", "a", "measured", 0.1, 0.05, 0.15, "p = .001", "p < .001", True),
+            ("x", "b", "measured", -0.01, -0.02, 0.01, "p > .999", "p = .400", False),
         ],
         columns=["row", "series", "origin", "difference", "low", "high", "p_text", "p_raw", "clear"],
     )
@@ -117,8 +117,8 @@ def test_differences_stand_in_their_places_with_their_p() -> None:
     one, many = figure.data
     assert one.y[0] == pytest.approx(-0.22) and many.y[0] == pytest.approx(0.22)
     inks = {note.text: note.font.color for note in figure.layout.annotations}
-    assert inks == {"p .001": TOKENS["dark"]["ink"], "p > .999: may be luck": TOKENS["dark"]["soft"]}
-    assert one.hovertext[0].endswith("Holm-corrected p .001, p < .001 before the correction")
+    assert inks == {"p = .001": TOKENS["dark"]["ink"], "p > .999: may be luck": TOKENS["dark"]["soft"]}
+    assert one.hovertext[0].endswith("Holm-corrected p = .001, p < .001 before the correction")
     assert figure.layout.shapes[0].x0 == figure.layout.shapes[0].x1 == 0
     assert dots.height_of(figure.to_plotly_json()) == dots.dots_height(1) == dots.dots_height(2) < dots.dots_height(3)
 

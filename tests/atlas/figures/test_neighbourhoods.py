@@ -8,7 +8,6 @@ import plotly.graph_objects as go
 import pytest
 
 from atlas.figures import neighbourhoods as figures
-from atlas.figures import plots
 from atlas.figures.plots import Line
 from atlas.theme import TOKENS, family_marks
 
@@ -138,11 +137,3 @@ def test_the_tree_joins_clusters_and_colours_pure_branches() -> None:
     assert list(named["Qwen"].y) == [1, 1, 2, 2, None]
     assert max(x for x in named["several families"].x if x is not None) == 0.9
     assert figures.tree_height(165) > 2000
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.25, ".250"), (0.001, ".001"), (0.0001, "< .001"), (0.9994, ".999"), (1.0, "> .999"), (float("nan"), "–")],
-)
-def test_p_values_are_never_nought_or_one(value: float, text: str) -> None:
-    assert plots.p_text(value) == text

@@ -98,9 +98,9 @@ def test_contrasts_stand_around_zero_with_their_p() -> None:
     drawn = {(trace.legendgroup, trace.marker.color == TOKENS["dark"]["ground"]): trace for trace in figure.data}
     assert list(drawn["dc", True].x) == [0.12] and list(drawn["ac", False].y) == [1 - 0.22]
     assert list(drawn["ac", True].error_x.arrayminus) == pytest.approx([0.06])
-    assert drawn["dc", True].hovertext[0].endswith("Holm-corrected p .027, p < .001 before the correction")
+    assert drawn["dc", True].hovertext[0].endswith("Holm-corrected p = .027, p < .001 before the correction")
     notes = {note.text: note.font.color for note in figure.layout.annotations}
-    assert notes["p .027"] == TOKENS["dark"]["ink"] and notes["p > .999: may be luck"] == TOKENS["dark"]["soft"]
+    assert notes["p = .027"] == TOKENS["dark"]["ink"] and notes["p > .999: may be luck"] == TOKENS["dark"]["soft"]
 
 
 def test_pairs_differ_in_colour_and_symbol_and_bring_their_models_along(scored: pd.DataFrame) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,17 @@ def test_the_answer_names_what_its_number_may_be_off_by(asked: QueryCache, view:
     assert "(95 % interval " in str(attribution._answer(asked, view))
     words = dataclasses.replace(view, reader="ngram-word")
     assert f", {pieces.FOLDS})" in str(attribution._answer(asked, words))
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("macro_f1", r" Its Macro-F1 there: \.\d+\."), ("ece", r"\(summed evidence\), [.\d]+ \(mean evidence\)\.")],
+)
+def test_the_answer_is_of_the_chosen_metric_too(asked: QueryCache, view: View, metric: str, words: str) -> None:
+    answer, plain = (
+        str(attribution._answer(asked, dataclasses.replace(view, metric=one))) for one in (metric, "accuracy")
+    )
+    assert re.search(words, answer) and not re.search(words, plain)
 
 
 def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: QueryCache, view: View) -> None:

@@ -15,6 +15,7 @@ from dash import Dash
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages import brief, pieces, relationships
+from atlas.pages.attribute import sections, verdict
 from atlas.pages.brief import KINDS, USUAL
 from atlas.state import View
 from atlas.theme import TOKENS
@@ -259,10 +260,15 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert elsewhere.count("12 sources on ") == page.count("12 sources on ") > 0
     case["method"] = facts | {"facts": {}}
     stranger = told(brief.layout(figures="budget,purity,case", roster="12-way"))
-    other = brief.OTHER_READER.partition("{")[0]
+    other = brief.OTHER_SOURCES.partition("{")[0]
     assert stranger.count(other) == 1 and other not in page
     assert stranger.index("sheet-cover") < stranger.index(other) < stranger.index("sheet-budget")
     assert "The atlas in general" not in stranger
+    # The answer's own link asks for figures of the judge alone.
+    known = sections.view_of_judge(asked, View(), case | {"method": facts})
+    assert known is not None and known.roster == "12-way" and sections.view_of_judge(asked, View(), case) is None
+    links = [told(verdict.exports({"text_kept": False}, measured)) for measured in (True, False)]
+    assert ["case,budget,confusion" in link for link in links] == [True, False]
     case["validation"] = None
     assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
 

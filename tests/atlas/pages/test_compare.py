@@ -129,6 +129,22 @@ def test_curves_say_which_evidence_a_calibration_is_of(asked: QueryCache, view: 
     assert go.Figure(drawn.figure).layout.yaxis.title.text.startswith(f"{words} of the mean evidence")
 
 
+def test_the_answer_is_of_the_chosen_metric_too(asked: QueryCache, view: View) -> None:
+    plain = told(readers.answer(asked, view))
+    for metric, words in (("macro_f1", "Macro-F1"), ("nll", "NLL of the mean evidence")):
+        more = told(readers.answer(asked, dataclasses.replace(view, metric=metric)))
+        assert f" The best {words} is that of " in more and "The best " not in plain
+
+
+def test_the_papers_best_is_shown_where_the_paper_prints_some(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compare._roster_of(asked, view, "reached") == view.roster  # none of this atlas has printed numbers
+    monkeypatch.setattr(compare, "_has_rows", lambda *_: True)
+    monkeypatch.setattr(readouts, "is_printed", lambda _, one: one.roster == "27-way")
+    assert compare._roster_of(asked, view, "reached") == "27-way"
+
+
 def test_names_of_proxies_are_cut_as_far_as_they_stay_apart() -> None:
     small, other, third = "SmolLM2-135M-Instruct", "Gemma-3-270M", "SmolLM2-360M-Instruct"
     assert readouts.brief_names([small, f"{small} + {other}"]) == {
@@ -229,7 +245,7 @@ def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: Query
 
 
 def test_a_difference_that_may_be_luck_says_so() -> None:
-    assert readers.tested_words(0.002, 0.046, 0.599).endswith("p .599 after correction: may be luck")
+    assert readers.tested_words(0.002, 0.046, 0.599).endswith("p = .599 after correction: may be luck")
     assert readers.tested_words(0.055, 0.079, 0.001) == "95 % interval 5.5 to 7.9"
     end = {"value": 0.9, "std": math.nan, "metric": "accuracy", "difference": 0.02, "low": 0.002, "high": 0.046}
     assert ["may be luck" in told(readers._end(end | {"p_value": 0.03, "p_holm": p})) for p in (0.6, 0.01)] == [
@@ -326,7 +342,7 @@ def test_capability_has_a_fit_line_and_p(asked: QueryCache, view: View) -> None:
     figure = proxies.capability(asked, view).figure
     line, marks = go.Figure(figure).data
     assert line.name == "fit line, MMLU-Pro" and len(marks.x) == 4 and list(marks.x) == sorted(marks.x)
-    assert "r = .900 (p .040)" in figure["layout"]["annotations"][0]["text"]
+    assert "r = .900 (p = .040)" in figure["layout"]["annotations"][0]["text"]
     away = proxies.capability(asked, asked.resolve_view(View(roster="27-way")))
     assert away.absent is not None and "python -m jobs evaluate --stage statistics" in told(away.absent)
 
