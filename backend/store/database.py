@@ -36,6 +36,10 @@ PUBLISHED = {  # What a generation holds of a table: nobody reads vectors, a thi
     "signatures": "* REPLACE (NULL AS vector)",
     "attribution_metrics": "* REPLACE (round(value, 7) AS value, round(std, 7) AS std)",
 }
+STORED = {  # The order of rows in a generation: values that are alike lie together, which takes a quarter less room.
+    "attribution_metrics": "seed IS NULL AND fold IS NULL, roster, benchmark, condition, metric, reduction, k, reader, "
+    "seed, fold",
+}
 _REMAKE = "Move it away, and run: python -m jobs all"
 _REPUBLISH = "Run: python -m jobs publish"
 SERVED_FROM = 9  # schema version of a generation; later ones only widen what a row may hold
@@ -404,7 +408,8 @@ def _copy(work: duckdb.DuckDBPyConnection, target: Path) -> None:
         work.execute(f'COPY FROM DATABASE "{name}" TO generation (SCHEMA)')
         for (table,) in tables:
             columns = PUBLISHED.get(table, "*")
-            work.execute(f'INSERT INTO generation."{table}" SELECT {columns} FROM "{name}"."{table}"')
+            order = f" ORDER BY {STORED[table]}" if table in STORED else ""
+            work.execute(f'INSERT INTO generation."{table}" SELECT {columns} FROM "{name}"."{table}"{order}')
     finally:
         work.execute("DETACH generation")
 
