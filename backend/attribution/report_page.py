@@ -342,7 +342,7 @@ def write_html(report: Report) -> str:
         probability=subject_probability(report),
         title=case_title(report),
         document_title=document_title(report),
-        judge=reader_words(report["method"]["reader"]),
+        judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
         too_few=too_few(report),
         word=verdict_words(results),
         words=meanings(report),
