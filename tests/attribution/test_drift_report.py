@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 import backend.attribution.scoring
-from atlas.pages.attribute import comparisons
+from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import Window, compare_measures, drift_answer, measures_of, size_words
 from backend.attribution.report import digest
@@ -169,10 +169,10 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     server = Flask("page")
     server.extensions["atlas"] = None
     with server.app_context():
-        text = str(comparisons.windows_answer(told, rows, "light").to_plotly_json())
+        text = str(comparison_answers.windows_answer(told, rows, "light").to_plotly_json())
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
-    page, sent = write_comparison(told), comparisons.windows_text(told)
+    page, sent = write_comparison(told), comparison_answers.windows_text(told)
     for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
         assert str(escape(words)) in page
     assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text

@@ -15,7 +15,7 @@ from flask import Flask
 from markupsafe import escape
 
 import backend.attribution.scoring
-from atlas.pages.attribute import comparisons
+from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import Window, compare_measures, measures_of, worth_of
 from backend.attribution.reference_check import MEANINGS, nearer, ratio_words
@@ -95,11 +95,13 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
 
 def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl", "--claim", "a<b>")
-    assert "the reference for a<b> " in answer["sentence"] and "Claim: a<b>\n" in comparisons.reference_text(answer)
-    server, sent = Flask("page"), comparisons.reference_text(answer)
+    assert "the reference for a<b> " in answer["sentence"] and "Claim: a<b>\n" in comparison_answers.reference_text(
+        answer
+    )
+    server, sent = Flask("page"), comparison_answers.reference_text(answer)
     server.extensions["atlas"] = None
     with server.app_context():
-        shown = str(comparisons.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
+        shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent
@@ -115,7 +117,7 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
         read_report(page)
     with pytest.raises(ChangedResultError, match="does not agree: it was changed") as changed:
         read_report(page.replace(answer["created"], "2020-01-01T00:00:00"))
-    kept, altered = (str(comparisons._other_result("a<b>", each.value)) for each in (whole, changed))
+    kept, altered = (str(comparison_answers.other_result("a<b>", each.value)) for each in (whole, changed))
     assert "UNCHANGED" in kept and "verdict-SUPPORTS" in kept
     assert "'CHANGED'" in altered and "verdict-AGAINST" in altered
     assert "a<b>" not in page

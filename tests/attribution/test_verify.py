@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backend.attribution.run
-from atlas.pages.attribute.comparisons import PAGE_UNSEEN, check_answer
+from atlas.pages.attribute.comparison_answers import PAGE_UNSEEN, check_answer
 from backend.attribution import verify as differences
 from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
 from backend.attribution.report_page import write_html

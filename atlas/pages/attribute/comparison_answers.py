@@ -1,0 +1,403 @@
+"""What a comparison found, or a check of a report: answers in words, their tests, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from atlas import shell
+from atlas.data import QueryCache, questions
+from atlas.figures.evidence import DRIFT_KINDS, drift_power
+from atlas.figures.plots import count, rate_text
+from atlas.pages.attribute import sections
+from atlas.pages.attribute.sections import live
+from atlas.theme import Theme
+from backend.attribution.drift_report import compare_measures, size_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, ratio_words
+from backend.attribution.report_words import keep_together
+from backend.errors import AtlasError, ChangedResultError
+from backend.inference.drift import ALIKE, DIFFERENT, KINDS, LEVEL, NOT_LIKE, UNPAIRED, level_text, named
+from backend.intake.traces import short
+from backend.store import page_queries
+
+if TYPE_CHECKING:
+    from backend.attribution.verify import Check
+QUOTED = 400  # characters of a text that a changed page shows
+OPEN = 5  # differences that are shown at once
+P_HELP = (
+    "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
+    "windows are called different. It says nothing about the size of a change."
+)
+PAIRED_HELP = (
+    "How often answers swapped within prompts look at least as different. Two draws of one source pass .05 in 95 of "
+    "100 comparisons, whatever they are about. It says nothing about the size of a difference."
+)
+DISTANCE_HELP = "Distance of the two sides' fingerprints; 0 for equal ones"
+RATIO_HELP = (
+    "How much more often an unchanged source than another one gives such an outcome, by the ecosystem's validation. "
+    "None is stated on prompts of another kind than the enrolled ones."
+)
+AT_LEVEL = f"called different at {level_text(LEVEL)} or below"
+SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
+CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "
+KEEP = (
+    "Keep the report with its traces. Compare the hash below with the one that its maker reads out: anybody can write "
+    "another report with a hash that fits it."
+)
+DROP = "Drop its traces as well."
+ORIGINAL = (
+    "Do not rely on this file. Ask its maker for the original and its hash, or ask the question yourself: give the "
+    "traces to One set of traces."
+)
+AS_MADE = (
+    "The file's own hash is the one that it states. Look at the differences: other code may word a report anew, and "
+    "then the same code has to check it. Anything else is a reason to ask its maker."
+)
+OTHER_PAGE = (
+    "Do not rely on what the page shows: the hash below is that of the data in it. Ask its maker for the original, or "
+    "read the numbers in the data."
+)
+PAGE_UNSEEN = "DATA UNCHANGED, PAGE NOT CHECKED"
+UNSEEN_PAGE = (
+    "Do not rely on what the page shows. Read the answer out of its data, below, or check the page with the program "
+    "that wrote it: its code version is in the report."
+)
+LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
+AFTER_WINDOWS = {DIFFERENT: "See every change: Watch", ALIKE: "Look every night: Watch"}
+OTHER_KIND = (
+    "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
+    "alone error rates were measured."
+)
+POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
+
+
+def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """How often the test spoke on real pairs (columns of :data:`POWER`); empty where that was not measured.
+
+    Those of the ecosystem's roster in the served generation, else the ecosystem's ``own`` rows, else those of the
+    largest roster with the same reader.
+    """
+    rows = pd.DataFrame(columns=POWER)
+    if cache.problem() is None:
+        measured = cache.ask(page_queries.drift, reader)
+        rows = measured[measured["space"] == "fingerprints"]
+    if len(here := rows[rows["roster"] == roster]):
+        return here
+    if own:
+        return pd.DataFrame(own).assign(roster=roster)
+    return rows[rows["roster"] == rows["roster"].iloc[0]] if len(rows) else rows
+
+
+def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
+    """Verdict of the drift test, and what it could have seen (rows from :func:`power`)."""
+    tone, sign = ("AGAINST", "≠") if test["verdict"] == DIFFERENT else ("INCONCLUSIVE", "=")
+    before, after = (html.Span(named(window), dir="auto") for window in test["windows"])
+    kind = "energy-paired" if test["paired"] else "energy"
+    # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
+    measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
+    paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
+    notes = {note: html.P(note, className="flag") for note in test["notes"]}
+    other_questions = [notes.pop(UNPAIRED)] if UNPAIRED in notes else []  # it limits the sentence itself
+    box = sections.answer_box(
+        tone,
+        [before, " against ", after],
+        ("win-verdict", sign, [test["verdict"]]),
+        html.P(keep_together(test["sentence"]), className="verdict-sentence"),
+        *other_questions,
+        _next_step(test["next_step"], *_after_windows(test)),
+        *_measures(test),
+        _judge_of(test, ""),  # the rates stand with the figure below
+        sections.facts(
+            ("p value", P_HELP, rate_text(test["p_value"]), AT_LEVEL),
+            ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
+            ("Same prompts", "", *paired),
+        ),
+        *notes.values(),
+    )
+    window = min(int(test["before"]), int(test["after"]))
+    sees = _power_section(measured, window, theme, test["expected"])
+    return html.Div([box, _exports("win-export"), _as_text("win", windows_text(test)), sees])
+
+
+def windows_text(test: Mapping[str, Any]) -> str:
+    """The answer of the drift test as text to send."""
+    return _text(test, "Two windows of one endpoint", ("First window", "Second window"))
+
+
+def reference_box(test: Mapping[str, Any]) -> Component:
+    """Verdict of a comparison with a reference, what such a test sees, and what to do next."""
+    tone, sign = {"AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}.get(
+        test["verdict"], ("INCONCLUSIVE", "?")
+    )
+    traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
+    claim = [" · claim: ", html.Strong(test["claimed"], dir="auto")] if test["claimed"] else []
+    who = test["claimed"] or "the reference"
+    means = {"AGAINST": f"Not as {who} answers", "SUPPORTS": f"As {who} answers"}.get(
+        test["verdict"], f"As {who} answers, or a sibling"
+    )
+    ratios = [
+        (f"Same source or {KINDS[kind]}", RATIO_HELP, f"{ratio:+.2f}".replace("-", "−"),
+         f"log10 likelihood ratio: {ratio_words(kind, ratio)}")
+        for kind, ratio in test["log10_ratios"].items()
+    ]  # fmt: skip
+    box = sections.answer_box(
+        tone,
+        [traces, " against the reference ", reference, *claim],
+        ("ref-verdict", sign, [test["verdict"], html.Span(means, className="verdict-means", dir="auto")]),
+        html.P(keep_together(test["sentence"]), className="verdict-sentence"),
+        _next_step(test["next_step"], *_after_reference(test)),
+        *_measures(test),
+        *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
+        _judge_of(test, test["expected"]),
+        sections.facts(
+            ("p value", PAIRED_HELP, rate_text(test["p_value"]), AT_LEVEL),
+            ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
+            ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
+            *ratios,
+        ),
+        *[html.P(note, className="flag long") for note in test["notes"]],
+        _meanings(test["verdict"]),
+    )
+    return html.Div([box, _exports("ref-export"), _as_text("ref", reference_text(test))])
+
+
+def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[Component | str]:
+    """Who compares, and with which error rates; ``paired`` is None while the prompts are not known."""
+    name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
+    exact = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. " if paired else ""
+    return [
+        "Judged by the fingerprints of ",
+        html.Strong(name),
+        {True: " on the same prompts. ", False: " on different prompts. ", None: ". "}[paired] + exact + rates,
+    ]
+
+
+def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
+    reading = test["reading"]
+    words = judged_by(reading["reader"], reading["proxy"], test["paired"], rates)
+    return html.P([keep_together(word) for word in words], className="hint verdict-judge")
+
+
+def _measures(test: Mapping[str, Any]) -> list[Component]:
+    """Plain measures of both sides where they differ."""
+    rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
+    heads = ["What differs", *(html.Span(named(window), className="long", dir="auto") for window in test["windows"])]
+    table = shell.small_table(heads, rows, "What differs", "small")
+    return [html.Div(table, className="preview-table")] if rows else []
+
+
+def _meanings(verdict: str) -> Component:
+    """What each answer means in a comparison with a reference, the given one first."""
+    lines = [
+        html.Div([html.Dt(html.Strong(word)), html.Dd(meaning)], className="meaning-given" if word == verdict else "")
+        for word, meaning in sorted(MEANINGS.items(), key=lambda entry: entry[0] != verdict)
+    ]
+    rule = "These words follow another rule here than in One set of traces, where enrolled sources are weighed."
+    return html.Div([html.Dl(lines, className="meanings"), html.P(rule, className="hint")])
+
+
+def _after_windows(test: Mapping[str, Any]) -> list[Component]:
+    """Where to go on: to the second window as one set of traces, and to Watch."""
+    kept: dict[str, Any] = {"data-page": "/watch", "data-choices": "{}"}
+    watch = html.A(AFTER_WINDOWS[test["verdict"]], href="/watch", className="forward", **kept)
+    if test["verdict"] == ALIKE:
+        return [watch]
+    name = html.B(test["windows"][-1]["name"], className="long", dir="auto")
+    steps = {
+        "one": html.Span(["Ask whose answers ", name, " holds"]),
+        "reference": html.Span(["Compare ", name, " with a reference of the claimed model"]),
+    }
+    warning = []
+    if NOT_LIKE in test["notes"]:  # the reference alone: it asks for no enrolled kind of prompts
+        warning = [sections.hint(OTHER_KIND)]
+        del steps["one"]
+    style = "button button-main" if warning else "button"
+    buttons = [html.Button(words, id=live("win-whose", mode), className=style) for mode, words in steps.items()]
+    return [*buttons, *warning, watch]
+
+
+def _after_reference(test: Mapping[str, Any]) -> list[Component]:
+    """Where two draws of the reference are compared, after a difference."""
+    if test["verdict"] != AGAINST:
+        return []
+    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=two", className="forward")]
+
+
+def _next_step(step: str, *places: Component) -> Component:
+    more = [html.P(list(places), className="row")] if places else []
+    return html.Div([html.Strong("What to do next"), html.P(step), *more], className="verdict-next")
+
+
+def reference_text(test: Mapping[str, Any]) -> str:
+    """The answer of a comparison with a reference as text to send."""
+    words = ("Traces", "Reference", *["Rival"] * len(test["rivals"]))
+    return _text(test, "Claim against reference", words, [rival["sentence"] for rival in test["rivals"]])
+
+
+def _exports(identity: str) -> Component:
+    saved = [
+        html.Button([shell.icon("download"), word], id=live(identity, form), className="button", title=meaning)
+        for form, word, meaning in (
+            ("html", "Result (HTML)", "One self-contained page to hand on; prints to PDF"),
+            ("txt", "Result (text)", "The answer to send, with the command that gives it again"),
+            ("json", "Result (JSON)", "All numbers, and the hashes of files and traces"),
+        )
+    ]
+    without = html.Span("No text of any trace is in these files.", className="soft")
+    return html.Div([*saved, without], className="exports")
+
+
+def _as_text(prefix: str, text: str) -> Component:
+    """The answer as text to copy."""
+    copy = html.Button("Copy", id=f"{prefix}-text-copy", className="button", **shell.aria(label="Copy the result"))
+    place = html.Div([html.Pre(text, id=f"{prefix}-text", className="command"), copy], className="copyable")
+    return html.Details([html.Summary("As text, with the command that gives it again"), place], className="folded")
+
+
+def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Sequence[str] = ()) -> str:
+    reading = test["reading"]
+    files = [f"{word}: {named(window)}, {len(window['traces']):,} traces, file sha256 {window['file']['sha256']}"
+             for word, window in zip(words, test["windows"], strict=True)]  # fmt: skip
+    claim = [f"Claim: {test['claimed']}"] if test.get("claimed") else []
+    measures = [f"{name}: {' against '.join(values)}" for name, *values in compare_measures(test)]
+    lines = [
+        f"{title}, {test['created'][:10]}", *claim, f"{test['verdict']}: {test['sentence']}",
+        f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {test['expected']}",
+        *test["notes"], "", *files,
+        f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
+        f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
+        f"Result sha256 {test['sha256']}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str) -> Component:
+    title = "What would a test of this size have seen?"
+    if rows.empty:
+        remedy = "Measure it with: python -m jobs evaluate --stage audit --method drift, then publish"
+        missing = shell.empty("The power of the test has not been measured for this reader", remedy)
+        return html.Section([html.H2(title), missing], className="figure")
+    roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
+    sentence = (
+        f"{expected} Measured at 5 % on sources of {roster}: n = {pairs} pairs a point; the line marks your smaller "
+        "window."
+    )
+    graph = sections.drawing("win-power", drift_power(rows, window, theme=theme))
+    names = [DRIFT_KINDS.get(name, name) for name in rows["scenario"]]
+    table = rows[["k", "scenario", "value", "std", "n"]].assign(scenario=names).sort_values(["scenario", "k"])
+    children = [
+        html.H2(title),
+        html.P(sentence, className="sentence"),
+        html.Div(graph, style={"height": 320}, className="figure-body", role="img", **shell.aria(label=title)),
+        html.Details(
+            [
+                html.Summary("The measured shares as a table"),
+                shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
+            ],
+            className="folded",
+        ),
+    ]
+    return html.Section(children, className="figure", id="figure-power")
+
+
+def check_answer(check: Check) -> Component:
+    """Whether a report is equal to what was computed again, and where not."""
+    from backend.attribution.verify import OTHER_CODE
+
+    unseen = check.equal and check.page_unchecked
+    sign, tone = ("?", "UNKNOWN") if unseen else ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
+    parts, own = check.differences, check.changed or check.page_alone or not check.traces
+    word = PAGE_UNSEEN if unseen else "UNCHANGED" if check.equal else "CHANGED" if own else "NOT EQUAL"
+    again = f"{count(check.traces, 'trace')}, read once more,"
+    if check.equal and check.traces:
+        sentence = f"{again} give the report again: the same scores, the same answer ({check.verdict})."
+    elif check.equal:
+        sentence = "Its own hashes fit. Whether its numbers are right shows when its traces are read again."
+    elif check.page_alone:
+        sentence = "The page shows something else than the data in it: it was changed, or a browser saved it anew. "
+        sentence += f"The data agree{' with the traces' if check.traces else ' with themselves'}."
+    else:
+        gives = f"{again} do not give this report" if check.traces else "It does not agree with itself"
+        sentence = CHANGED * check.changed + (f"{gives}: {count(len(parts), 'difference')}." if parts else "")
+    read = f"{check.traces:,}" if check.traces else "none given"
+    scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
+    if check.largest == math.inf:
+        scores = ("not comparable", "the report is about other traces")
+    due, what = "By its data it should be", "What was changed"
+    if check.page_unchecked:
+        due, what = "This program says of its data", "The answer, of the page and of its data"
+    return sections.answer_box(
+        tone,
+        [html.Span(check.case, dir="auto"), f" · {check.created[:19].replace('T', ' ')}"],
+        ("check-verdict", sign, [word]),
+        html.P(f"{OTHER_CODE} {sentence}" if unseen else sentence, className="verdict-sentence"),
+        _next_step(
+            UNSEEN_PAGE
+            if unseen
+            else OTHER_PAGE
+            if check.page_alone
+            else KEEP
+            if check.equal and check.traces
+            else DROP
+            if check.equal
+            else ORIGINAL
+            if check.changed
+            else AS_MADE
+        ),
+        *([_pairs(("The page shows", due), check.shown, what)] if check.shown else []),
+        *([] if check.page_alone or not parts else [_differences(parts)]),
+        sections.facts(
+            ("Traces read", "", read, "by the ecosystem of the report"),
+            *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
+            (
+                "Data in the page" if check.page_alone or check.page_unchecked else "This file",
+                SHA_HELP,
+                check.own_sha256[:12],
+                f"sha256 {check.own_sha256}",
+            ),
+            *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
+        ),
+        *[html.P(note, className="hint long") for note in check.notes if not (unseen and note == OTHER_CODE)],
+        **shell.aria(labelledby="check-verdict"),
+    )
+
+
+def other_result(name: str, error: AtlasError) -> Component:
+    """Whether a result of another test is as it was made: all that can be said of it here."""
+    changed = isinstance(error, ChangedResultError)
+    sign, tone, word = ("≠", "AGAINST", "CHANGED") if changed else ("=", "SUPPORTS", "UNCHANGED")
+    return sections.answer_box(
+        tone,
+        [html.Span(name, dir="auto")],
+        ("check-other", sign, [word]),
+        html.P(f"{error.problem}.", className="verdict-sentence"),
+        _next_step(f"{error.remedy}."),
+        **shell.aria(labelledby="check-other"),
+    )
+
+
+def _differences(found: Sequence[str]) -> Component:
+    """The first differences side by side, and the others folded."""
+    from backend.attribution.verify import Difference
+
+    def shown(some: Sequence[str]) -> list[Component]:
+        pairs = [one.values for one in some if isinstance(one, Difference)]
+        rest = [html.Li(f"{one}.", className="long") for one in some if not isinstance(one, Difference)]
+        table = _pairs(("Where", "In this file", "Computed again"), pairs)
+        return [*([table] if pairs else []), *([html.Ul(rest)] if rest else [])]
+
+    more = found[OPEN:]
+    folded = html.Details([html.Summary(count(len(more), "further difference")), *shown(more)], className="folded")
+    return html.Div([*shown(found[:OPEN]), *([folded] if more else [])], id="check-found")
+
+
+def _pairs(heads: Sequence[str], rows: Sequence[Sequence[str]], what: str = "What was changed") -> Component:
+    """Texts or values of a changed report, each with what it should be."""
+    body = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in row]) for row in rows]
+    return html.Div(shell.small_table(heads, body, what, "small"), className="preview-table")
