@@ -38,7 +38,7 @@ PUBLISHED = {  # What a generation holds of a table: nobody reads vectors, a thi
 }
 STORED = {  # The order of rows in a generation: values that are alike lie together, which takes a quarter less room.
     "attribution_metrics": "seed IS NULL AND fold IS NULL, roster, benchmark, condition, metric, reduction, k, reader, "
-    "seed, fold",
+    "seed, fold"
 }
 _REMAKE = "Move it away, and run: python -m jobs all"
 _REPUBLISH = "Run: python -m jobs publish"
