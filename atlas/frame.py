@@ -128,6 +128,8 @@ def _icon_button(identity: str, sign: str, label: str) -> Component:
 
 
 FIGURES = "Figures here are by "
+OF_A_CASE = "Rates are of the reader that judged the case, where there is one; other figures are by "
+"""The same on a brief that asks for a case."""
 COMPARED = {
     "two": "Windows are compared with each other, not with enrolled sources.",
     "reference": "Traces are compared with the reference's answers, not with enrolled sources.",
@@ -137,7 +139,13 @@ COMPARED = {
 
 
 def readers_words(
-    cache: QueryCache, view: View, path: str, ecosystem: Ecosystem | None, relates: str = "", mode: str = "one"
+    cache: QueryCache,
+    view: View,
+    path: str,
+    ecosystem: Ecosystem | None,
+    relates: str = "",
+    mode: str = "one",
+    case: bool = False,
 ) -> list[Component | str]:
     """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
 
@@ -171,7 +179,7 @@ def readers_words(
         parts.append(html.Span([FIGURES, html.Strong("the readers compared")]))
     elif path != "/methods":
         known = cache.reader_name(here) if cache.knows(here) else "no reader: this one has none"
-        add(FIGURES, here, names.get(here, known))
+        add(OF_A_CASE if case else FIGURES, here, names.get(here, known))
     who = "nothing is enrolled"
     if ecosystem:
         method = ecosystem.reader.partition("/")[0]
@@ -237,6 +245,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         Input("attr-ecosystem", "value", allow_optional=True),
         Input("relates", "value", allow_optional=True),
         Input("attr-mode", "value", allow_optional=True),
+        Input("brief-figures", "value", allow_optional=True),
     )
     def readers_note(
         reader: str,
@@ -247,6 +256,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         chosen: str | None,
         relates: str | None,
         mode: str | None,
+        figures: list[str] | None,
     ) -> Any:
         if questions().problem() is not None:
             return None
@@ -254,7 +264,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         known = visitor.ecosystems()
         usual = default([one for one in known if not one.sample], None, view.reader, view.roster)
         ecosystem = next((one for one in known if one.name == chosen), usual)
-        return readers_words(questions(), view, path, ecosystem, relates or "", mode or "one")
+        case = "case" in (figures or ())
+        return readers_words(questions(), view, path, ecosystem, relates or "", mode or "one", case)
 
     # The browser knows which tables are open, so that it calls the server for none where none is.
     opened = Input(every("table"), "n_clicks"), Input("view", "data"), State(every("table"), "id")

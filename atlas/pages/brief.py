@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import dash_mantine_components as dmc
 import pandas as pd
@@ -49,6 +50,8 @@ HELD = (
 OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
 OTHER_SOURCES = "Not of this case: the atlas's own figure, of {reader} among {sources}."
 """What stands at figures of sources that the case was not held against."""
+SAME_SOURCES = "Of the reader and sources that judged the case, in groups drawn anew: shares differ by some tenths."
+NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
 OWN: list[Component | str] = [
     "These numbers are of the reader below. For an answer about your own traces, print the report of ",
     dcc.Link("Attribute", href="/attribute"),
@@ -100,8 +103,8 @@ def layout(cache: QueryCache, linked: View) -> Component:
     view = cache.opened(linked)
     lead = (
         "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never the "
-        "case. Figures of how often sources are named right are of the reader and the sources that judged the case, "
-        "where the atlas has such numbers; all others are of the header's choice, and say so."
+        "case. With a case, figures of how often sources are named right are of the reader and the sources that judged "
+        "it, where the atlas has such numbers; all others are of the header's choice, and say so."
     )
     offered = pieces.select(
         "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
@@ -166,24 +169,32 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     judge = view if case is None else sections.view_of_judge(cache, view, case)
     views = {name: judge or view if name in JUDGED else view for name in figures}
     drawn = {name: KINDS[name].printed(cache, one) for name, one in views.items()}
-    reader = "" if judge else cache.attribution_reader(view)
-    other = OTHER_SOURCES.format(reader=cache.reader_words(reader), sources=scope(cache, view)) if reader else ""
     builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
-    sheets = [] if case is None else [_sheet(cache, _case(cache, view, case), CASE)]
-    sheets.append(_cover(cache, view, names, case, judge))
+    foot = ["Provenance Atlas", f"generation {cache.generation().name}", _today()]
+    if case is not None:
+        foot.append(f"report {case['sha256'][:16]}")
+    sheets = [] if case is None else [_sheet(foot, _case(cache, view, case), CASE)]
+    sheets.append(_cover(cache, foot, view, names, case, judge))
     for number, name in enumerate(views, start=1):
-        figure = _figure(name, drawn[name], number, builds, other if name in JUDGED else "")
-        sheets.append(_sheet(cache, figure, name))
-    return [*sheets, _sheet(cache, _builds(builds), "builds")] if len(builds) else sheets
+        note = "" if case is None else _note(cache, view, name, judge)
+        sheets.append(_sheet(foot, _figure(name, drawn[name], number, builds, note), name))
+    return [*sheets, _sheet(foot, _builds(builds), "builds")] if len(builds) else sheets
 
 
-def _sheet(cache: QueryCache, children: list[Component], name: str) -> Component:
-    foot = html.Div(
-        [html.Span("Provenance Atlas"), html.Span(f"generation {cache.generation().name}"), html.Span(_today())],
-        className="sheet-foot",
-    )
+def _note(cache: QueryCache, view: View, name: str, judge: View | None) -> str:
+    """What a figure beside a case is of; ``judge`` is None where nothing of the case's reader is measured."""
+    reader = cache.attribution_reader(view)
+    if name not in JUDGED or not reader:
+        return NOT_OF_THE_CASE
+    words = OTHER_SOURCES.format(reader=cache.reader_words(reader), sources=scope(cache, view))
+    return SAME_SOURCES if judge else words
+
+
+def _sheet(foot: list[str], children: list[Component], name: str) -> Component:
+    """A sheet; on paper its foot stands on every page, as the stylesheet puts it there."""
+    line = html.Div([html.Span(words) for words in foot], className="sheet-foot")
     style = {"colorScheme": "light", **{f"--{token}": colour for token, colour in PAPER.items()}}
-    return html.Section([*children, foot], className=f"sheet sheet-{name}", style=style)
+    return html.Section([*children, line], className=f"sheet sheet-{name}", style=style)
 
 
 def _today() -> str:
@@ -192,11 +203,16 @@ def _today() -> str:
 
 
 def _cover(
-    cache: QueryCache, view: View, names: tuple[str, ...], case: Mapping[str, Any] | None, judge: View | None
+    cache: QueryCache,
+    foot: list[str],
+    view: View,
+    names: tuple[str, ...],
+    case: Mapping[str, Any] | None,
+    judge: View | None,
 ) -> Component:
     """Sheet with the figures of ``names``; ``judge`` is None where nothing of its reader is measured."""
     link = View(reader=view.reader, roster=view.roster, domain=view.domain, k=view.k, figures=names).query()
-    own = f"/brief?{link}"
+    own = f"/brief?{urlencode(parse_qsl(link), safe='/:,')}"  # for eyes too
     of = judge or view
     reader = cache.attribution_reader(of) or of.reader
     by = [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"]
@@ -226,7 +242,7 @@ def _cover(
             html.H3("How often is this reader right?"),
             html.Ul([html.Li(rate) for rate in _rates(case)], className="findings"),
         ]
-        if judge is not None:
+        if judge is not None and not case.get("validation"):  # else these are the same shares, of other groups
             size = pieces.roster_size(cache, judge)
             measured += [
                 html.H3(f"The atlas in general (the same reader, {size} sources, whole responses)"),
@@ -244,7 +260,7 @@ def _cover(
         *([html.H3("Figures"), html.Ol([html.Li(one) for one in figures], className="contents")] if figures else []),
         *([] if case is None else [html.Div([html.Div(line) for line in SIGNATURES], className="signatures")]),
     ]
-    return _sheet(cache, children, name)
+    return _sheet(foot, children, name)
 
 
 def _method(cache: QueryCache, case: Mapping[str, Any] | None) -> list[str]:
@@ -488,7 +504,7 @@ def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
 def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     reader, token = cache.attribution_reader(view), TOKENS[view.theme]
     others = [name for name in dict.fromkeys(frame["reader"]) if name != reader]
-    names = cache.short_names([reader, *others])
+    names = compared.names_of(cache, [reader, *others])
     lines = [Line(name, names[name], token["edge"], front=False) for name in others]
     lines.append(Line(reader, names[reader], token["accent"]))
     size = pieces.roster_size(cache, view)
@@ -502,7 +518,7 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         pieces.row(names[name], *(f"{100 * share:.1f}" for share in shares)) for name, *shares in values.itertuples()
     ]
     numbers = pieces.table(["Right, in %, with so many traces", *(f"{k:,}" for k in values.columns)], rows)
-    grey = " Grey: other proxies; dashed and hollow: published, not measured here." if others else ""
+    grey = " Grey: other readers; dashed and hollow: published, not measured here." if others else ""
     caption = (
         f"Share of groups of traces whose source is named first among {scope(cache, view)}, against the number of "
         f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -16,6 +17,7 @@ from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import MODES, Report, number_cell
+from atlas.state import BUDGETS
 from backend.attribution.background import background_sentences
 from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
@@ -297,9 +299,10 @@ def exports(report: Report, measured: bool) -> Component:
         )
     ]
     shown = "The report shows the text of the traces that were chosen for it."
-    figures = ",".join(IN_BRIEF if measured else IN_BRIEF[:1])
-    way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps({"figures": figures})}
-    brief = html.A("Put it into a brief", href="/brief?figures=case", id="attr-brief", **way)
+    k = max((k for k in BUDGETS if k <= report["results"]["traces"]), default=BUDGETS[0])
+    choices = {"figures": ",".join(IN_BRIEF if measured else IN_BRIEF[:1]), "k": str(k)}
+    way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps(choices)}
+    brief = html.A("Put it into a brief", href=f"/brief?{urlencode(choices)}", id="attr-brief", **way)
     text = html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft")
     return html.Div([*buttons, brief, text, dcc.Download(id="attr-download")], className="exports")
 

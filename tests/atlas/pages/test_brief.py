@@ -249,8 +249,9 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     monkeypatch.setattr(brief, "_case", lambda *_: ["the verdict"])
     monkeypatch.setattr(brief, "validated_for", lambda _: False)
     page = told(brief.layout(figures="budget,case", roster="12-way"))
-    own, general = page.index("With 10 traces the most probable source"), page.index("The atlas in general (the same ")
-    assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < general < page.index("sheet-budget")
+    own, same = page.index("With 10 traces the most probable source"), page.index(brief.SAME_SOURCES)
+    assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < same < page.index("sheet-budget")
+    assert "The atlas in general" not in page and "report 5a17" in page
     assert "2, enrolled as 12-way" in page and page.count("sha256 5a17") == 1 and page.count('"Figure 1. "') == 1
     assert "brief-address" not in page and page.count("(name, date, signature)") == 2
     alone = told(brief.layout(figures="case", roster="12-way"))
@@ -260,6 +261,7 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert elsewhere.count("12 sources on ") == page.count("12 sources on ") > 0
     case["method"] = facts | {"facts": {}}
     stranger = told(brief.layout(figures="budget,purity,case", roster="12-way"))
+    assert stranger.count(brief.NOT_OF_THE_CASE) == 1 and brief.SAME_SOURCES not in stranger
     other = brief.OTHER_SOURCES.partition("{")[0]
     assert stranger.count(other) == 1 and other not in page
     assert stranger.index("sheet-cover") < stranger.index(other) < stranger.index("sheet-budget")
@@ -267,8 +269,9 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     # The answer's own link asks for figures of the judge alone.
     known = sections.view_of_judge(asked, View(), case | {"method": facts})
     assert known is not None and known.roster == "12-way" and sections.view_of_judge(asked, View(), case) is None
-    links = [told(verdict.exports({"text_kept": False}, measured)) for measured in (True, False)]
-    assert ["case,budget,confusion" in link for link in links] == [True, False]
+    answered = {"text_kept": False, "results": {"traces": 7}}
+    links = [told(verdict.exports(answered, measured)) for measured in (True, False)]
+    assert ["/brief?figures=case%2Cbudget%2Cconfusion&k=5" in link for link in links] == [True, False]
     case["validation"] = None
     assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
 
