@@ -280,9 +280,11 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         sentence.append(f": {points(more)} more ({tested_words(low, high, p)})")
     absent = [reader for reader in readers if reader not in here.index]
     chance = f"; chance: {percent(1 / pieces.roster_size(cache, view))}."
+    wide = grouped_condition(cache, view).endswith(GLOBAL)
     return [
         *sentence,
         chance,
+        *([" These groups were drawn across folds, those of whole responses within a fold."] if wide else []),
         *_best_by_metric(cache, view, names),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
     ]
@@ -523,7 +525,11 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
         but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}"
         sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
     absent = [reader for reader in readers if reader not in there.index]
-    return [*sentence, *without_numbers(cache, view, absent, "number there")]
+    return [
+        *sentence,
+        f" {_grouped(_at_places(cache, view, readers, 'accuracy'))}",
+        *without_numbers(cache, view, absent, "number there"),
+    ]
 
 
 def _grouped(frame: pd.DataFrame) -> str:
