@@ -204,6 +204,17 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
         assert not calm.run(folded)
         calm.click("#menu")
         assert calm.run(folded)
+        # Ranks are no names: numbered anew they would name other rows of their table.
+        ranks = (
+            "const p = document.body.appendChild(document.createElement('div'));"
+            "p.style.cssText = 'width: 400px; height: 360px';"
+            "const marks = (text) => ({mode: 'markers+text', x: text.map((_, i) => i), y: text.map(() => 0), text});"
+            "const layout = {margin: {l: 8, r: 8, t: 8, b: 8}, xaxis: {}, yaxis: {}};"
+            "Plotly.react(p, [marks(['a name of some length']), marks(arguments[0])], layout);"
+            "const shown = p.data.map(trace => trace.text); p.remove(); return shown"
+        )
+        numbers = [f"<b>{rank}</b>" for rank in range(9)]
+        assert calm.run(ranks, numbers) == [["a name of some length"], numbers]
     finally:
         calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     calm.until(f"{share} return s && p.layout.margin.l > 200 && s.w < 0.8 * p.clientWidth")
