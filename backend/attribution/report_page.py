@@ -22,6 +22,7 @@ from backend.attribution.report_words import (
     answer_sentence,
     bounds_of,
     condition_words,
+    family_of,
     is_bounded,
     keep_together,
     only_among,
@@ -29,6 +30,7 @@ from backend.attribution.report_words import (
     reservation,
     shares_note,
     steps_of,
+    stop_withheld,
     subject_probability,
     supports_family,
     too_few,
@@ -150,7 +152,7 @@ def headline(report: Report) -> str:
     if results["verdict"] == "INCONCLUSIVE":
         why = str(results["reason"])
         return OTHER_KIND if why in OTHER_PROMPTS else why[:1].upper() + why[1:]
-    family = next(row["family"] for row in results["candidates"] if row["source"] == results["subject"])
+    family = family_of(results)
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
     among = f", among {_population(report)}" if only_among(report) else ""
     if results["level"] == "family" and results["verdict"] == "SUPPORTS":
@@ -350,6 +352,7 @@ def write_html(report: Report) -> str:
         shares_note=shares_note(report) if (results.get("mixture") or {}).get("shares") else "",
         reservation=reservation(report),
         steps=steps_of(report),
+        stop_withheld=stop_withheld(results) if (results["stop"] or {}).get("withheld") else "",
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
         first_findings=first_findings(report["validation"]),

@@ -207,6 +207,23 @@ def subject_probability(report: Report) -> str:
     return text if text[0] in "<>" else f"{'≥' if ratio > 0 else '≤'} {text}"
 
 
+def family_of(results: Mapping[str, Any]) -> str:
+    """The family of the source that the answer is about."""
+    return next(str(row["family"]) for row in results["candidates"] if row["source"] == results["subject"])
+
+
+def family_probability(results: Mapping[str, Any]) -> str:
+    """Probability of the family of the source that the answer is about."""
+    family = family_of(results)
+    return probability_text(next(row["probability"] for row in results["families"] if row["family"] == family))
+
+
+def stop_withheld(results: Mapping[str, Any]) -> str:
+    """Why results state no stop, where they withhold it."""
+    family = results["level"] == "family"
+    return "not stated for an answer about a family" if family else f"not stated: {results['stop']['withheld']}"
+
+
 def bound_of(ratio: float, source: tuple[float, float], others: tuple[float, float]) -> str:
     """'≥ ' or '≤ ' before a log10 ratio that stops at what the validation can bear.
 

@@ -25,11 +25,13 @@ from backend.attribution.report_page import case_title, first_findings, headline
 from backend.attribution.report_words import (
     Step,
     answer_sentence,
+    family_probability,
     is_bounded,
     keep_together,
     probability_text,
     reservation,
     steps_of,
+    stop_withheld,
     subject_probability,
     supports_family,
     too_few,
@@ -39,6 +41,7 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.enrolment.validation_lookup import SCENARIOS
+from backend.inference.drift import p_words
 from backend.inference.verdict import COMPATIBLE, WEAK
 
 IN_BRIEF = ("case", "budget", "confusion")
@@ -200,19 +203,23 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     ratio = share = ("–", f"not stated: {not_stated(report)}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
-        ends = ("low", "high") if is_bounded(report) else ("probability_low", "probability_high")
-        bound = ("≥ " if results["log10_ratio_others"] > 0 else "≤ ") * is_bounded(report)
+        bounded, family = is_bounded(report), results["level"] == "family"
+        ends = ("low", "high") if bounded and not family else ("probability_low", "probability_high")
+        bound = ("≥ " if results["log10_ratio_others"] > 0 else "≤ ") * bounded
         ratio = (bound + number(results["log10_ratio_others"], 2), words)
-        free = bool(results.get("capped")) and not is_bounded(report) and results["level"] != "family"
-        words = f"{who}{', not bounded as the ratio is' * free}{_between(results, *ends)}"
+        own = subject_probability(report)
+        stated = family_probability(results) if family else own
+        words = "its family" if family else who
+        words += ", not bounded as the ratio is" * (bool(results.get("capped")) and (family or not bounded))
+        words += f"; {own} for {results['subject']} itself" * family + _between(results, *ends)
         off = first_findings(report.get("validation"), "ece_after") if validated_for(report) else []
-        share = (subject_probability(report), ". ".join([words, *off]).removesuffix("."))
+        share = (stated, ". ".join([words, *off]).removesuffix("."))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; p = {rate_text(traffic['p'])}"
+        like += f"; {p_words(traffic['p'])}"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (
@@ -222,10 +229,12 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             if fits.startswith(COMPATIBLE)
             else "Cannot tell"
         )
-        fits += f"; p = {rate_text(unknown)}"
+        fits += f"; {p_words(unknown)}"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
-    if results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1) and "withheld" not in answer:
+    if "withheld" in answer:
+        stop = "–", stop_withheld(results)
+    elif results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1):
         stop = "–", AT_THE_END.format(traces=count(results["traces"], "trace"))
     if not results["stated"]:
         stop = ratio
@@ -257,8 +266,6 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
         return "–", "not tested: the stopping rule was fitted for whole responses, and these are shorter, or were cut"
     if stop is None:
         return "–", "not tested: the ecosystem has no stopping rule"
-    if stop.get("withheld"):
-        return "–", f"not stated: {stop['withheld']}"
     level = stop.get("error_rate")
     rate = "" if level is None else f"at an error rate of {100 * level:g} %"
     if others := [answer for answer in stop.get("levels") or () if answer["error_rate"] != level]:

@@ -330,6 +330,18 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert "not stated" not in said and "not read" not in said
 
 
+def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> None:
+    alone = written(enrolment, traffic=Traffic("like", 1.0, 12))
+    results = {**alone["results"], "level": "family", "stop": {"withheld": "the answer is about a family (SUPPORTS)"}}
+    results["candidates"] = [{**row, "probability": 0.585} for row in results["candidates"]]
+    results["families"] = [{**row, "probability": 0.99} for row in results["families"]]
+    found = facts({**alone, "results": results})
+    itself = f"its family, not bounded as the ratio is; .585 for {SOURCES[1]} itself; "
+    assert found["Probability"][0] == ".990" and found["Probability"][1].startswith(itself)
+    assert found["Enough after"] == ("–", "not stated for an answer about a family")
+    assert found["Kind of traffic"][1].endswith("; p > .999")
+
+
 def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment, capsys: pytest.CaptureFixture[str]) -> None:
     few = written(enrolment, n=3)
     assert few["results"]["stated"] and few["results"]["reason"] == "fewer than 5 traces"
