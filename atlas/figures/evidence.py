@@ -67,7 +67,11 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         kind = "calibrated" if results["calibrated"] else "plain sum"
         if not results["stated"]:
             kind = "not validated here"
-        ends.append((last, f"<b>{kind} {number(last)}</b>", token["accent-ink"]))
+        end = f"{kind} {number(last)}"
+        supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
+        if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
+            end = f"{number(last)}, probability {probability_text(running[-1]['probability'])}"
+        ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)
     if results["stated"]:
         ends.append((decided, "a hundred to one for", token["soft"]))

@@ -260,16 +260,21 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
 
 
 def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
-    """How often the rule names a wrong source, and what it answers where the nearest other source is claimed."""
+    """How often the rule names a wrong source, and what it answers where the true or the nearest other is claimed."""
     if not {f"verdict_{one}" for one in ("named_wrong", "nearest_claim_refuted")} <= set(rules):
         return []
-    (_, right, _, wrong, _), _, (_, good, _, bad, _) = (_answers(rules, *question) for question in QUESTIONS)
+    (_, right, _, wrong, _), (_, true, alone, false, _), (_, good, _, bad, _) = (
+        _answers(rules, *question) for question in QUESTIONS
+    )
     n, k = (rules["verdict_named_wrong"][key] for key in ("n", "k"))
     tests = f"{n:,} tests with {k:,} trace{'s' * (k != 1)}"
-    return [
-        f"In {right} of {tests} it names the right source, in {wrong} a wrong one.",
-        f"Where the nearest other source is claimed, it refutes that in {good} and supports it in {bad}.",
-    ]
+    out = [f"In {right} of {tests} the rule is sure enough to name the right source, in {wrong} a wrong one."]
+    if "verdict_true_claim_family_supported" in rules:
+        out.append(
+            f"Where the true source is claimed, it supports that in {true}, its family alone in {alone}, and refutes "
+            f"it in {false}."
+        )
+    return [*out, f"Where the nearest other source is claimed, it refutes that in {good} and supports it in {bad}."]
 
 
 def case_title(report: Report) -> str:
@@ -347,6 +352,7 @@ def write_html(report: Report) -> str:
         judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
         too_few=too_few(report),
         word=verdict_words(results),
+        least_share=f"{100 * Rule.share:g} %",
         words=meanings(report),
         signatures=SIGNATURES,
         shares_note=shares_note(report) if (results.get("mixture") or {}).get("shares") else "",
@@ -406,7 +412,7 @@ def evidence_chart(
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
-        "rules": [(y(2), "enough for it"), (y(-2), "against it")],
+        "rules": [(y(2), "needed for it"), (y(-2), "needed against")],
         "family": None if family is None else (x(last), y(family)),
     }
 

@@ -26,7 +26,7 @@ from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
 from backend.attribution.report import build_report, next_step
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import only_validated
+from backend.attribution.report_words import only_validated, probability_text
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem
@@ -339,6 +339,13 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     itself = f"its family, not bounded as the ratio is; .585 for {SOURCES[1]} itself; "
     assert found["Probability"][0] == ".990" and found["Probability"][1].startswith(itself)
     assert found["Enough after"] == ("–", "not stated for an answer about a family")
+    last = results["running"][-1]
+    labels = [
+        note.text for note in evidence.evidence_curve({**alone, "results": results}, theme="light").layout.annotations
+    ]
+    assert f"<b>{last['log10_ratio_others']:+.2f}, probability {probability_text(last['probability'])}</b>" in labels
+    labels = [note.text for note in evidence.evidence_curve(alone, theme="light").layout.annotations]
+    assert f"<b>calibrated {last['log10_ratio_others']:+.2f}</b>" in labels
     assert found["Kind of traffic"][1].endswith("; p > .999")
 
 
