@@ -164,7 +164,11 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     children: list[Component | str] = [html.P(problem.rstrip(".") + ".")]
     before, start, rest = remedy.partition("python -m ")
     command, _, after = rest.partition(", ")
-    children.append(html.P(before.strip() if start else f"{before.strip().rstrip('.')}."))
+    children.append(
+        html.P(
+            before.strip() if start else before.strip() if before.strip()[-1:] in (".", "?") else f"{before.strip()}."
+        )
+    )
     if start:
         children.append(html.Code(start + command, className="command"))
     if after:

@@ -412,7 +412,7 @@ def evidence_chart(
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
-        "rules": [(y(2), "needed for it"), (y(-2), "needed against")],
+        "rules": [(y(2), "needed for it"), (y(-2), "against it")],
         "family": None if family is None else (x(last), y(family)),
     }
 

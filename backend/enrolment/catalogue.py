@@ -270,7 +270,7 @@ def candidate_numbers(known: Known, entries: Sequence[str]) -> npt.NDArray[np.in
 
 
 def alike(typed: str, labels: Iterable[str]) -> list[str]:
-    """Labels that a person may have meant, the likeliest first, at most eight.
+    """Labels that a person may have meant, at most eight: those that begin so first, then the likeliest.
 
     Two and three letters or digits in a row are compared, rare ones weigh more: 'openai gpt 4o', 'GPT-4o' and 'gtp4o'
     all lead to 'gpt4o'.
@@ -288,7 +288,8 @@ def alike(typed: str, labels: Iterable[str]) -> list[str]:
         spelling: sum(share * query.get(gram, 0.0) for gram, share in _unit(grams, weights).items())
         for spelling, grams in counts.items()
     }
-    found = sorted((one for one in likeness if likeness[one] >= LEAST), key=lambda one: -likeness[one])
+    near = (one for one in likeness if likeness[one] >= LEAST)
+    found = sorted(near, key=lambda one: (not one.startswith(needed), -likeness[one]))
     # Of a short name one wrong letter spoils most pairs.
     found = found or get_close_matches(needed, spelled, n=SHOWN, cutoff=0.7)
     return [label for one in found for label in spelled[one]][:SHOWN]

@@ -44,6 +44,13 @@ def stories(part: str) -> list[Story]:
     return [story for story in (Story(**row) for row in rows) if story.part == part]
 
 
+def model_of(source: str) -> str:
+    """The model whose answers a source of the shipped sample gives, with its settings."""
+    from backend.corpus.collection import SAMPLES
+
+    return str(tomllib.loads((SAMPLES / "sources.toml").read_text("utf-8"))["sources"][source]["local"])
+
+
 def story_files(story: Story, enrolment: Enrolment | None) -> dict[str, bytes]:
     """JSONL of every file of a story: answers to the prompts that an enrolment has not seen."""
     from backend.corpus.collection import RESPONSES, SAMPLES, read_collected

@@ -179,7 +179,8 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     browser.until("return document.querySelector('#attr-claim').value === 'qwen-brief'")
     assert weighed(browser).split()[1] == "SUPPORTS"
     solution = browser.run("return document.querySelector('.verdict + .folded').textContent")
-    assert "was written by qwen-brief. The answer should be: SUPPORTS." in solution
+    written = "was written by qwen-brief, a source of the samples (qwen25-coder-1.5b)."
+    assert f"{written} The answer should be: SUPPORTS." in solution
     assert "prove" not in browser.text(".verdict").lower() and "qwen-brief" in browser.text(".verdict")
     browser.until("return document.getElementById('content').scrollTop === 0")
     assert browser.query()["claim"] == "qwen-brief" and browser.query()["ecosystem"] == SAMPLES

@@ -55,6 +55,10 @@ def test_a_question_names_three_labels_at_most() -> None:
     assert did_you_mean("qwen25", [f"qwen25_{i}b" for i in range(9)]).count(" or ") == 2
 
 
+def test_labels_that_begin_so_come_first() -> None:
+    assert alike("gpt-4.1", ["gpt4o", "gpt41_nano_20250414", "gpt4"])[0] == "gpt41_nano_20250414"
+
+
 def test_labels_of_the_same_letters_are_all_told_once() -> None:
     assert alike("a-b", ["a_b", "A.B", "a_b", "c"]) == ["a_b", "A.B"]
 

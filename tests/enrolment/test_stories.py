@@ -15,7 +15,7 @@ from backend.attribution.scoring import Attributor
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment
-from backend.enrolment.stories import Story, stories, story_files
+from backend.enrolment.stories import Story, model_of, stories, story_files
 from backend.intake import inspect
 from backend.proxies.reader import Reader
 from backend.service.sample_watch import watch_sample
@@ -34,7 +34,7 @@ def test_every_story_has_answers_that_name_what_was_claimed() -> None:
     assert sorted(story.outcome for story in told) == ["AGAINST", "AGAINST", "DIFFERENT", "SUPPORTS", "UNKNOWN"]
     for story in told:
         shipped = ecosystem_of(story)
-        assert story.claim in shipped.sources
+        assert story.claim in shipped.sources and all(map(model_of, story.files.values()))
         for content in story_files(story, shipped).values():
             rows = [json.loads(line) for line in content.splitlines()]
             assert {row["response"]["model"] for row in rows} == {shipped.name_of(story.claim)}

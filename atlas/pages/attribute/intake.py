@@ -17,8 +17,9 @@ from atlas import shell
 from atlas.figures import tables
 from atlas.pages.attribute import sections, visitor
 from atlas.pages.attribute.sections import Clicks, Stored, Text
-from backend.enrolment.stories import Story, stories
+from backend.enrolment.stories import Story, model_of, stories
 from backend.errors import AtlasError
+from backend.inference.verdict import Rule
 from backend.intake import Columns, Layout, Preview
 from backend.intake.traces import propose_columns, short
 from backend.service.uploads import Upload
@@ -85,7 +86,9 @@ def step() -> Component:
         1,
         "Traces",
         "attr",
-        html.Div([drop("attr-drop", "Drop a file of traces"), paste], className="drops"),
+        html.Div(
+            [drop("attr-drop", f"Drop a file of at least {Rule.minimum_traces} traces"), paste], className="drops"
+        ),
         sections.hint(STAYS),
         html.Div([sections.hint("Try a sample:"), *sample], className="row"),
         html.Div(id="attr-sample-story", className="story", role="status"),
@@ -376,15 +379,30 @@ def told(story: Story, place: shell.Children = None) -> list[Component]:
     return [words, *([sections.hint(place)] if place else [])]
 
 
-def add_solution(answer: Component, part: str, uploads: Sequence[Upload]) -> Component:
-    """An answer with who wrote its traces below the verdict, folded away, where they are a story's of the sample."""
+def add_solution(
+    answer: Component, part: str, uploads: Sequence[Upload], compared: Sequence[str] | None = None
+) -> Component:
+    """An answer with who wrote its traces below the verdict, folded away, where they are a story's of the sample.
+
+    compared : the sources that the traces were held against.
+    """
     files = {one.name: one.label for one in uploads}
     story = next((one for one in _known(part) if one.files == files), None)
     if story is None:
         return answer
     words: list[Component | str] = []
     for name, who in story.files.items():
-        words += [html.Code(name), " was written by ", shell.source_name(who), ". "]
+        words += [
+            html.Code(name),
+            " was written by ",
+            shell.source_name(who),
+            f", a source of the samples ({model_of(who)})",
+        ]
+        if compared is not None and who not in compared:
+            words.append(
+                f", which is none of the {len(compared):,} that it was compared with: no name of theirs is right"
+            )
+        words.append(". ")
     words.append(f"The answer should be: {story.outcome}.")
     solution = html.Details([html.Summary("Show the sample's true answer"), html.P(words)], className="folded")
     answer.children.insert(1, solution)

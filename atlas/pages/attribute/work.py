@@ -139,6 +139,8 @@ def register(app: Dash) -> None:
         asks = "Asks which enrolled source it is. To test a claim, name it in step 2 first."
         if claim:
             asks = f"Asks: is it {sections.known_sources(questions()).get(claim, claim)}?"
+        if read and read < question.FEWEST:
+            asks = f"{read:,} of the {question.FEWEST} traces needed. {asks}"
         return bool(why), why, bool(why), f"{why}." if why else asks
 
     _running(app)
@@ -250,7 +252,9 @@ def _results(app: Dash) -> None:
             view = shell.shared_view(reader, roster, domain, theme)
         many, others = report["results"]["traces"], len(report["reference"]["sources"])
         what = f"{report['input']['name']} · {count(many, 'trace')} · compared with {others:,} models"
-        answer = intake.add_solution(result.result(report, cache, view), "attribute", [upload])
+        answer = intake.add_solution(
+            result.result(report, cache, view), "attribute", [upload], report["reference"]["sources"]
+        )
         return answer, "attr stage-result", what
 
     @sections.callback(
