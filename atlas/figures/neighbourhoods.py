@@ -87,7 +87,8 @@ def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Th
     look = mark_style([marks[family] for family in frame["family"]], theme, 11)
     numbers = _numbers([plots.cosine_text(cosine) for cosine in frame["cosine"]], theme)
     points = plots.scatter("nearest", frame["cosine"], range(len(frame)), hover, marker=look, **numbers)
-    x = plots.titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], tickformat=".2~f", nticks=6)
+    # Without a format of its own, the axis writes as many decimals as its steps need.
+    x = plots.titled("Cosine of the signatures", range=[low, 1 + 0.04 * (1 - low)], nticks=6)
     y = plots.rows_axis([plain(name, LONGEST) for name in frame["name"]], 0.4, 0.6, showgrid=False)
     return plots.figure(theme, (280, 56, 8, 48), [points], x, y, shapes=shapes)
 
