@@ -290,7 +290,8 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
     sentence: list[Component | str] = [
         badge(cache, reader),
-        f" A related pair looks closer than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons."
+        f" A related pair looks closer than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons "
+        "of all these pairs; the metric AUC is the mean of the splits, each ranked alone."
         if 0 < len(first) < len(frame)
         else "",
         " " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
@@ -370,10 +371,11 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
 
 
 def _untested(frame: pd.DataFrame) -> str:
-    """Why no reader has decided about a pair under the chosen protocol, and which protocols tested it."""
+    """How many readers have scores of a pair that none decided under the chosen protocol; which protocols tested it."""
     tested = [PROTOCOLS[name] for name, column in DECISIONS.items() if frame[column].notna().any()]
-    where = f"; {' and '.join(tested)} did: choose it above" if tested else ""
-    return f"no reader was asked, as no split of this protocol tested the pair{where}"
+    where = f"; decisions are under {' and '.join(tested)}, above" if tested else ""
+    have = "reader has" if len(frame) == 1 else "readers have"
+    return f"{len(frame)} {have} scores, none a decision of this split{where}"
 
 
 def _truth(related: bool) -> Component:

@@ -61,6 +61,7 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> N
     assert [trace.name for trace in drawn.figure.data][:3] == ["decision line", "unrelated (8)", "related (8)"]
     rows = relationships.shown_rows(asked, view)
     assert int(((rows["decision"] > 0) == rows["related"]).sum()) == 14 and "mean decisions" in told(drawn.sentence)
+    assert "of comparisons of all these pairs; the metric AUC is the mean of the splits" in told(drawn.sentence)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +77,11 @@ def test_the_best_readout_is_named_whichever_it_is(readout: str, called: str) ->
     assert relationships.called(pd.Series({"reader": "a", "readout": readout}), {"a": "Reader A"}) == called
 
 
-def test_a_pair_that_nobody_was_asked_about_says_where_it_was() -> None:
+def test_a_pair_without_a_decision_says_who_scored_it_and_where_one_is() -> None:
     frame = pd.DataFrame({"decision": [None], "decision_model": [0.2], "decision_family": [-0.1]})
-    told = relationships._untested(frame)
-    assert told == (
-        "no reader was asked, as no split of this protocol tested the pair; Models and Families did: choose it above"
-    )
-    assert relationships._untested(frame.assign(decision_model=None, decision_family=None)).endswith("the pair")
+    none = "1 reader has scores, none a decision of this split"
+    assert relationships._untested(frame) == f"{none}; decisions are under Models and Families, above"
+    assert relationships._untested(frame.assign(decision_model=None, decision_family=None)) == none
 
 
 def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
