@@ -36,6 +36,7 @@ class Table:
     keys: Sequence[Mapping[str, object]]  # of the rows, in the store
     words: Mapping[str, Mapping[str, str]]  # of a column's values
     result: Callable[[pd.DataFrame], str]  # what the rows come to, in a sentence
+    who: str = "Reader"  # title of the first column
 
 
 K = 20
@@ -73,8 +74,9 @@ def _references_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(_at_k(frame)))
     false = f", and raises {_percent(row.same)} false alarms" if pd.notna(row.same) else ""
     return (
-        f"With {row.k} prompts, {row.reader} tells {_percent(row.sibling)} of siblings and {_percent(row.family)} of "
-        f"other families from the genuine model{false} (answers: {row.asked_twice})."
+        f"With {row.k} prompts, the test on fingerprints of {row.reader} tells {_percent(row.sibling)} of siblings and "
+        f"{_percent(row.family)} of other families from the genuine model{false} (answers: {row.asked_twice}; "
+        f"n = {row.n:,} pairs of each kind)."
     )
 
 
@@ -119,7 +121,8 @@ TABLES = {
     "references": Table(
         "Is it like the genuine model?",
         "Alarms of the paired test at 5 %, of answers to the same prompts: against the same source, where every alarm "
-        "is false (of the release there is one draw, and so no such pair), a sibling, and another family.",
+        "is false (of the release there is one draw, and so no such pair), a sibling, and another family. It compares a "
+        "proxy's fingerprints, whichever reader judges.",
         page_queries.references,
         (
             ("asked_twice", "Answers", ""),
@@ -131,6 +134,7 @@ TABLES = {
         ({"part": "repeated"}, {"part": "drift", "statistic": "energy-paired", "space": "fingerprints"}),
         {"asked_twice": {"True": "our own, asked twice", "False": "of the release"}},
         _references_result,
+        "Proxy",
     ),
     "mixture": Table(
         "Does one endpoint serve several models?",
@@ -187,7 +191,7 @@ def sections(cache: QueryCache, shown: Mapping[str, Table] = TABLES, folded: boo
 
 
 def _section(name: str, table: Table, frame: pd.DataFrame, folded: bool) -> Component:
-    columns = [tables.wrapped("reader", "Reader", 150, 1), tables.words("roster", "Roster", 78)]
+    columns = [tables.wrapped("reader", table.who, 150, 1), tables.words("roster", "Roster", 78)]
     for field, title, kind in table.columns:
         width = 72 if kind else 7 * int(frame[field].str.len().max()) + 24
         head = {"wrapHeaderText": True}

@@ -93,16 +93,21 @@ def pools(cursor: Cursor) -> pd.DataFrame:
 def references(cursor: Cursor) -> pd.DataFrame:
     """Alarms of the paired test against a reference: a source asked twice, a sibling, another family.
 
-    ``asked_twice``: of two draws of the same sources; else both files are answers of the release.
+    The test reads a proxy's fingerprints and no readout: readers of one proxy share their rows, whose ``reader`` is
+    the proxy's name. ``asked_twice``: of two draws of the same sources; else of the release.
     """
     values = ", ".join(
         f"max(value) FILTER (scenario = '{scenario}') AS {scenario}" for scenario in ("same", "sibling", "family")
     )
     sql = f"""
-        SELECT reader, roster, part = 'repeated' AS asked_twice, k, {values}, max(n) AS n
-        FROM audit_validation
-        WHERE part IN ('repeated', 'drift') AND statistic = 'energy-paired' AND space = 'fingerprints'
-        GROUP BY reader, roster, part, k ORDER BY asked_twice DESC, reader, roster, k"""
+        WITH shares AS (
+            SELECT reader, roster, part = 'repeated' AS asked_twice, k, {values}, max(n) AS n
+            FROM audit_validation
+            WHERE part IN ('repeated', 'drift') AND statistic = 'energy-paired' AND space = 'fingerprints'
+            GROUP BY reader, roster, part, k)
+        SELECT DISTINCT coalesce(proxies.name, reader) AS reader, roster, asked_twice, k, same, sibling, family, n
+        FROM shares LEFT JOIN readers USING (reader) LEFT JOIN proxies USING (proxy)
+        ORDER BY asked_twice DESC, reader, roster, k"""
     return cursor.execute(sql).df()
 
 
