@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,14 @@ from atlas.figures import attribution as figures
 from atlas.figures import tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
+from atlas.pages.attribute import visitor
 from atlas.pages.compare.readers import FUSED, measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import READER_COLOURS, TOKENS
+from backend.enrolment.catalogue import default
 from backend.methods.registry import group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -222,7 +223,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     if not parts:
         return drawing.unmeasured(cache, view, "attribution")
     behind = _others(cache, view)
-    rivals = _rivals(cache, view, behind, parts[-1], NAMED - len(lines))
+    rivals = _rivals(cache, view, behind, parts[-1])
     name = names_of(cache, [reader, *(line.key for line in rivals if line.named)])[reader]
     own = [dataclasses.replace(line, label=", ".join(filter(None, (name, line.label)))) for line in lines]
     lines = [*rivals, *own]
@@ -245,7 +246,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     sentence = [
         *badges,
         "·",
-        f"{_better_lines(view, behind, parts[-1])} ",
+        f"{_better_lines(view, behind, parts[-1])}{_judge_words(cache, view, behind)} ",
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
@@ -267,6 +268,14 @@ def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
     return f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's{alike}."
 
 
+def _judge_words(cache: QueryCache, view: View, behind: pd.DataFrame) -> str:
+    """Which of the lines judges a visitor's traces, as a sentence; '' where none does."""
+    judge = _judge(view)
+    if judge not in set(behind["reader"]):
+        return ""
+    return f" Your own traces are judged by {names_of(cache, [cache.attribution_reader(view), judge])[judge]}."
+
+
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     """The same metric of other readers, in the columns of the chosen reader's curve.
 
@@ -285,25 +294,40 @@ def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(queries.metric_curve, shown, view.roster, view.domain, "clean", stored, view.reduction)
 
 
-def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame, most: int) -> list[Line]:
-    """Lines behind the chosen reader's, at most so many of them with a name and a colour, which are drawn last.
+def _judge(view: View) -> str:
+    """The reader that judges a visitor's traces among the sources of the view's roster; '' without one."""
+    known = [one for one in visitor.ecosystems() if not one.sample]
+    usual = default(known, None, view.reader, view.roster)
+    return usual.reader if usual and usual.roster == view.roster else ""
 
-    The two worst lines have a name too where they end far from the chosen reader's.
-    """
+
+def _named(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> list[str]:
+    """Readers whose lines have a colour and a name: the visitor's judge, the best of their kinds, and the nearest."""
     here = behind[behind["k"] == view.k]
     ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
     baseline = [group_of(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
-    first = [ranked[kind].index[:1] for kind in (ranked["origin"] == "measured", ranked["origin"] == "published")]
-    first.append(ranked.index[baseline][:1])
+    kinds = (ranked["origin"] == "measured", ranked["origin"] == "published", baseline)
+    first = [ranked.index[ranked.index == _judge(view)], *(ranked.index[kind][:1] for kind in kinds)]
     mine = own.loc[own["k"] == view.k, "value"]
     if len(mine):
         first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])
-    named = list(dict.fromkeys(str(reader) for readers in first for reader in readers))[:most]
+    named = dict.fromkeys(str(reader) for readers in first for reader in readers)
+    return list(named)[: NAMED - len(_stored(view.metric))]
+
+
+def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> list[Line]:
+    """Lines behind the chosen reader's, some of them with a name and a colour, which are drawn last.
+
+    The two worst lines have a name too where they end far from the chosen reader's.
+    """
+    named = _named(cache, view, behind, own)
+    here = behind[behind["k"] == view.k].sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable")
     last = behind.sort_values("k").groupby("reader")["value"].last()
     goal = own.sort_values("k")["value"].iloc[-1]
-    worst = [str(reader) for reader in ranked.index[-2:] if reader not in named and abs(last[reader] - goal) > APART]
+    worst = [str(reader) for reader in here["reader"][-2:] if reader not in named and abs(last[reader] - goal) > APART]
     names = names_of(cache, [cache.attribution_reader(view), *named, *worst])
     edge = TOKENS[view.theme]["edge"]
+    colours = _colours(cache, view) if named else {}
     return [
         *(
             Line(reader, cache.reader_name(reader), edge, front=False, named=False)
@@ -311,19 +335,25 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
             if reader not in [*named, *worst]
         ),
         *(Line(reader, names[reader], edge, front=False) for reader in worst),
-        *(Line(reader, names[reader], colour, front=False) for reader, colour in _colours(cache, named, view).items()),
+        *(Line(reader, names[reader], colours.get(reader, edge), front=False) for reader in named),
     ]
 
 
-def _colours(cache: QueryCache, readers: Sequence[str], view: View) -> dict[str, str]:
-    """A colour a reader: while it is free that of its kind, which stays when another metric or K names others."""
+def _colours(cache: QueryCache, view: View) -> dict[str, str]:
+    """A colour a reader that any metric names, which it keeps under every metric: that of its kind while it is free.
+
+    Readers of later metrics go without where there are no more colours.
+    """
     colours = READER_COLOURS[view.theme]
     free, given = list(colours[1:]), {}
-    for reader in readers:
-        method = str(cache.reader_row(reader)["method"])
-        kind = colours[KINDS.get("Fused" if method.startswith(FUSED) else group_of(method), 3)]
-        given[reader] = kind if kind in free else free[-1]
-        free.remove(given[reader])
+    views = [dataclasses.replace(view, metric=metric) for metric in METRICS]
+    drawn = [(one, _others(cache, one), _curve(cache, one, _stored(one.metric)[-1])) for one in views]
+    for reader in dict.fromkeys(reader for one in drawn for reader in _named(cache, *one)):
+        if free:
+            method = str(cache.reader_row(reader)["method"])
+            kind = colours[KINDS.get("Fused" if method.startswith(FUSED) else group_of(method), 3)]
+            given[reader] = kind if kind in free else free[-1]
+            free.remove(given[reader])
     return given
 
 

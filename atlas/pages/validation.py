@@ -121,8 +121,8 @@ TABLES = {
     "references": Table(
         "Is it like the genuine model?",
         "Alarms of the paired test at 5 %, of answers to the same prompts: against the same source, where every alarm "
-        "is false (of the release there is one draw, and so no such pair), a sibling, and another family. It compares a "
-        "proxy's fingerprints, whichever reader judges.",
+        "is false (of the release there is one draw, and so no such pair), a sibling, and another family. It compares "
+        "fingerprints of a proxy, whichever reader judges.",
         page_queries.references,
         (
             ("asked_twice", "Answers", ""),

@@ -83,14 +83,22 @@ def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: Qu
     assert set(attribution._others(asked, words)["reader"]) == {READER, "reader-paper/vast/ur"}
 
 
-def test_at_most_so_many_lines_are_named(asked: QueryCache, view: View) -> None:
+def test_at_most_so_many_lines_are_named_and_the_judge_is_always_one(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
     behind, own = attribution._others(asked, view), attribution._curve(asked, view, "accuracy")
-    named = [line for line in attribution._rivals(asked, view, behind, own, 1) if line.named]
-    assert len(named) == 1
-    every = attribution._rivals(asked, view, behind, own, 4)
+    every = attribution._rivals(asked, view, behind, own)
     assert [line.label for line in every] == ["Word n-grams", "READER · Vast-70B"] and all(line.named for line in every)
     assert len({line.colour for line in every}) == 2
-    assert attribution._rivals(asked, view, behind.iloc[:0], own, 4) == []
+    assert attribution._rivals(asked, view, behind.iloc[:0], own) == []
+    monkeypatch.setattr(attribution, "NAMED", 2)
+    (named,) = [line for line in attribution._rivals(asked, view, behind, own) if line.named]
+    assert named.label == "Word n-grams"
+    judge = "reader-paper/vast/ur"
+    monkeypatch.setattr(attribution, "_judge", lambda _: judge)
+    (named,) = [line for line in attribution._rivals(asked, view, behind, own) if line.named]
+    assert named.key == judge
+    assert f"judged by {named.label}." in str(attribution._budget(asked, view).sentence)
 
 
 @pytest.mark.parametrize("metric", ["nll", "ece"])
@@ -108,11 +116,16 @@ def test_the_caption_counts_lines_that_are_better_by_the_same_evidence(
     assert ("summed", "dot") in looks and ("mean e", "solid") in looks
 
 
-def test_a_line_keeps_its_colour_whatever_else_is_named(asked: QueryCache, view: View) -> None:
-    both = ["ngram-word", "reader-paper/vast/ur"]
-    colours = attribution._colours(asked, both, view)
-    assert colours == attribution._colours(asked, both[::-1], view) and len(set(colours.values())) == 2
-    assert attribution._colours(asked, both[1:], view) == {both[1]: colours[both[1]]}
+def test_a_line_keeps_its_colour_under_every_metric(asked: QueryCache, view: View) -> None:
+    views = [dataclasses.replace(view, metric=metric) for metric in ("accuracy", "nll", "ece")]
+    drawn = [attribution._rivals(asked, one, attribution._others(asked, one), parts(asked, one)) for one in views]
+    colours = [{line.key: line.colour for line in lines if line.named} for lines in drawn]
+    shared = attribution._colours(asked, view)
+    assert all(given.items() <= shared.items() and given for given in colours) and len(set(shared.values())) == 2
+
+
+def parts(asked: QueryCache, view: View) -> pd.DataFrame:
+    return attribution._curve(asked, view, attribution._stored(view.metric)[-1])
 
 
 def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: QueryCache, view: View) -> None:
