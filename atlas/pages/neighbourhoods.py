@@ -46,7 +46,7 @@ STABILITY = {
 TRUST = {
     "trustworthiness_5": "trustworthiness of 5",
     "trustworthiness_10": "trustworthiness of 10",
-    "knn_jaccard_10": "nearest ten kept",
+    "knn_jaccard_10": "nearest ten shared",
 }
 DOMAIN_METRICS = {
     "top1": "itself the nearest",
@@ -344,9 +344,7 @@ def _passing_ways(cache: QueryCache, view: View) -> list[Component | str]:
             ways += ["; one can on ", dcc.Link(words, href=f"{PAGE.path}?{pieces.choices_query(there)}")]
     if ways:
         return ways
-    reads = cache.reader_row(cache.map_reader(view))["view"]
-    command = f"python -m jobs map --proxy NAME --view {reads} --roster {view.roster} --benchmark {view.domain}"
-    return [f"; no other choice in this atlas has {FEWEST}. Map one more with ", html.Code(command), ", then publish"]
+    return [f"; no other choice in this atlas has {FEWEST}"]
 
 
 def _chosen_pair(cache: QueryCache, view: View) -> list[Component]:
@@ -383,8 +381,8 @@ def _agreement(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     readers = [reader for _, members in cache.reader_groups() for reader in members if reader in compared]
     pairs = len(frame[frame["metric"] == "spearman"])
     sentence = (
-        "Above the diagonal the Spearman correlation of all distances between sources, below it the share of the "
-        f"nearest ten that two readers have in common. n = {pairs} pairs of readers."
+        "Above the diagonal the Spearman correlation of all distances between sources, below it the overlap (Jaccard) "
+        f"of the nearest ten of two readers. n = {pairs} pairs of readers."
     )
     return FigureView(figures.agreement_matrix(frame, cache.short_names(readers), theme=view.theme), sentence)
 
@@ -419,8 +417,9 @@ def _trust(cache: QueryCache, view: View) -> FigureView:
     more = below if len(swept) else ""
     sentence: shell.Children = [
         shell.term("Trustworthiness", "How far neighbours on the map are neighbours in the original space: 1 when all"),
-        " of the 5 and 10 nearest, and the share of the nearest ten that a map keeps. "
-        f"n = {pieces.roster_size(cache, view)} sources.{more}",
+        " of the 5 and 10 nearest, and how much of the ",
+        shell.term("nearest ten", pieces.SHARED_HELP),
+        f" is the same on the map. n = {pieces.roster_size(cache, view)} sources.{more}",
     ]
     figure = figures.map_trust(frame, dict(zip(names, names, strict=True)), TRUST, theme=view.theme)
     return FigureView(figure, sentence)

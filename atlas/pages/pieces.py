@@ -33,6 +33,7 @@ Key = Callable[[QueryCache, View], dict[str, object]]
 PERCENTILE_HELP = "Share of all pairs of sources of the roster that are less alike"
 CHANCE_HELP = "How often a pair of sources drawn at random is at least as alike"
 ORIGINAL_HELP = "All dimensions of the fingerprint, before any projection to the screen"
+SHARED_HELP = "Of the sources among the ten nearest on the map or in the original space, the share among both (Jaccard)"
 NEAREST = 10
 """Neighbours of a source that are listed."""
 INTERVAL = "95 % interval"

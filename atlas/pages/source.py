@@ -226,17 +226,17 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         )
         for near in tables.rows(frame)
     ]
-    heads = ["neighbour", "family", "cosine", "percentile", "rank from there", "proxies", "readers"]
+    heads = ["neighbour", "family", "cosine", "percentile", "rank from there", "text models", "readers"]
     family = _profile(cache, view).family
     members = cache.ask(queries.sources, view.roster)
     kin, siblings = int((frame["family"] == family).sum()), int((members["family"] == family).sum()) - 1
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
     voted = cache.ask(page_queries.voting_proxies, view.roster, view.domain, view.source)["name"]
-    proxies_help = f"Text models ({', '.join(voted)}) with which a reader counts it among the {pieces.NEAREST} nearest"
+    models_help = f"Models that readers see the text with ({', '.join(voted)}): with how many it is among the nearest"
     sentence: list[Component | str] = [
         shell.term("Percentile", pieces.PERCENTILE_HELP),
         f" is among all pairs of {view.roster}. ",
-        shell.term("Proxies", proxies_help),
+        shell.term("Text models", models_help),
         f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; chance would give so many with a probability of {p_text(luck)}. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "

@@ -211,8 +211,12 @@ def _undated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compon
 
 
 def _counted(points: pd.DataFrame, view: View) -> str:
-    """'165 sources', or '29 of 165 sources' where filters leave fewer."""
-    count, front = points["source"].nunique(), points.loc[_front(points, view), "source"].nunique()
+    """'165 sources', '29 of 165 sources' where filters leave fewer, of those with a date where months are chosen."""
+    front = points.loc[_front(points, view), "source"].nunique()
+    if months_of(view.released) and not view.released.endswith(UNDATED):
+        dated = points.loc[points["name"].map(stated_month).notna(), "source"].nunique()
+        return f"{front} of the {dated} sources with a date"
+    count = points["source"].nunique()
     return f"{count} sources" if front == count else f"{front} of {count} sources"
 
 
@@ -490,7 +494,11 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     value = values.get("trustworthiness_10", values.get("trustworthiness_5"))
     if value is None:
         return []
-    return [shell.term("trustworthiness", TRUST_HELP), html.B(f" {rate_text(float(value))}", className="number")]
+    parts = [shell.term("trustworthiness", TRUST_HELP), html.B(f" {rate_text(float(value))}", className="number")]
+    if (shared := values.get("knn_jaccard_10")) is not None:
+        overlap = html.B(f" {rate_text(float(shared))}", className="number")
+        parts += [html.Br(), shell.term("nearest ten shared", pieces.SHARED_HELP), overlap]
+    return parts
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:

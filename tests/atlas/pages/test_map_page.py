@@ -12,6 +12,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
+from atlas.figures.plots import rate_text
 from atlas.pages import map
 from atlas.pages.map import columns, selection
 from atlas.state import View
@@ -116,8 +117,21 @@ def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View
         parts = map._undated(cache, dataclasses.replace(view, released=released), points)
         return json.dumps(parts, default=lambda part: part.to_plotly_json())
 
-    assert "0 of 27 sources shown; 27 state no date." in told("2025-01..2025-06")
+    assert "0 of the 0 sources with a date shown; 27 state no date." in told("2025-01..2025-06")
+    dated = points.assign(name=["a-2025-04-14", "b-2025-08-01", *points["name"][2:]])
+    assert map._counted(dated, dataclasses.replace(view, released="2025-01..2025-06")) == (
+        "1 of the 2 sources with a date"
+    )
     assert "27 sources shown; 27 state no date." in told("2025-01..2025-06,undated")
+
+
+def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view: View) -> None:
+    quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
+    here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
+    values = here.set_index("metric")["value"]
+    page = json.dumps(map._trust(cache, view), default=lambda part: part.to_plotly_json())
+    for name in ("trustworthiness_10", "knn_jaccard_10"):
+        assert f'" {rate_text(values[name])}"' in page
 
 
 def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> None:
