@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -124,14 +124,18 @@ def register(app: Dash) -> None:
         Output("truth", "value", allow_duplicate=True),
         Output("named", "value", allow_duplicate=True),
         Input("largest", "n_clicks"),
+        zoom,
+        State("truth", "value"),
         *(State(part.component_id, part.component_property) for part in (*shell.SHARED, k)),
         prevent_initial_call=True,
     )
-    def largest(clicks: int | None, reader: str, roster: str, domain: str, theme: str, k: str) -> Any:
-        found = (
-            largest_confusion(questions(), shell.shared_view(reader, roster, domain, theme, k=k)) if clicks else None
-        )
-        return found or (no_update, no_update)
+    def largest(
+        clicks: int | None, zoom: str | None, truth: str | None, reader: str, roster: str, domain: str, theme: str,
+        k: str,
+    ) -> Any:  # fmt: skip
+        view = shell.shared_view(reader, roster, domain, theme, k=k, zoom=zoom or "", truth=truth or "")
+        needed = outside(questions(), view) if ctx.triggered_id == "zoom" else clicks
+        return (largest_confusion(questions(), view) if needed else None) or (no_update, no_update)
 
     @app.callback(
         Output("zoom", "data"),
@@ -385,10 +389,19 @@ def _taken_for(cache: QueryCache, view: View, cells: pd.DataFrame) -> str:
     return f"With {drawing.traces(view.k)}, {pair} in {there} of its groups, the other way in {back}. "
 
 
+def outside(cache: QueryCache, view: View) -> bool:
+    """Whether the chosen true source is of another family than the one that is shown alone."""
+    families = cache.ask(queries.sources, view.roster).set_index("source")["family"]
+    return bool(view.zoom and view.truth) and families.get(view.truth) != view.zoom
+
+
 def largest_confusion(cache: QueryCache, view: View) -> tuple[str, str] | None:
-    """True and answered source of the largest share of wrong answers; None without any."""
+    """True and answered source of the largest share of wrong answers, of the family shown alone; None without any."""
     cells = pieces.confusion(cache, view)
     wrong = cells[cells["truth"] != cells["predicted"]]
+    if view.zoom:
+        families = cache.ask(queries.sources, view.roster).set_index("source")["family"]
+        wrong = wrong[wrong["truth"].map(families) == view.zoom]
     if wrong.empty:
         return None
     top = wrong.sort_values("share", ascending=False, kind="stable").iloc[0]

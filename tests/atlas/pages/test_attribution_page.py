@@ -151,4 +151,17 @@ def test_the_largest_confusion_is_that_of_the_measured_rows(asked: QueryCache, v
     assert pair is not None and pair[0] != pair[1]
     wrong = cells[cells["truth"] != cells["predicted"]]
     assert cells.set_index(["truth", "predicted"]).at[pair, "share"] == wrong["share"].max()
+
+
+def test_a_family_shown_alone_brings_a_pair_of_its_own(asked: QueryCache, view: View) -> None:
+    families = asked.ask(queries.sources, view.roster).set_index("source")["family"]
+    pair = attribution.largest_confusion(asked, view)
+    assert pair is not None
+    wrong = pieces.confusion(asked, view).query("truth != predicted")
+    other = next(family for family in wrong["truth"].map(families) if family != families[pair[0]])
+    zoomed = dataclasses.replace(view, truth=pair[0], answer=pair[1], zoom=other)
+    assert attribution.outside(asked, zoomed) and not attribution.outside(asked, dataclasses.replace(zoomed, zoom=""))
+    own = attribution.largest_confusion(asked, zoomed)
+    assert own is not None and families[own[0]] == other
+    assert not attribution.outside(asked, dataclasses.replace(zoomed, truth=own[0]))
     assert attribution.largest_confusion(asked, dataclasses.replace(view, reader="nobody", roster="none")) is None
