@@ -123,7 +123,7 @@ def _answer(cache: QueryCache, view: View) -> shell.Children:
     return ANSWERS.get(view.figure, TABS[view.tab].answer)(cache, view)
 
 
-def _way(words: str, view: View, here: bool, **choices: Any) -> Component:
+def _way(words: str | Component, view: View, here: bool, **choices: Any) -> Component:
     """A link to a tab or figure that keeps the other choices of the address."""
     link = f"{PAGE.path}?{dataclasses.replace(view, **choices).query()}"
     marks: dict[str, Any] = {"data-choices": json.dumps(choices)} | (shell.aria(current="true") if here else {})
@@ -131,22 +131,24 @@ def _way(words: str, view: View, here: bool, **choices: Any) -> Component:
 
 
 def _figure_links(cache: QueryCache, view: View) -> list[Component]:
-    """Figures of the tab; those that have nothing to show stand apart, and lead to the roster that has them."""
-    here: list[Component] = []
-    away: dict[str, list[Component]] = {}
+    """Figures of the tab, in one order for every roster: one without rows names the roster that it leads to.
+
+    Under another roster than the usual one, a way back to that follows them.
+    """
+    links: list[Component] = []
     for name, words in TABS[view.tab].figures.items():
         choices = {"tab": view.tab, "figure": name}
         near = _roster_of(cache, view, name)
-        if near == view.roster:
-            here.append(_way(words, view, name == view.figure, **choices))
-            continue
-        choices |= {"roster": near} if near else {}
-        away.setdefault(near, []).append(_way(words, view, name == view.figure, **choices))
-    nothing: list[Component] = []
-    for roster, links in away.items():
-        words = f"Changes the roster to {roster}:" if roster else f"Nothing to show for {view.roster}:"
-        nothing += [html.Span(words, className="soft"), *links]
-    return [html.Div(here), *([html.Div(nothing, className="unmeasured")] if nothing else [])]
+        if near != view.roster:
+            words = html.Span([words, html.Span(f" ({near or 'no numbers'})", className="soft")])
+            choices |= {"roster": near} if near else {}
+        links.append(_way(words, view, name == view.figure, **choices))
+    usual = cache.resolve_view(View()).roster
+    if view.roster != usual:
+        holds = _roster_of(cache, dataclasses.replace(view, roster=usual), view.figure) == usual
+        back = {"tab": view.tab, "figure": view.figure if holds else "", "roster": usual}
+        links.append(_way(html.Span(f"Back to {usual}", className="back"), view, False, **back))
+    return links
 
 
 def _head(cache: QueryCache, view: View) -> Component:
@@ -245,7 +247,7 @@ def _plain(rows: pieces.Rows) -> pieces.Rows:
 _GAINS = readouts.of_fused(pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"))
 FIGURES = {
     "curves": PageFigure(
-        "Which reader needs the fewest traces?", readers.curves, _meta(readers.curve_rows, here=True), 340
+        "What do more traces bring each reader?", readers.curves, _meta(readers.curve_rows, here=True), 340
     ),
     "ends": PageFigure(
         "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, here=True), grid=True

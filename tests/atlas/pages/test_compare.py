@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -89,14 +90,19 @@ def test_every_tab_begins_with_its_answer(asked: QueryCache, view: View) -> None
     assert "ms a response" in answers["cost"] and "both (DC–AC)" in answers["read"]
 
 
-def test_figures_without_rows_stand_apart(asked: QueryCache, view: View) -> None:
+def test_figures_keep_their_order_and_name_the_roster_that_they_lead_to(asked: QueryCache, view: View) -> None:
     away = asked.resolve_view(View(reader=TINY, roster="27-way"))
-    for tab in compare.TABS:
-        for one in (view, away):
-            drawn = compare._figure_links(asked, dataclasses.replace(one, tab=tab))
-            empty = [name for name in compare.TABS[tab].figures if compare.FIGURES[name].meta.table(asked, one).empty]
-            assert len(drawn) == 1 + bool(empty)
-            assert all(compare.TABS[tab].figures[name] in told(drawn[-1]) for name in empty)
+    usual = asked.resolve_view(View()).roster
+    for tab, one in itertools.product(compare.TABS, (view, away)):
+        figures = compare.TABS[tab].figures
+        drawn = compare._figure_links(asked, dataclasses.replace(one, tab=tab, figure=next(iter(figures))))
+        assert all(words in told(link) for words, link in zip(figures.values(), drawn, strict=False))
+        for name, link in zip(figures, drawn, strict=False):
+            if compare.FIGURES[name].meta.table(asked, one).empty:
+                near = json.loads(link.to_plotly_json()["props"]["data-choices"]).get("roster", "no numbers")
+                assert f" ({near})" in told(link)
+        back = drawn[len(figures) :]
+        assert [f"Back to {usual}" in told(link) for link in back] == [True] * (one.roster != usual)
 
 
 def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view: View) -> None:
