@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from atlas.figures import plots, tables
 from atlas.figures.dots import Level, Series, difference_rows, dot_rows
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme
-from backend.inference.drift import p_words
+from backend.inference.drift import corrected_words, p_words
 
 READOUTS: dict[str, Series] = {
     "dc-ac": Series("both (DC–AC)", "circle", 1, 0),
@@ -65,7 +65,7 @@ def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme
     """
     marks = frame.assign(
         series=frame["reference_readout"],
-        p_text=[p_words(p) for p in frame["p_holm"]],
+        p_text=[corrected_words(*p) for p in tables.rows(frame, "p_value", "p_holm")],
         p_raw=[p_words(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )

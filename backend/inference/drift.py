@@ -16,6 +16,7 @@ import pandas as pd
 
 from backend.inference import Doubles, Floating, Ints
 from backend.parallel import PATIENCE, each
+from backend.statistics import FLIPS
 
 Method = Literal["energy", "mmd"]
 PERMUTATIONS, POWER_PERMUTATIONS = 999, 199
@@ -245,6 +246,12 @@ def p_words(p_value: float) -> str:
     """A p value in a sentence: 'p = .012', 'p < .001'."""
     text = p_text(p_value)
     return f"p {text if text[0] in '<>' else f'= {text}'}"
+
+
+def corrected_words(raw: float, corrected: float) -> str:
+    """A corrected p of sign flips in a sentence: at most so much, 'p ≤ .001', where they can give no smaller one."""
+    words = p_words(corrected)
+    return words.replace("=", "≤") if raw <= (1 + ROUNDING) / (1 + FLIPS) else words
 
 
 def level_text(level: float) -> str:

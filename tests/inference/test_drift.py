@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.inference.drift import p_text, p_words, repeated_frame
+from backend.inference.drift import corrected_words, p_text, p_words, repeated_frame
+from backend.statistics import FLIPS
 
 PROMPTS, WIDTH = 30, 6
 
@@ -36,3 +37,9 @@ def test_two_draws_of_a_source_alarm_at_the_level_and_other_sources_always() -> 
 )
 def test_p_values_are_never_nought_or_one(value: float, text: str, words: str) -> None:
     assert (p_text(value), p_words(value)) == (text, words)
+
+
+def test_a_corrected_p_at_the_floor_of_the_flips_is_a_bound() -> None:
+    floor = 1 / (1 + FLIPS)
+    assert corrected_words(floor, 66 * floor) == "p ≤ .001" and corrected_words(floor, 6 * floor) == "p < .001"
+    assert corrected_words(2 * floor, 66 * floor) == "p = .001"

@@ -20,7 +20,7 @@ from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS
-from backend.inference.drift import p_words
+from backend.inference.drift import corrected_words, p_words
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
@@ -463,7 +463,7 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
     if pd.notna(end["p_holm"]):
         raw = f"{p_words(end['p_value'])} before correction"
         luck = ": may be luck" if end["p_holm"] >= 0.05 else ""
-        text = f"{p_words(end['p_holm'])} after correction{luck}"
+        text = f"{corrected_words(end['p_value'], end['p_holm'])} after correction{luck}"
         parts += [html.Br(), html.Span(text, className="soft", title=raw)]
     return parts
 

@@ -20,7 +20,7 @@ from atlas.figures.dots import Series
 from atlas.pages import pieces
 from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, percent, row_names, settled
 from atlas.state import View
-from backend.inference.drift import p_words
+from backend.inference.drift import corrected_words, p_words
 from backend.methods.registry import FUSED_LIVE
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -345,7 +345,7 @@ def gain_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         difference=-frame["difference"],
         low=-frame["high"],
         high=-frame["low"],
-        p_text=[p_words(p) for p in frame["p_holm"]],
+        p_text=[corrected_words(*p) for p in tables.rows(frame, "p_value", "p_holm")],
         p_raw=[p_words(p) for p in frame["p_value"]],
         clear=frame["p_holm"] < 0.05,
     )
@@ -384,7 +384,8 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
         tests = cache.ask(queries.paired_tests, plain, [reader], view.roster).drop_duplicates("measure")
         found: Any = tests.set_index("measure")
         gains = [
-            f"{plots.signed(found.at[key, 'difference'])} at {series.words} ({p_words(found.at[key, 'p_holm'])})"
+            f"{plots.signed(found.at[key, 'difference'])} at {series.words} "
+            f"({corrected_words(found.at[key, 'p_value'], found.at[key, 'p_holm'])})"
             for key, series in _budgets(view).items()
             if key in found.index
         ]
