@@ -164,11 +164,8 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     children: list[Component | str] = [html.P(problem.rstrip(".") + ".")]
     before, start, rest = remedy.partition("python -m ")
     command, _, after = rest.partition(", ")
-    children.append(
-        html.P(
-            before.strip() if start else before.strip() if before.strip()[-1:] in (".", "?") else f"{before.strip()}."
-        )
-    )
+    before = before.strip()
+    children.append(html.P(before if start or before.endswith((".", "?")) else f"{before}."))
     if start:
         children.append(html.Code(start + command, className="command"))
     if after:

@@ -1,7 +1,7 @@
 """Finished answers in memory, as the bytes that were sent.
 
-Stored are callbacks marked with :func:`pure`, and pages that links open: request, generation, enrolments and day are
-the key. A page that shows more, such as whose session this is, calls :func:`refuse`.
+Stored are callbacks marked with :func:`pure`, and pages that links open: request, generation and day are the key. A
+page that shows more, such as whose session this is, calls :func:`refuse`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, TypeVar
 
 from dash import Dash
@@ -43,7 +42,7 @@ TOKEN_GIVEN = "..attr-token-said.children"  # first output of the callback that 
 
 
 def pure(callback: F) -> F:
-    """Mark a callback whose answer follows from its arguments, the generation, its enrolments and the day alone."""
+    """Mark a callback whose answer follows from its arguments, the generation and the day alone."""
     callback.pure = True  # type: ignore[attr-defined]
     return callback
 
@@ -88,12 +87,6 @@ def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-def _enrolled(data: Path) -> str:
-    """When an enrolment was last added or taken away; which one judges traces depends on it."""
-    folder = data / "enrolments"
-    return str(folder.stat().st_mtime_ns) if folder.exists() else ""
-
-
 def refuse() -> None:
     """Do not store the answer of this request: it reports a failure, or more than its key says."""
     g.refused = True
@@ -127,7 +120,7 @@ def install(app: Dash, cache: QueryCache, answers: Answers | None = None) -> Non
         callback = app.callback_map[output].get("callback")
         if not (output == OPENED or getattr(callback, "pure", False)) or cache.problem() is not None:
             return None
-        about = (cache.generation().name, _enrolled(cache.folder), today(), request.headers.get("Accept-Encoding", ""))
+        about = (cache.generation().name, today(), request.headers.get("Accept-Encoding", ""))
         parts = (*about, json.dumps(body, sort_keys=True, separators=(",", ":")))
         key = hashlib.sha256(b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)).hexdigest()
         found = stored.get(key)

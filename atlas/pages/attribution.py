@@ -18,15 +18,13 @@ from atlas.figures import attribution as figures
 from atlas.figures import tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
-from atlas.pages.attribute import visitor
 from atlas.pages.compare.readers import FUSED, measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
 from atlas.theme import READER_COLOURS, TOKENS
-from backend.enrolment.catalogue import default
-from backend.methods.registry import group_of
+from backend.methods.registry import FUSED_LIVE, group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
@@ -250,7 +248,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     sentence = [
         *badges,
         "·",
-        f"{_better_lines(view, behind, parts[-1])}{_judge_words(cache, view, behind)} ",
+        f"{_better_lines(view, behind, parts[-1])} ",
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
@@ -272,14 +270,6 @@ def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
     return f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's{alike}."
 
 
-def _judge_words(cache: QueryCache, view: View, behind: pd.DataFrame) -> str:
-    """Which of the lines judges a visitor's traces, as a sentence; '' where none does."""
-    judge = _judge(view)
-    if judge not in set(behind["reader"]):
-        return ""
-    return f" Your own traces are judged by {names_of(cache, [cache.attribution_reader(view), judge])[judge]}."
-
-
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     """The same metric of other readers, in the columns of the chosen reader's curve.
 
@@ -298,20 +288,14 @@ def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     return cache.ask(queries.metric_curve, shown, view.roster, view.domain, "clean", stored, view.reduction)
 
 
-def _judge(view: View) -> str:
-    """The reader that judges a visitor's traces among the sources of the view's roster; '' without one."""
-    known = [one for one in visitor.ecosystems() if not one.sample]
-    usual = default(known, None, view.reader, view.roster)
-    return usual.reader if usual and usual.roster == view.roster else ""
-
-
 def _named(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> list[str]:
-    """Readers whose lines have a colour and a name: the visitor's judge, the best of their kinds, and the nearest."""
+    """Readers whose lines have a colour and a name: the live one, the best of their kinds, and the nearest."""
     here = behind[behind["k"] == view.k]
     ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
     baseline = [group_of(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
     kinds = (ranked["origin"] == "measured", ranked["origin"] == "published", baseline)
-    first = [ranked.index[ranked.index == _judge(view)], *(ranked.index[kind][:1] for kind in kinds)]
+    live = [cache.reader_row(reader)["method"] == FUSED_LIVE for reader in ranked.index]  # it judges a visitor's traces
+    first = [ranked.index[live][:1], *(ranked.index[kind][:1] for kind in kinds)]
     mine = own.loc[own["k"] == view.k, "value"]
     if len(mine):
         first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])

@@ -139,10 +139,11 @@ def _figure_links(cache: QueryCache, view: View) -> list[Component]:
     for name, words in TABS[view.tab].figures.items():
         choices = {"tab": view.tab, "figure": name}
         near = _roster_of(cache, view, name)
+        label: str | Component = words
         if near != view.roster:
-            words = html.Span([words, html.Span(f" ({near or 'no numbers'})", className="soft")])
+            label = html.Span([words, html.Span(f" ({near or 'no numbers'})", className="soft")])
             choices |= {"roster": near} if near else {}
-        links.append(_way(words, view, name == view.figure, **choices))
+        links.append(_way(label, view, name == view.figure, **choices))
     usual = cache.resolve_view(View()).roster
     if view.roster != usual:
         holds = _roster_of(cache, dataclasses.replace(view, roster=usual), view.figure) == usual

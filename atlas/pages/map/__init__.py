@@ -494,7 +494,8 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     value = values.get("trustworthiness_10", values.get("trustworthiness_5"))
     if value is None:
         return []
-    parts = [shell.term("trustworthiness", TRUST_HELP), html.B(f" {rate_text(float(value))}", className="number")]
+    parts: list[Component | str] = [shell.term("trustworthiness", TRUST_HELP)]
+    parts.append(html.B(f" {rate_text(float(value))}", className="number"))
     if (shared := values.get("knn_jaccard_10")) is not None:
         overlap = html.B(f" {rate_text(float(shared))}", className="number")
         parts += [html.Br(), shell.term("nearest ten shared", pieces.SHARED_HELP), overlap]

@@ -107,9 +107,6 @@ def test_a_link_is_laid_out_once_a_day_and_generation(app: Dash, data: Path, mon
         with broken.context() as tomorrow:
             tomorrow.setattr("atlas.api.answers.today", lambda: "2999-01-01")
             assert "The server could not answer this." in opened(line, "/compare")
-        (data / "enrolments").mkdir(exist_ok=True)
-        (data / "enrolments" / "new.txt").touch()
-        assert "The server could not answer this." in opened(line, "/compare")
         publish_invented(data, seed=99)
         told = opened(line, "/compare")
         assert "The server could not answer this." in told and "secret" not in told

@@ -83,7 +83,7 @@ def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: Qu
     assert set(attribution._others(asked, words)["reader"]) == {READER, "reader-paper/vast/ur"}
 
 
-def test_at_most_so_many_lines_are_named_and_the_judge_is_always_one(
+def test_at_most_so_many_lines_are_named_and_the_live_reader_is_always_one(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     behind, own = attribution._others(asked, view), attribution._curve(asked, view, "accuracy")
@@ -94,11 +94,9 @@ def test_at_most_so_many_lines_are_named_and_the_judge_is_always_one(
     monkeypatch.setattr(attribution, "NAMED", 2)
     (named,) = [line for line in attribution._rivals(asked, view, behind, own) if line.named]
     assert named.label == "Word n-grams"
-    judge = "reader-paper/vast/ur"
-    monkeypatch.setattr(attribution, "_judge", lambda _: judge)
+    monkeypatch.setattr(attribution, "FUSED_LIVE", "reader-paper")
     (named,) = [line for line in attribution._rivals(asked, view, behind, own) if line.named]
-    assert named.key == judge
-    assert f"judged by {named.label}." in str(attribution._budget(asked, view).sentence)
+    assert named.key == "reader-paper/vast/ur"
 
 
 @pytest.mark.parametrize("metric", ["nll", "ece"])
