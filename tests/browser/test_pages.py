@@ -190,7 +190,8 @@ def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     assert len(chips) == 2 and chips[0].startswith("READER") and chips[1] == "Word n-grams"
     browser.click(".questions a[data-choices*='ends']")
     browser.until("return document.querySelector('#ends-place') !== null")
-    assert "p = .004" in browser.run(ENDS) and "after correction" in browser.run(ENDS)
+    ends = browser.run(ENDS).replace("\u00a0", " ")
+    assert "p = .004" in ends and "after correction" in ends
     browser.click(".tabs a[data-choices*='conditions']")
     browser.until("return document.querySelector('.questions') && location.search.includes('tab=conditions')")
     browser.click(".questions a[data-choices*='every']")
