@@ -112,7 +112,11 @@ def test_three_models_that_write_alike_are_found_explained_and_exported(person: 
     assert "What brings them together: " in browser.text("#card")
     browser.until(INSIDE, "#card-pair", ".map-side > .card")
     person.click("#figure-map-nearest .tool")
-    (found,) = browser.wait(lambda: sorted(downloads.glob("atlas_map-nearest*.csv")), "a downloaded CSV")
+
+    def written() -> list[Path]:
+        return [file for file in downloads.glob("atlas_map-nearest*.csv") if file.stat().st_size]
+
+    (found,) = browser.wait(written, "a downloaded CSV with its rows")
     with found.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     shown = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.textContent)")
