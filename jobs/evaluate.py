@@ -26,6 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", default="all", help="candidate blocks, comma separated (default: all on disk)")
     parser.add_argument("--method", default="", help="methods of a stage, comma separated (default: all)")
     parser.add_argument("--model", help="hub id or folder of the model that a fine-tuned baseline starts from")
+    text = "baselines: whole Agent500 responses alone, for an encoder a third of the time"
+    parser.add_argument("--clean-only", action="store_true", help=text)
     parser.add_argument("--readout", choices=(FUSED,), help="a readout other than the paper's, in place of --stage")
     text = "members of a fused readout: blocks of proxies, kinds of n-grams (smollm2-135m:9+18,word,char)"
     parser.add_argument("--members", default="", help=text)
@@ -43,6 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
         limit=arguments.limit,
         methods=tuple(options.parts(arguments.method)),
         model=arguments.model,
+        clean_only=arguments.clean_only,
         members=arguments.members,
     )
     stages = ["readouts"] if arguments.readout else stages_of(arguments.stage)

@@ -152,6 +152,12 @@ def saved_arrays(path: Path, identity: str) -> dict[str, npt.NDArray[Any]] | Non
         return {name: arrays[name] for name in arrays.files if name != "identity"}
 
 
+def drop_altered_scores(folder: Path) -> None:
+    """Delete the scores of cut responses and of Math100, which are of an earlier fit."""
+    for name in (*map(posterior_file, CUTS), TRANSFER_FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
 def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """Write the probe of every outer fold, standardiser included.
 
@@ -160,8 +166,7 @@ def keep_probes(folder: Path, probes: Mapping[int, LinearProbe]) -> bool:
     """
     others = (folder / "probe.0.npz").exists() and not _same_probes(folder, probes)
     if others:
-        for name in (*map(posterior_file, CUTS), TRANSFER_FILE):
-            (folder / name).unlink(missing_ok=True)
+        drop_altered_scores(folder)
     for fold, probe in probes.items():
         keep_arrays(folder / f"probe.{fold}.npz", **probe.to_arrays())
     return others

@@ -199,6 +199,21 @@ def test_an_interrupted_stage_goes_on_and_a_finished_one_is_not_repeated(world, 
     np.testing.assert_array_equal(resumed, np.load(kept("ngram-word") / "log_posteriors.npy"))
 
 
+def test_whole_responses_alone_are_scored_first_and_the_altered_ones_later(world):
+    assert evaluate(world, "--method", "ngram-word", "--clean-only") == 0
+    whole, folder = curve(world, "ngram-word"), kept("ngram-word")
+    clean = np.load(folder / "log_posteriors.npy")
+    assert whole[5] > 0.9
+    assert not list(folder.glob("log_posteriors.t*")) and not (folder / "math100.npy").exists()
+    assert evaluate(world, "--method", "ngram-word") == 0
+    check_files("ngram-word")
+    np.testing.assert_array_equal(clean, np.load(folder / "log_posteriors.npy"))
+    assert curve(world, "ngram-word") == whole
+    (folder / "finished.json").unlink()
+    assert evaluate(world, "--method", "ngram-word", "--clean-only") == 0
+    assert not (folder / "math100.npy").exists(), "scores of another fit stay beside none"
+
+
 def test_limit_takes_the_first_prompts_of_both_benchmarks(world):
     assert evaluate(world, "--method", "ngram-word", "--limit", "8") == 0
     folder = kept("ngram-word", prompts=8)

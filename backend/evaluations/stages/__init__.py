@@ -21,4 +21,5 @@ class EvaluateOptions:
     limit: int | None = None  # Only the first prompts
     methods: tuple[str, ...] = ()  # Baselines or readouts, where a stage has several; empty for all
     model: str | None = None  # Hub id or folder of the model that a fine-tuned baseline starts from
+    clean_only: bool = False  # Baselines: whole responses alone, none cut and no Math100
     members: str = ""  # Members of a fused readout, empty for the default ones

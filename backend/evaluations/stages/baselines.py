@@ -1,8 +1,9 @@
 """Dynamic baselines under READER's folds, groups and accumulator (paper, Dynamic Baselines).
 
 A fold model scores the responses that it has not seen, the same ones cut to 128, 64 and 32 proxy tokens, and all of
-Math100; the stress stage evaluates these scores. A fold that is done is not fitted again after an interruption, and a
-finished evaluation is only repeated when something that it depends on has changed.
+Math100; the stress stage evaluates these scores. Only the first are needed for the clean evaluation (``--clean-only``).
+A fold that is done is not fitted again after an interruption, and a finished evaluation is only repeated when something
+that it depends on has changed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from backend.methods.sentence_encoder import EmbeddingCache, EmbeddingKey, Sente
 from backend.output_files import write
 from backend.progress import step_bar
 from backend.protocol import CLEAN, FOLDS, SPLIT_SEED, fold_of_prompts
-from backend.proxies.encoding import LIMITS
 from backend.proxies.registry import DEFAULT_PROXY, describe, locate, proxy_hash, proxy_key
 from backend.traces import Trace, View, view_text
 
@@ -75,18 +75,19 @@ def run(connection: duckdb.DuckDBPyConnection, release: Release, options: Evalua
     for name in options.methods or QUICK:
         for method in method_of(name, options.views, options.model):
             for roster in rosters:
-                evaluate(RosterRun(connection, release, roster, options.limit), material, method)
+                evaluate(RosterRun(connection, release, roster, options.limit), material, method, options.clean_only)
 
 
-def evaluate(run: RosterRun, material: Material, method: Method) -> None:
-    """Score and evaluate one method on one roster, and write its rows."""
+def evaluate(run: RosterRun, material: Material, method: Method, clean_only: bool = False) -> None:
+    """Score and evaluate one method on one roster, and write its rows; ``clean_only``: score whole responses alone."""
     frame = run.release.roster(run.roster)
     sources, families = frame["label"].tolist(), frame["plot_family"].tolist()
     prompt_folds = fold_of_prompts(material.prompts(CLEAN))
     folder = run.folder(method.method, method.proxy, method.view)
     details: dict[str, Any] = {"sources": len(sources), "prompts": len(prompt_folds), "settings": method.settings}
     with run.build("evaluate", details, method.model_hash, reader=method.reader, roster=run.roster) as build:
-        clean, details["folds"] = _scores(material, method, len(sources), prompt_folds, folder)
+        altered = () if clean_only else (*artifacts.CUTS, MATH)
+        clean, details["folds"] = _scores(material, method, len(sources), prompt_folds, folder, altered)
         frames = attribution_frames(clean, sources, families, prompt_folds)
         run.enter_reader(method.method, method.proxy, method.view, method.name)
         artifacts.write_log_posteriors(build, clean, frames, prompt_folds)
@@ -94,13 +95,14 @@ def evaluate(run: RosterRun, material: Material, method: Method) -> None:
 
 
 def _scores(
-    material: Material, method: Method, sources: int, prompt_folds: Ints, folder: Path
+    material: Material, method: Method, sources: int, prompt_folds: Ints, folder: Path, altered: Sequence[str]
 ) -> tuple[Floats, list[Notes]]:
-    """Out-of-fold log-posteriors, computed or saved, and what the fits cost."""
+    """Out-of-fold log-posteriors of whole responses and of the ``altered`` panels, computed or saved; costs of fits."""
     folds = np.tile(prompt_folds, sources)
-    transfer = {MATH: sources * len(material.prompts(MATH))}
-    cut = [f"t{limit}" for limit in LIMITS]
-    files = {panel: artifacts.posterior_file(panel) for panel in (CLEAN, *cut)} | {MATH: artifacts.TRANSFER_FILE}
+    transfer = {panel: sources * len(material.prompts(panel)) for panel in altered if panel == MATH}
+    cut = [panel for panel in altered if panel not in transfer]
+    files = {panel: artifacts.posterior_file(panel) for panel in (CLEAN, *cut)}
+    files |= dict.fromkeys(transfer, artifacts.TRANSFER_FILE)
     hashes = [material.release.manifest_hash, method.settings, method.model_hash, proxy_hash(DEFAULT_PROXY)]
     identity = json.dumps(hashes)
     notes = _finished(folder, identity, [*files.values(), *method.keeps])
@@ -112,7 +114,7 @@ def _scores(
         data = FitInput(material, labels, sources, folder, notes.append)
         for fold in tqdm(range(FOLDS), desc=f"{method.reader} {sources}", unit="fold"):
             path = folder / "folds" / f"{fold}.npz"
-            saved = _saved_fold(path, identity)
+            saved = _saved_fold(path, identity, files)
             if saved is None:
                 fit = fit or method.prepare(data)
                 by_fold[fold] = score_fold(fit, folds, fold, cut, transfer)
@@ -121,6 +123,7 @@ def _scores(
             else:
                 by_fold[fold], note = saved
                 notes.append(note)
+        artifacts.drop_altered_scores(folder)
         for panel, array in assemble(by_fold, folds, transfer).items():
             artifacts.keep(folder / files[panel], array)
         write(folder / "finished.json", json.dumps({"identity": identity, "folds": notes}))
@@ -141,15 +144,15 @@ def _finished(folder: Path, identity: str, files: list[str]) -> list[Notes] | No
     return None
 
 
-def _saved_fold(path: Path, identity: str) -> tuple[dict[str, Floats], Notes] | None:
-    """Scores and note of a fold that is done with the same identity."""
+def _saved_fold(path: Path, identity: str, panels: Iterable[str]) -> tuple[dict[str, Floats], Notes] | None:
+    """Scores of the panels and note of a fold that is done with the same identity."""
     if not path.exists():
         return None
     with np.load(path, allow_pickle=False) as arrays:
         saved_identity, note = arrays["about"]
-        if saved_identity != identity:
+        if saved_identity != identity or not set(panels) <= set(arrays.files):
             return None
-        return {name: arrays[name] for name in arrays.files if name != "about"}, json.loads(str(note))
+        return {name: arrays[name] for name in panels}, json.loads(str(note))
 
 
 def score_fold(
