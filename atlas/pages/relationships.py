@@ -636,8 +636,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
             if protocol != view.protocol and len(rows):
                 others[NEW[protocol]] = rate(rows.iloc[0])[0]
         told = ", ".join(f"{value} {words}" for words, value in others.items())
-        reads = figures.readout_words(own["readout"])
-        more = f"The same readout, of {reads}: {told}. " if told else f"It reads {reads}. "
+        more = f"The same readout: {told}. " if told else ""
     picked = 0
     for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
         top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
@@ -649,7 +648,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         picked += count > 1
         more += f"Best of {count} {words}: {called(top, names)}, {rate(top)[0]}. "
     if picked:
-        more += "Best ones are picked on these pairs: optimistic."
+        more += "Picked on these pairs, so optimistic."
     return [*answer, html.P(more, className="sentence")]
 
 

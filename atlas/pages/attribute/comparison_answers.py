@@ -187,8 +187,11 @@ def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
 def _measures(test: Mapping[str, Any]) -> list[Component]:
     """Plain measures of both sides where they differ."""
     rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
-    heads = ["What differs", *(html.Span(named(window), className="long", dir="auto") for window in test["windows"])]
-    table = shell.small_table(heads, rows, "What differs", "small")
+    heads = [
+        "Plain measures; the test reads more than these",
+        *(html.Span(named(window), className="long", dir="auto") for window in test["windows"]),
+    ]
+    table = shell.small_table(heads, rows, "Plain measures", "small")
     return [html.Div(table, className="preview-table")] if rows else []
 
 

@@ -66,7 +66,7 @@ RATIO_HELP = (
 )
 PROBABILITY_HELP = (
     "Posterior probability under the stated prior, calibrated for this number of traces on prompts that the probe had "
-    "never seen. It knows the enrolled sources only."
+    "never seen. It knows the enrolled sources only, and is not bounded as the ratio is, which ends where the tests do."
 )
 UNKNOWN_HELP = (
     "How often traces of an enrolled source fit the enrolled sources as badly as these do. At .05 or below the answer "
@@ -80,6 +80,11 @@ AT_THE_END = (
     "the answer rests on all {traces}; a rule that looks after every trace, to stop as soon as it is clear, needs more"
 )
 OTHER_CASE = "on traces of the validated kind"
+REFUSED = (
+    'Rates of enrolled sources that are turned away differ as their tests do: "wrongly UNKNOWN" is what the whole rule '
+    'answers, on prompts that were measured anew; "enrolled refused" is the unknown-source test alone, where a family '
+    "or a source was taken out of the scores."
+)
 NOT_CALIBRATED = "This ecosystem has no calibration, so ratios are plain sums and no claim is decided."
 NOT_VALIDATED = "How often such answers of this ecosystem are wrong has not been measured; more below."
 UNCALIBRATED = (
@@ -209,11 +214,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         ratio = (bound + number(results["log10_ratio_others"], 2), words)
         own = subject_probability(report)
         stated = family_probability(results) if family else own
-        words = "its family" if family else who
-        words += ", not bounded as the ratio is" * (bool(results.get("capped")) and (family or not bounded))
-        words += f"; {own} for {results['subject']} itself" * family + _between(results, *ends)
-        off = first_findings(report.get("validation"), "ece_after") if validated_for(report) else []
-        share = (stated, ". ".join([words, *off]).removesuffix("."))
+        words = f"its family; {own} for {results['subject']} itself" if family else who
+        share = (stated, words + _between(results, *ends) + (_off(report) if validated_for(report) else ""))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
@@ -258,7 +260,14 @@ def _between(results: Mapping[str, Any], low: str, high: str) -> str:
     if interval[low] == interval[high]:
         return "; the same in 90 % of resamples: as far as the validation can bear"
     text = probability_text if low.startswith("probability") else lambda value: number(value, 2)
-    return f"; {text(interval[low])} to {text(interval[high])} in 90 % of resamples of the traces"
+    return f"; {text(interval[low])} to {text(interval[high])} in 90 % of resamples"
+
+
+def _off(report: Report) -> str:
+    """How far probabilities were off in tests of such a case."""
+    rows = (report.get("validation") or {}).get("rows", ())
+    off = next((row for row in rows if row["metric"] == "ece_after" and row["sentence"]), None)
+    return f"; off by {100 * off['value']:.1f} percentage points on average in tests" if off else ""
 
 
 def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:
@@ -364,16 +373,19 @@ def validated(report: Report) -> Component:
     )
     if found:
         whole = ["The accuracy in step 2 is that of whole responses."] * (found["condition"] != "clean")
-        right = first_findings(found, "accuracy_after")
         grouping = [found["grouping"]] if "grouping" in found else []
         tables = _validation_tables(found)
         body: list[Component] = [
-            html.P(" ".join([validated_case(report), *grouping, *right, *whole]), className="sentence"),
-            html.Div(tables, className="validation"),
+            html.P(" ".join([validated_case(report), *grouping, *whole]), className="sentence"),
+            html.Ul([html.Li(sentence) for sentence in first_findings(found)], className="measured"),
         ]
-        if not here:
+        rates = [html.P(REFUSED, className="sentence"), html.Div(tables, className="validation")]
+        if here:
+            words = f"All error rates, in {count(len(tables), 'table')}"
+            body.append(html.Details([html.Summary(words), *rates], className="folded"))
+        else:
             why = f"{count(len(tables), 'table')} of error rates that do not hold here: {report['results']['reason']}"
-            body = [html.Details([html.Summary(why), *body], className="folded")]
+            body = [html.Details([html.Summary(why), *body, *rates], className="folded")]
     else:
         method = report["method"]
         limits = [limit for limit in report["limits"] if limit.startswith("Not validated: ")]

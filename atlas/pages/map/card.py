@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -138,7 +137,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             [html.H3("Compared with", id="card-pair", tabIndex=-1), *_next(cache, view, shown)], className="near-title"
         ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
-        pieces.words(_alike(cache, view, frame, names, str(members.at[view.source, "name"]), str(other["name"]))),
+        pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
         pieces.table(["Reader", html.Th(rank), html.Th(back), "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
@@ -164,26 +163,23 @@ def _trait(cache: QueryCache, reader: str) -> str:
     return "states of the proxy" if row["view"] == "ur" else "states of the proxy without the prompt"
 
 
-def _alike(
-    cache: QueryCache, view: View, frame: pd.DataFrame, readers: Mapping[str, str], first: str, second: str
-) -> str:
+def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, second: str) -> str:
     """Why the second source is near the first: by what readers go that have it near, and confusions."""
     near = frame["rank"] <= WITHIN
     have = "has" if near.sum() == 1 else "have"
     text = f"{near.sum()} of {len(near)} readers {have} {second} among the {WITHIN} nearest of {first}."
-    for there, words in ((True, "What brings them together"), (False, "What does not")):
-        traits = [
-            f"{_trait(cache, one.reader)} ({readers[one.reader]}, rank {one.rank:.0f})"
-            for one in tables.rows(frame[near == there])
-        ]
-        text += f" {words}: {', '.join(traits)}." if traits else ""
+    traits = {
+        there: {_trait(cache, reader): None for reader in frame["reader"][near == there]} for there in (True, False)
+    }
+    text += f" Alike: {', '.join(traits[True])}." if traits[True] else ""
+    text += f" Not: {', '.join(traits[False])}." if traits[False] else ""
     cells = pieces.confusion(cache, view, 1)
     if cells.empty:
         return text
     share = cells.set_index(["truth", "predicted"])["share"]
     there, back = (share.get(pair, 0.0) for pair in ((view.source, view.other), (view.other, view.source)))
     of_cases = f"{100 * there:.1f} % of cases, the reverse in {100 * back:.1f} %"
-    return f"{text} One trace of {first} is answered as {second} in {of_cases}."
+    return f"{text} One trace of {first} is taken for {second} in {of_cases}."
 
 
 def axis_strip(cache: QueryCache, view: View) -> list[Component]:

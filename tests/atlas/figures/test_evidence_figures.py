@@ -312,7 +312,7 @@ def _words(part: Any) -> str:
 
 
 def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], enrolment: Enrolment) -> None:
-    assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples of the traces")
+    assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples")
     many = written(enrolment, n=30)
     found = facts(many)
     assert found["log10 ratio"][0] == "≥ +2.50"
@@ -336,7 +336,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results["candidates"] = [{**row, "probability": 0.585} for row in results["candidates"]]
     results["families"] = [{**row, "probability": 0.99} for row in results["families"]]
     found = facts({**alone, "results": results})
-    itself = f"its family, not bounded as the ratio is; .585 for {SOURCES[1]} itself; "
+    itself = f"its family; .585 for {SOURCES[1]} itself; "
     assert found["Probability"][0] == ".990" and found["Probability"][1].startswith(itself)
     assert found["Enough after"] == ("–", "not stated for an answer about a family")
     last = results["running"][-1]
