@@ -17,7 +17,7 @@ from backend.corpus.labelled import read_labelled
 from backend.enrolment.stories import stories
 from backend.service.watch import RATE, Watch
 from backend.service.watch_sources import Arrival
-from backend.service.watch_state import SAMPLE, Question, Watched, WatchState, known_watch
+from backend.service.watch_state import SAMPLE, Question, Watched, WatchState, known_watch, sample_source
 
 SEED = 42
 
@@ -27,7 +27,7 @@ class RecordedLooks:
     """Traces of every look, which were recorded before."""
 
     looks: Sequence[Sequence[Watched]]
-    kind: str = "recorded answers of the sample"
+    kind: str
 
     def take(self, state: WatchState) -> Arrival:
         """Traces of the next look."""
@@ -47,7 +47,9 @@ def watch_sample(attributor: Attributor) -> None:
     new = [row for row in np.flatnonzero(~enrolled) if corpus.sources[corpus.labels[row]] == before]
     taken = [row for row in np.argsort(enrolled, kind="stable") if corpus.sources[corpus.labels[row]] == after]
     watched = [Watched(str(row), corpus.traces[row].prompt, corpus.traces[row].response) for row in [*new, *taken]]
-    arrivals = RecordedLooks([watched[i : i + story.traces] for i in range(0, len(watched), story.traces)])
+    arrivals = RecordedLooks(
+        [watched[i : i + story.traces] for i in range(0, len(watched), story.traces)], sample_source()
+    )
     question = Question(story.claim, enrolment.name, enrolment.sha256, RATE, SEED, arrivals.kind)
     if (known := known_watch(SAMPLE)) is not None and known.question != question:
         known.close()

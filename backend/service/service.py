@@ -40,7 +40,7 @@ from backend.service.queue import Queue
 from backend.service.records import BEAT, GONE, Job, Records
 from backend.service.server_key import KEY_FILE, server_key
 from backend.service.uploads import LIFETIME, BusyError, MissingError, Upload, Uploads, open_in_turn
-from backend.service.watch_state import SAMPLE, WatchState, known_watch
+from backend.service.watch_state import WatchState, sample_watch_of
 from backend.service.worker import FAILED, TOKEN_SECONDS, Readiness, Worker, enrolment_with, settings_in
 
 if TYPE_CHECKING:
@@ -458,10 +458,7 @@ class Service:
         enrolment = sample_enrolment_of(self._ecosystems.enrolment(one.name) for one in self._ecosystems.all())
         if enrolment is None:
             raise AtlasError("The sample's ecosystem is not enrolled here", "Run: python -m jobs enroll --sample")
-        state = known_watch(SAMPLE)
-        if state is not None and (state.question.enrolment_sha256 != enrolment.sha256 or not state.looks()):
-            state.close()
-            state = None
+        state = sample_watch_of(enrolment.sha256)
         if begin and (state is None or state.alarm is None) and enrolment.name not in self._queue.records():
             self._put_task("watch", enrolment.name, short=False, priority=0)
         return state

@@ -49,7 +49,7 @@ def recorded(
     When the block raises there is no build, and a database with rows of it cannot be published.
     """
     started, clock = datetime.now(UTC) - timedelta(seconds=earlier_s), time.perf_counter() - earlier_s
-    version = _running_version()
+    version = running_version()
     build_id = f"{stage}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     yield build_id
     with transaction(connection):
@@ -84,7 +84,7 @@ def code_version(root: Path | None = None) -> str:
 
 
 @functools.cache
-def _running_version() -> str:
+def running_version() -> str:
     """The version of the code that this process has loaded; what changes on disk later is not what runs."""
     return code_version()
 

@@ -18,8 +18,9 @@ from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.stories import Story, model_of, stories, story_files
 from backend.intake import inspect
 from backend.proxies.reader import Reader
+from backend.service import watch_state
 from backend.service.sample_watch import watch_sample
-from backend.service.watch_state import SAMPLE, WatchState, watches
+from backend.service.watch_state import SAMPLE, WatchState, sample_watch_of, watches
 
 PARTS = ("attribute", "windows", "reference")
 
@@ -52,8 +53,14 @@ def test_the_watch_of_the_sample_ends_in_its_alarm(
     state = WatchState.open(SAMPLE)
     assert state.question.claimed == story.claim and state.file(1, "html").exists()
     assert state.alarm.leader == story.files["after.jsonl"] and state.alarm.traces > story.traces
+    sha256 = state.question.enrolment_sha256
     state.close()
     assert watches() == []  # it is nobody's watch
+    shown = sample_watch_of(sha256)
+    assert shown is not None and sample_watch_of("0" * 64) is None
+    shown.close()
+    monkeypatch.setattr(watch_state, "running_version", lambda: "another")
+    assert sample_watch_of(sha256) is None, "what other code has written is made anew"
 
 
 @pytest.mark.proxy
