@@ -212,7 +212,8 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     strictest = frame[frame["level"] == frame["level"].min()]
     reader, roster = frame[["reader", "roster"]].iloc[0]
     name = cache.reader_name(reader) if cache.knows(reader) else reader
-    sentence = f"{false_alarms(strictest)}Measured on held-out answers with one reader: {name}, roster {roster}."
+    measured = f"Measured on held-out answers with {name} alone, roster {roster}: by another reader delays are others."
+    sentence = f"{false_alarms(strictest)}{measured}"
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 
 

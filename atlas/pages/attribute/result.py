@@ -410,9 +410,18 @@ def ratio_figures(report: Report, plot: Section) -> Component | None:
     )
     pav = (
         f"The ratio stated about {of}, against the one that claims so rated show (pool adjacent violators). "
-        f"n = {pooled['n'].max():,} claims."
+        f"n = {pooled['n'].max():,} claims.{_beyond(report, pooled)}"
     )
     return html.Div([plot("tippett", tippett), *([] if pooled.empty else [plot("pav", pav)])], className="two")
+
+
+def _beyond(report: Report, pooled: pd.DataFrame) -> str:
+    """Where an answer's ratio lies that no claim of the other kind came near."""
+    ratio, ends = report["results"].get("log10_ratio_others"), pooled["level"]
+    if ratio is None or not report["results"]["stated"] or ends.empty or ends.min() <= ratio <= ends.max():
+        return ""
+    side, kind = ("above", "true") if ratio > ends.max() else ("below", "false")
+    return f" Yours, {number(ratio, 2)}, lies {side} the curve, where every claim was {kind}."
 
 
 def landing_figure(cache: QueryCache, report: Report, theme: Theme) -> Any:

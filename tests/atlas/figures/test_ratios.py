@@ -83,6 +83,17 @@ def test_each_plot_has_a_heading_a_sentence_and_its_numbers(report: dict[str, An
     assert "Cllr min" in table and "Cllr cal" in table
 
 
+def test_an_answer_beyond_the_curve_says_what_lies_there(report: dict[str, Any]) -> None:
+    ends = rows_of("pav", report)["level"]
+    for ratio, said in (
+        (ends.max() + 1, "lies above the curve, where every claim was true."),
+        (ends.min() - 1, "lies below the curve, where every claim was false."),
+        (ends.mean(), ""),
+    ):
+        told = words(shown(report | {"results": {**report["results"], "log10_ratio_others": float(ratio)}}, "light"))
+        assert said in told and ("lies" in told) == bool(said)
+
+
 def test_an_ecosystem_without_points_has_no_plots(report: dict[str, Any]) -> None:
     held = report["validation"]
     older = [row for row in held["rows"] if row["level"] is None and not row["metric"].startswith("cllr_m")]
@@ -92,6 +103,6 @@ def test_an_ecosystem_without_points_has_no_plots(report: dict[str, Any]) -> Non
 
 
 def test_ratios_that_tell_all_claims_apart_have_no_second_plot(report: dict[str, Any]) -> None:
-    apart = {"validation": {"rows": [row for row in report["validation"]["rows"] if row["metric"] != "pav"]}}
+    apart = report | {"validation": {"rows": [row for row in report["validation"]["rows"] if row["metric"] != "pav"]}}
     said = words(shown(apart, "light"))
     assert "figure-tippett" in said and "figure-pav" not in said
