@@ -23,7 +23,7 @@ from backend.service.service import Service
 from tests.served_api import HASH, lines_of, serve, tiny_enrolment, tiny_reader, traces_of
 
 ANN, EVE = "session-of-ann-0001", "session-of-eve-0003"
-GROWTH = 300_000_000
+GROWTH = 120_000_000
 Maker = Callable[[random.Random], bytes]
 
 
@@ -33,11 +33,6 @@ def made(folder: Path) -> tuple[Flask, Service]:
     reader = tiny_reader()
     save_enrolment(tiny_enrolment(), folder / "data" / "enrolments" / "tiny.npz")
     return server, service
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Flask, Service]:
-    return made(tmp_path_factory.mktemp("malformed"))
 
 
 def parquet() -> bytes:
@@ -111,8 +106,8 @@ def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def attack(served: tuple[Flask, Service], count: int, seed: int) -> int:
-    """Send malformed uploads by REST and by the page's way; bytes by which memory grew after the first tenth."""
+def attack(served: tuple[Flask, Service], count: int, seed: int) -> None:
+    """Send malformed uploads by REST and by the page's way; memory grows little after the first tenth."""
     server, service = served
     client, rng = server.test_client(), random.Random(seed)
     kept = service.upload(ANN, "t.jsonl", lines_of("shout"))
@@ -142,8 +137,7 @@ def attack(served: tuple[Flask, Service], count: int, seed: int) -> int:
         seen[str(answer.status_code)] += 1
         if answer.status_code != 200:
             assert answer.content_type == "application/problem+json"
-    grown = memory() - before
-    assert grown < GROWTH
+    assert memory() - before < GROWTH
     assert seen["200"]  # some of what was damaged still holds traces
     assert seen["400"]
     assert seen["422"]
@@ -151,19 +145,14 @@ def attack(served: tuple[Flask, Service], count: int, seed: int) -> int:
     assert service.inspect(ANN, kept.key).traces == 12
     service.forget(EVE)
     assert [file.name for file in service.uploads.folder.rglob("*.file")] == [f"{kept.key}.file"]
-    return grown
 
 
-def test_malformed_uploads(served: tuple[Flask, Service]) -> None:
-    attack(served, 400, seed=1)
-
-
-@pytest.mark.slow(40)
-def test_two_thousand_malformed_uploads(tmp_path: Path) -> None:
+@pytest.mark.slow(35)
+def test_eight_hundred_malformed_uploads(tmp_path: Path) -> None:
     """In a process of its own, so that the memory is that of a server."""
     program = (
         "from pathlib import Path; from tests.atlas.api.test_malformed import attack, made; "
-        f"print(attack(made(Path({str(tmp_path)!r})), 2_000, seed=2))"
+        f"attack(made(Path({str(tmp_path)!r})), 800, seed=2)"
     )
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ from tests.served_api import HASH, serve, tiny_enrolment, tiny_reader
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed (pip install schemathesis)")
 OPERATIONS = [(path, method) for path, item in document()["paths"].items() for method in item if method != "parameters"]
-EXAMPLES = 60
+EXAMPLES = 20
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return schemathesis.openapi.from_wsgi("/api/openapi.json", server)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_the_server_keeps_its_promises(schema: Any, path: str, method: str, mode: str) -> None:

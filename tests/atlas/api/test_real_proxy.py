@@ -19,6 +19,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample
 from backend.enrolment.held_out_answers import Answers
+from backend.protocol import FOLDS
 from backend.proxies.reader import Reader
 from backend.proxies.registry import proxy_hash
 from backend.service.service import Service
@@ -30,9 +31,6 @@ from jobs.__main__ import main
 from tests.served_api import serve
 
 PROXY, ROSTER = "smollm2-135m", "165-way"
-CASES = 8
-ALSO = 1
-"""Of them go by page and by command line too."""
 Sampled = tuple[FlaskClient, Enrolment, dict[str, list[Trace]], Path]
 
 
@@ -58,7 +56,7 @@ def posted(client: FlaskClient, traces: Sequence[Trace], **settings: Any) -> dic
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(60)
+@pytest.mark.slow(10)
 def test_samples_by_rest_by_command_line_and_verified(
     sampled: Sampled,
     smollm2: Reader,
@@ -90,7 +88,7 @@ def test_samples_by_rest_by_command_line_and_verified(
 
 
 @pytest.mark.proxy
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_a_stream_of_samples_has_evidence_after_one_batch(sampled: Sampled) -> None:
     client, _, fresh, _ = sampled
     traces = [trace for some in fresh.values() for trace in some][:40]
@@ -149,44 +147,32 @@ def answered_alike(
 
 @pytest.mark.release
 @pytest.mark.proxy
-@pytest.mark.slow(100)
+@pytest.mark.slow(40)
 def test_release_cases_are_answered_as_the_evaluation_answered_them(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight cases of twenty held-out traces, each against what is kept of it; some by page and command line too."""
-    roster, data = ROSTER, default_data_folder()
-    enrolled(roster)
-    enrolment, answers, held = held_out_cases(release, roster, CASES)
+    """A case of every fold, each against what is kept of it; the first by every reader, by page and command line too."""
+    data, found = default_data_folder(), enrolled(ROSTER)
+    enrolment, answers, held = held_out_cases(release, ROSTER, FOLDS)
     with Generation.open(data).cursor() as cursor:
-        stated = seed_accuracy(cursor, enrolment.reader, roster, answers.k, answers.seed)
+        stated = seed_accuracy(cursor, enrolment.reader, ROSTER, answers.k, answers.seed)
     assert stated == (pytest.approx(answers.right / len(answers.truth)), len(answers.truth))
     server, service = serve(data, tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
     monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: smollm2)
-    client, right = server.test_client(), 0
-    for number, case in enumerate(held):
-        if number < ALSO:
-            report = answered_alike(client, service, enrolment, case, tmp_path)
-        else:
-            report = posted(client, case.traces, enrolment=enrolment.name, claimed=case.source, keep_duplicates=True)
+    client, reports = server.test_client(), []
+    for one in found:
+        reports.append(answered_alike(client, service, one, held[0], tmp_path))
+        assert (reports[-1]["method"]["reader"], reports[-1]["results"]["calibrated"]) == (one.reader, True)
+        assert reports[-1]["results"]["candidates"][0]["source"] == reports[-1]["results"]["leader"], one.name
+    assert {one.reader for one in found} == {"fused-live/smollm2-135m/ur"}
+    reports = [report for one, report in zip(found, reports, strict=True) if one.name == enrolment.name]
+    for case in held[1:]:
+        reports.append(
+            posted(client, case.traces, enrolment=enrolment.name, claimed=case.source, keep_duplicates=True)
+        )
+    right = 0
+    for case, report in zip(held, reports, strict=True):
         assert all(trace["enrolled_prompt"] for trace in report["traces"])
         assert case.as_evaluated(report), (case.source, case.answer, case.score, case.lead, attributed(report))
         right += attributed(report)["source"] == case.source
     assert right == sum(case.answer == case.source for case in held)
-
-
-@pytest.mark.release
-@pytest.mark.proxy
-@pytest.mark.slow
-def test_every_enrolled_reader_answers_alike_by_page_rest_and_command_line(
-    release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, service = serve(default_data_folder(), tmp_path / "cache", lambda proxy: (smollm2, proxy_hash(proxy)))
-    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: smollm2)
-    found = enrolled(ROSTER)
-    _, _, (case,) = held_out_cases(release, ROSTER, 1)
-    for enrolment in found:
-        report = answered_alike(server.test_client(), service, enrolment, case, tmp_path)
-        assert (report["method"]["reader"], report["results"]["calibrated"]) == (enrolment.reader, True)
-        results = report["results"]
-        assert results["candidates"][0]["source"] == results["leader"], enrolment.name
-    assert {one.reader for one in found} == {"fused-live/smollm2-135m/ur"}
