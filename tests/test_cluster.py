@@ -84,7 +84,7 @@ def processes(cache: str, name: bytes = b"ray::") -> list[int]:
     return found
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(15)
 def test_shards_that_workers_read_have_the_bytes_of_one_process(place, tmp_path, running, one_thread, capsys):
     assert main(["extract", *place, "--engine", "ray", "--address", running, "--workers", "2"]) == 0
     assert "60 records in" in capsys.readouterr().out
@@ -93,7 +93,7 @@ def test_shards_that_workers_read_have_the_bytes_of_one_process(place, tmp_path,
     assert "everything is on disk already" in capsys.readouterr().out
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(15)
 def test_a_killed_worker_is_replaced(place, tmp_path, running, one_thread, monkeypatch):
     killed: list[int] = []
     write = FingerprintStore.write_shard
@@ -111,7 +111,7 @@ def test_a_killed_worker_is_replaced(place, tmp_path, running, one_thread, monke
     assert same(tmp_path)
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(15)
 def test_a_shard_with_which_workers_die_ends_the_run(place, running, one_thread, monkeypatch, capsys):
     wait = cluster.ReaderPool._wait
 
@@ -127,7 +127,7 @@ def test_a_shard_with_which_workers_die_ends_the_run(place, running, one_thread,
     assert "fewer --workers" in error
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(15)
 def test_shards_in_a_folder_are_checked_and_outlive_the_writer(
     place, tmp_path, running, one_thread, monkeypatch, capsys
 ):
@@ -162,7 +162,7 @@ def test_a_file_of_a_shard_that_was_changed_is_refused(tmp_path):
         cluster._save("nowhere://x", "s1", arrays)
 
 
-@pytest.mark.slow(120)
+@pytest.mark.slow(60)
 @pytest.mark.proxy
 def test_a_killed_driver_takes_its_cluster_along_and_continues(tmp_path, running, one_thread, monkeypatch, capsys):
     weights = installed(describe("smollm2-135m"))
@@ -170,7 +170,7 @@ def test_a_killed_driver_takes_its_cluster_along_and_continues(tmp_path, running
         pytest.skip("the weights of smollm2-135m are missing: python -m jobs proxies install smollm2-135m")
     release = fake_release(tmp_path / "release", sources=6, prompts=10)
     key = StoreKey("agent500", "smollm2-135m-local", "ur")
-    arguments = ["--release", str(release), "--proxy", str(weights), "--layers", "1,20"]
+    arguments = ["--release", str(release), "--proxy", str(weights), "--layers", "1,8"]
     store = FingerprintStore(key, tmp_path / "cache")
     driver = start([*arguments, "--engine", "ray", "--workers", "1"], tmp_path / "cache")
     limit = time.monotonic() + 300
@@ -180,15 +180,15 @@ def test_a_killed_driver_takes_its_cluster_along_and_continues(tmp_path, running
     driver.communicate()
     assert driver.returncode == -signal.SIGKILL
     assert 0 < len(store.done()) < 6
-    while processes(str(tmp_path / "cache")) and time.monotonic() < limit:
-        time.sleep(0.1)
-    assert not processes(str(tmp_path / "cache"))
     alone(arguments, tmp_path / "alone", monkeypatch)
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     capsys.readouterr()
     assert main(["extract", *arguments, "--engine", "ray", "--address", running, "--workers", "1"]) == 0
     assert "60 of 60" not in capsys.readouterr().out
     assert same(tmp_path, key)
+    while processes(str(tmp_path / "cache")) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert not processes(str(tmp_path / "cache"))
 
 
 @pytest.mark.slow(30)

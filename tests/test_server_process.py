@@ -23,6 +23,7 @@ from backend import __version__
 from backend.enrolment.fit import split_samples
 from backend.fingerprints import cache_folder
 from backend.proxies.registry import DEFAULT_PROXY
+from backend.service.job import SHORT
 from backend.service.service import STOP_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -215,7 +216,7 @@ def test_a_server_refuses_attributes_and_goes_on_after_a_stop_or_a_kill(kind: st
             ended(server, job)
             assert texts(cache) == []
             return
-        traces = [{"prompt": f"Q {i}", "response": f"{under_way} {i} " + "word " * 60} for i in range(600)]
+        traces = [{"prompt": f"Q {i}", "response": f"{under_way} {i} " + "word " * 9} for i in range(SHORT + 1)]
         head = {"Content-Type": JSON, "Accept": "application/x-ndjson"}
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         connection.request("POST", "/api/attribute", json.dumps({"traces": traces}), head)
