@@ -314,7 +314,7 @@ def alone(arguments: list[str], cache: Path, monkeypatch) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path, monkeypatch):
     release, proxy = fake_release(tmp_path / "release", sources=6, prompts=10), save_tiny(tmp_path / "tiny")
     arguments = ["--release", str(release), "--proxy", str(proxy), "--view", "ur"]
@@ -330,7 +330,7 @@ def test_two_extractions_at_once_do_not_disturb_each_other(tmp_path, monkeypatch
     assert set(both.done()) == set(one.done())
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(10)
 @pytest.mark.proxy
 def test_killed_extraction_continues_to_the_bytes_of_an_uninterrupted_one(tmp_path, monkeypatch, capsys):
     weights = installed(describe("smollm2-135m"))

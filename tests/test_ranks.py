@@ -209,7 +209,7 @@ def test_verb_refuses_ranks_that_cannot_be(place, capsys, monkeypatch):
     assert "Rank one of 2 is no share" in capsys.readouterr().err
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(10)
 def test_two_processes_one_killed_merge_to_the_bytes_of_one(place, tmp_path, monkeypatch, capsys):
     killed = FingerprintStore(KEY, tmp_path / "cache", (1, 2))
     other = start([*place, "--rank", "1", "--world", "2"], tmp_path / "cache")

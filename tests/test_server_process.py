@@ -193,7 +193,7 @@ def outlives_half_sent_connections(server: Running) -> None:
             assert time.monotonic() < deadline
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(60)
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_server_refuses_attributes_and_goes_on_after_a_stop_or_a_kill(kind: str, enrolled: Path) -> None:
     """One life of a server: its starts are what takes long here."""
@@ -237,7 +237,7 @@ def test_a_server_refuses_attributes_and_goes_on_after_a_stop_or_a_kill(kind: st
             time.sleep(0.5)
 
 
-@pytest.mark.slow(90)
+@pytest.mark.slow(20)
 def test_several_web_processes_share_sessions_and_one_scores(enrolled: Path) -> None:
     with serving("gunicorn-3", enrolled, ATLAS_TOKEN="right") as server:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:

@@ -82,7 +82,6 @@ def test_only_files_that_pages_name_are_served(app: Dash) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
-    publish_invented(tmp_path / "data")
     app = create_application(tmp_path / "data", tmp_path / "cache")
     install(app, Packed(tmp_path / "packed", lambda content: content))
     for name in ("%00", "a" * 5000):
@@ -90,7 +89,6 @@ def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
 
 
 def test_packed_scripts_are_sent_and_say_how_long_they_last(tmp_path: Path) -> None:
-    publish_invented(tmp_path / "data")
     app = create_application(tmp_path / "data", tmp_path / "cache")
     packed = Packed(tmp_path / "packed", lambda content: brotli.compress(content, quality=1))
     install(app, packed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,23 +51,24 @@ def shown(server: Flask) -> tuple[str, str]:
     return tuple(json.dumps(page.to_plotly_json(), default=lambda part: part.to_plotly_json()) for page in pages)  # type: ignore[return-value]
 
 
-@pytest.fixture
-def measured(tmp_path: Path) -> Flask:
-    publish_invented(tmp_path)
-    before = shown(create_application(tmp_path, tmp_path / "cache").server)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Flask:
+    folder = tmp_path_factory.mktemp("measured")
+    publish_invented(folder)
+    before = shown(create_application(folder, folder / "cache").server)
     assert not any(table.question in page for table in validation.TABLES.values() for page in before)
     assert "#evidence" not in before[0]
     key = {"roster": "27-way", "condition": "clean"}
     with (
-        contextlib.closing(open_work(tmp_path / "work" / "work.duckdb")) as connection,
+        contextlib.closing(open_work(folder / "work" / "work.duckdb")) as connection,
         recorded(connection, stage="audit", command="x") as build,
     ):
         twin = write_reader(connection, method="lda-live", name="Discriminants", proxy="tiny", view="ur")
         paired = [row for row in ROWS if row.get("statistic") == "energy-paired"]
         for reader, rows in ((READER, ROWS), (twin, paired)):  # both read the same fingerprints
             replace_rows(connection, "audit_validation", pd.DataFrame(rows), key | {"reader": reader}, build)
-    publish(tmp_path / "work" / "work.duckdb", tmp_path)
-    return create_application(tmp_path, tmp_path / "cache").server
+    publish(folder / "work" / "work.duckdb", folder)
+    return create_application(folder, folder / "cache").server
 
 
 def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:

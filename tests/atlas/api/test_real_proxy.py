@@ -151,7 +151,7 @@ def answered_alike(
 def test_release_cases_are_answered_as_the_evaluation_answered_them(
     release: Release, smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A case of every fold, each against what is kept of it; the first by every reader, by page and command line too."""
+    """A case of every fold, each against what is kept of it; the first by every reader, page and command line too."""
     data, found = default_data_folder(), enrolled(ROSTER)
     enrolment, answers, held = held_out_cases(release, ROSTER, FOLDS)
     with Generation.open(data).cursor() as cursor:
@@ -167,9 +167,7 @@ def test_release_cases_are_answered_as_the_evaluation_answered_them(
     assert {one.reader for one in found} == {"fused-live/smollm2-135m/ur"}
     reports = [report for one, report in zip(found, reports, strict=True) if one.name == enrolment.name]
     for case in held[1:]:
-        reports.append(
-            posted(client, case.traces, enrolment=enrolment.name, claimed=case.source, keep_duplicates=True)
-        )
+        reports.append(posted(client, case.traces, enrolment=enrolment.name, claimed=case.source, keep_duplicates=True))
     right = 0
     for case, report in zip(held, reports, strict=True):
         assert all(trace["enrolled_prompt"] for trace in report["traces"])
