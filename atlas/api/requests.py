@@ -383,7 +383,11 @@ def _files(request: Request, needed: Sequence[str], known: Sequence[str]) -> lis
             raise RefusedError(422, detail, "Send one file of traces.", errors)
     if (other := next((name for name in request.files if name not in known), None)) is not None:
         raise _wrong([{"pointer": _pointer((other,)), "detail": "There is no such file"}])
-    return [(file.filename or "traces", file.read()) for (file,) in files.values()]
+    read = {name: (file.filename or "traces", file.read()) for name, (file,) in files.items()}
+    if (empty := next((name for name in read if name not in needed and not read[name][1]), None)) is not None:
+        errors = [{"pointer": f"/{empty}", "detail": "It is empty"}]
+        raise RefusedError(422, f"The file named '{empty}' is empty.", "Leave it out, or send traces in it.", errors)
+    return list(read.values())
 
 
 def _fields(request: Request) -> dict[str, Any]:

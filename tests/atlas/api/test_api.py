@@ -412,6 +412,7 @@ def test_drift_of_what_makes_no_sense(client: FlaskClient) -> None:
     for data, words in (
         (form(after=lines), "no file named 'before'"),
         (form(before=lines, after=lines, file=lines), "/file"),
+        (form(before=lines, after=b""), "'after' is empty"),
         (form(before=lines, after=b"{broken\n{"), "no trace in after.jsonl (line 1"),
         (form(before=lines) | {"columns": "{"}, "no JSON"),
         (form(before=lines) | {"claimed": "plain"}, "/claimed"),
