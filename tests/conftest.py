@@ -13,13 +13,14 @@ from dash import Dash
 from atlas.data import QueryCache
 from backend.corpus.release import Release
 from backend.enrolment.enrolment import Enrolment
-from backend.enrolment.files import load_enrolment, save_enrolment
+from backend.enrolment.files import save_enrolment
 from backend.enrolment.fit import Sample, split_samples
 from backend.errors import AtlasError
+from backend.evaluations.corpus import Corpus
 from backend.output_files import lock
 from backend.proxies.reader import Reader
 from backend.proxies.registry import load_reader
-from tests.shipped_samples import half_of_samples
+from tests.shipped_samples import read_samples, some_samples
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -48,17 +49,24 @@ def smollm2() -> Reader:
 
 
 @pytest.fixture(scope="session")
-def sample(smollm2: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[Enrolment, list[Sample]]:
-    """Every second source of the shipped samples as read here, and the responses that were left out of it.
+def samples_read(smollm2: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
+    """Some sources of the shipped samples as read here, and the cache with their fingerprints, which is not written to.
 
     The first process of a run that asks reads for all of them.
     """
     folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with lock(folder / "sample.lock"):
-        if not (path := folder / "sample.npz").exists():
-            save_enrolment(half_of_samples(smollm2), path)
-    made = load_enrolment(path)
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "samples"
+    folder.mkdir(exist_ok=True)
+    with lock(folder / "read.lock"):
+        return read_samples(smollm2, folder), folder
+
+
+@pytest.fixture(scope="session")
+def sample(
+    smollm2: Reader, samples_read: tuple[Corpus, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Enrolment, list[Sample]]:
+    """Enrolment of some sources of the shipped samples, and the responses that were left out of it."""
+    made = save_enrolment(some_samples(smollm2, samples_read[0]), tmp_path_factory.mktemp("sample") / "sample.npz")
     return made, [row for row in split_samples()[1] if row.source in made.sources]
 
 

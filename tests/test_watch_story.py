@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import http.server
 import itertools
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,15 +14,18 @@ from typing import Any
 
 import pytest
 
+import backend.attribution.scoring
+import jobs.enroll
 from atlas.application import create_application
-from backend.corpus.collection import RESPONSES, SAMPLES, read_prompts
+from backend.corpus.collection import SAMPLES, read_prompts
 from backend.corpus.endpoints import LocalModel, read_sources
 from backend.errors import AtlasError
+from backend.evaluations.corpus import Corpus
+from backend.proxies.reader import Reader
 from backend.proxies.registry import weights_folder
 from backend.service.watch_state import VARIABLE, WatchState
 from jobs.__main__ import main
 
-ENROLLED = ("smol-warm", "smol-pirate", "smol-markdown", "gemma-answer")
 SOURCES = {one.name: one for one in read_sources(SAMPLES / "sources.toml")}
 ASKED = [one.prompt for one in read_prompts(SAMPLES / "prompts.jsonl")[::10]]
 
@@ -78,21 +81,23 @@ def endpoints() -> Iterator[Endpoints]:
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(240)
+@pytest.mark.slow(90)
 def test_a_swap_is_seen_told_verified_and_signed(
-    endpoints: Endpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    endpoints: Endpoints, smollm2: Reader, samples_read: tuple[Corpus, Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     cache, data = tmp_path / "cache", tmp_path / "data"
     cache.mkdir()
     (cache / "proxies").symlink_to(weights_folder())
     places = {"ATLAS_CACHE": cache, "ATLAS_DATA": data, VARIABLE: tmp_path / "watches", "ATLAS_COMPILE": "0"}
     for name, value in places.items():
         monkeypatch.setenv(name, str(value))
-    prompts, traces = tmp_path / "prompts.txt", tmp_path / "traces.jsonl"
+    for module in (backend.attribution.scoring, jobs.enroll):  # loaded once, and not by every verb
+        monkeypatch.setattr(module, "load_reader", lambda *_: smollm2)
+    prompts, traces = tmp_path / "prompts.txt", samples_read[1] / "samples.jsonl"
     prompts.write_text("\n".join(ASKED), "utf-8")
-    # Four endpoints are enrolled by the answers that were collected of them.
-    collected = gzip.decompress(RESPONSES.read_bytes()).decode().splitlines(keepends=True)
-    traces.write_text("".join(line for line in collected if json.loads(line)["source"] in ENROLLED), "utf-8")
+    # Four endpoints are enrolled by the answers that were collected of them, as they were read for other tests.
+    shutil.copytree(samples_read[1] / "fingerprints", cache / "fingerprints")
     enrolling = ["--name", "four", "--readout", "reader-paper", "--layer", "12", "--no-publish"]
     work = ["--work", str(tmp_path / "work.duckdb"), "--to", str(data)]
     assert main(["enroll", str(traces), *enrolling, *work]) == 0

@@ -27,6 +27,7 @@ from backend.enrolment.enrolment import Enrolment, prompt_table
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.enrolment.fit import Sample, attached, enrolment_of_traces
 from backend.errors import AtlasError
+from backend.evaluations.corpus import Corpus
 from backend.inference.domain_shift import fit_domain
 from backend.inference.sequential_stop import StopRule
 from backend.methods.ensemble import Head
@@ -37,7 +38,7 @@ from backend.spectral import dct_weights
 from backend.traces import Trace
 from jobs.__main__ import main
 from tests.damaged_enrolments import refuses_damage
-from tests.shipped_samples import half_of_samples
+from tests.shipped_samples import some_samples
 from tests.tiny_models import tiny_decoder, tiny_encoder, tiny_tokenizer
 
 PROMPTS = [f"How do I restart queue {i}?" for i in range(12)]
@@ -655,7 +656,7 @@ def test_attachments_become_companions(reader: Reader, enrolment: Enrolment) -> 
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(60)
+@pytest.mark.slow(20)
 def test_samples_are_told_apart(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
     made, rest = sample
     assert made.layers == [12]
@@ -663,9 +664,11 @@ def test_samples_are_told_apart(smollm2: Reader, sample: tuple[Enrolment, list[S
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(100)
-def test_samples_are_told_apart_by_discriminants(smollm2: Reader, sample: tuple[Enrolment, list[Sample]]) -> None:
-    made = half_of_samples(smollm2, blocks=(9, 15, 21))
+@pytest.mark.slow(30)
+def test_samples_are_told_apart_by_discriminants(
+    smollm2: Reader, samples_read: tuple[Corpus, Path], sample: tuple[Enrolment, list[Sample]]
+) -> None:
+    made = some_samples(smollm2, samples_read[0], blocks=(9, 15, 21))
     assert made.layers == [9, 12, 15, 21]
     assert told_apart(smollm2, made, sample[1]) >= 3  # of 4; chance is 1
 

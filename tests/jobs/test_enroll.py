@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import backend.attribution.scoring
 import jobs.enroll
 import jobs.publish
 from backend.attribution.decision import find, fitted_statistics_of
 from backend.attribution.scoring import Attributor
-from backend.corpus.collection import RESPONSES
 from backend.corpus.labelled import Labelled, labelled
 from backend.enrolment.files import load_enrolment
 from backend.enrolment.own_traces import slug
 from backend.enrolment.validation_lookup import matched_validation, validation_of
 from backend.errors import AtlasError
+from backend.evaluations.corpus import Corpus
 from backend.intake import Received, trace_hash
 from backend.methods.probe import fit_probe
 from backend.protocol import balance_rows
@@ -35,6 +37,7 @@ from backend.store.database import Generation, open_work, publish
 from backend.store.page_queries import validation
 from backend.traces import Trace
 from jobs.__main__ import main
+from tests.shipped_samples import enrolled_samples
 from tests.store.test_continuation import measure
 from tests.tiny_models import tiny_decoder, tiny_tokenizer
 
@@ -45,6 +48,8 @@ STYLES = {
     "list": "1. stop {i}\n2. wait\n3. start {i}\n4. look",
 }
 HOSTILE = '"><img src=x onerror=alert(1)> ../../etc'
+QUICK = ("--layer", "1", "--readout", "reader-paper")  # where neither block nor method is the point
+UNSERVED = (*QUICK, "--no-publish")
 Run = Callable[..., int]
 
 
@@ -176,7 +181,7 @@ def test_groups_of_a_column_and_the_last_fifth_of_the_time_are_stated(
     rows = [
         row | {"case": f"case {i % 20 // 2}", "time": f"2026-05-{1 + i % 20:02d}"} for i, row in enumerate(lines(20))
     ]
-    assert enroll(rows, "--layer", "1", "--readout", "reader-paper", "--group-column", "case", "--no-publish") == 0
+    assert enroll(rows, *UNSERVED, "--group-column", "case") == 0
     printed = capsys.readouterr().out
     sentence = "Validated on 10 groups of prompts that belong together (column 'case')."
     assert sentence in printed and "on the last fifth of the time" in printed
@@ -193,7 +198,7 @@ def test_groups_of_a_column_and_the_last_fifth_of_the_time_are_stated(
 
 def test_too_few_groups_state_nothing(enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row | {"case": f"case {i % 3}"} for i, row in enumerate(lines())]
-    assert enroll(rows, "--layer", "1", "--readout", "reader-paper", "--group-column", "case") == 0
+    assert enroll(rows, *UNSERVED, "--group-column", "case") == 0
     printed = capsys.readouterr().out
     assert "Not validated: 3 groups" in printed and "every verdict will be INCONCLUSIVE" in printed
     assert "accuracy" not in printed
@@ -229,10 +234,10 @@ def served(data: Path) -> list[str]:
 def test_several_in_a_row_are_published_with_the_last(
     enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert enroll(lines(), "--layer", "1", "--no-publish", name="first") == 0
+    assert enroll(lines(), *UNSERVED, name="first") == 0
     assert "in the header of the atlas after: python -m jobs publish" in capsys.readouterr().out
     assert not list((tmp_path / "data").glob("atlas-*"))
-    assert enroll(lines(), "--layer", "1", name="second") == 0
+    assert enroll(lines(), *QUICK, name="second") == 0
     assert "Published " in capsys.readouterr().out
     assert sorted(served(tmp_path / "data")) == ["first", "second"]
 
@@ -243,7 +248,7 @@ def test_nothing_that_is_served_is_lost_to_an_ecosystem(
     data = tmp_path / "data"
     publish(measure(tmp_path / "elsewhere.duckdb", "shipped", "2-way"), data)
     own = tmp_path / "own.duckdb"
-    assert enroll(lines(), "--layer", "1", "--work", str(own)) == 2
+    assert enroll(lines(), *QUICK, "--work", str(own)) == 2
     said = capsys.readouterr()
     assert "The enrolment acme-tiny-ur is written, and its ecosystem not published." in said.err
     assert "own.duckdb lacks it: shipped/r on 2-way" in said.err
@@ -251,7 +256,7 @@ def test_nothing_that_is_served_is_lost_to_an_ecosystem(
     assert (data / "enrolments" / "acme-tiny-ur.npz").exists()
     assert served(data) == ["2-way"]
     # Both remedies: a work database that begins with what is served, and the command that takes it out.
-    assert enroll(lines(), "--layer", "1") == 0
+    assert enroll(lines(), *QUICK) == 0
     assert sorted(served(data)) == ["2-way", "acme"]
     command = shlex.split(said.err.partition("or take them out: ")[2].strip().rstrip("."))
     assert command[:3] == ["python", "-m", "jobs"]
@@ -266,7 +271,7 @@ def test_a_folder_that_cannot_be_published_to(
         raise AtlasError("The atlas cannot be published", "Check the free space")
 
     monkeypatch.setattr(jobs.publish, "publish", full)
-    assert enroll(lines(), "--layer", "1") == 2
+    assert enroll(lines(), *QUICK) == 2
     said = capsys.readouterr().err
     assert "The enrolment acme-tiny-ur is written, and its ecosystem not published. The atlas cannot be" in said
     assert "Check the free space. Then run: python -m jobs publish --work " in said
@@ -278,7 +283,7 @@ def test_labelled_traces_in_a_named_encoding(enroll: Run, tmp_path: Path) -> Non
     rows = [f"источник-{s};вопрос {i};{text.format(i=i)}" for s, text in (("а", "стоп {i}"), ("б", "Ещё раз {i}!"))
             for i in range(12)]  # fmt: skip
     path.write_bytes("\n".join(["source;prompt;response", *rows]).encode("cp1251"))
-    asked = ["enroll", str(path), "--name", "acme", "--layer", "1", "--encoding", "cp1251"]
+    asked = ["enroll", str(path), "--name", "acme", *UNSERVED, "--encoding", "cp1251"]
     assert main(asked) == 0
     made = load_enrolment(tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz")
     assert made.sources == ("источник-а", "источник-б")
@@ -286,12 +291,12 @@ def test_labelled_traces_in_a_named_encoding(enroll: Run, tmp_path: Path) -> Non
 
 
 def test_enrolling_again_replaces_and_does_not_read_again(enroll: Run, tmp_path: Path) -> None:
-    assert enroll(lines(), "--layer", "2") == 0
+    assert enroll(lines(), *UNSERVED) == 0
     path = tmp_path / "data" / "enrolments" / "acme-tiny-ur.npz"
     first = load_enrolment(path).sha256
     shards = next((tmp_path / "cache" / "fingerprints").rglob("shards.jsonl"))
     journal = shards.read_text("utf-8")
-    assert enroll(lines(), "--layer", "2") == 0
+    assert enroll(lines(), *UNSERVED) == 0
     assert load_enrolment(path).sha256 == first
     assert shards.read_text("utf-8") == journal
     with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
@@ -303,7 +308,7 @@ def test_enrolling_again_replaces_and_does_not_read_again(enroll: Run, tmp_path:
 
 def test_hostile_names_stay_text(enroll: Run, tmp_path: Path) -> None:
     styles = {f"{source}<script>{'x' * 30}": text for source, text in STYLES.items()}
-    assert enroll(lines(styles=styles), "--layer", "1", name=HOSTILE) == 0
+    assert enroll(lines(styles=styles), *UNSERVED, name=HOSTILE) == 0
     (path,) = (tmp_path / "data" / "enrolments").glob("*.npz")
     assert path.stem == f"{slug(HOSTILE)}-tiny-ur"
     assert path.stem.replace("-", "").isalnum()
@@ -317,10 +322,10 @@ def test_hostile_names_stay_text(enroll: Run, tmp_path: Path) -> None:
 
 
 def test_a_known_label_is_the_same_source(enroll: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert enroll(lines(), "--layer", "1", name="first") == 0
+    assert enroll(lines(), *UNSERVED, name="first") == 0
     families = tmp_path / "families.json"
     families.write_text(json.dumps({"plain": "other"}), "utf-8")
-    assert enroll(lines(11), "--layer", "1", "--families", str(families), name="second") == 0
+    assert enroll(lines(11), *UNSERVED, "--families", str(families), name="second") == 0
     assert "'plain' is known here already; it keeps its family 'plain'." in capsys.readouterr().out
     with open_work(tmp_path / "cache" / "atlas-work.duckdb") as connection:
         for roster in ("first", "second"):
@@ -421,20 +426,23 @@ def test_many_traces_of_a_source_do_not_favour_it() -> None:
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(110)
+@pytest.mark.slow(60)
 def test_the_sample_ecosystem_with_a_real_proxy(
-    smollm2: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    smollm2: Reader, samples_read: tuple[Corpus, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    weights = proxy_hash("smollm2-135m")
     monkeypatch.setenv("ATLAS_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(jobs.enroll, "load_reader", lambda proxy, device: smollm2)
-    monkeypatch.setattr(jobs.enroll, "proxy_hash", lambda proxy: proxy_hash("smollm2-135m"))
+    for module in (jobs.enroll, backend.attribution.scoring):
+        monkeypatch.setattr(module, "load_reader", lambda proxy, device: smollm2)
+        monkeypatch.setattr(module, "proxy_hash", lambda proxy: weights)
     monkeypatch.setattr("backend.fingerprints.cache_folder", lambda: tmp_path / "cache")
-    work = tmp_path / "work.duckdb"
-    rows = [json.loads(line) for line in gzip.decompress(RESPONSES.read_bytes()).decode().splitlines()]
-    some = sorted({row["source"] for row in rows})[::2]
-    listed = write_lines(tmp_path / "sources.jsonl", [row for row in rows if row["source"] in some])
-    asked = ["enroll", str(listed), "--name", "small models", "--layer", "12", "--access", "local"]
-    assert main([*asked, "--work", str(work)]) == 0
+    # These traces were read by the same proxy for other tests.
+    shutil.copytree(samples_read[1] / "fingerprints", tmp_path / "cache" / "fingerprints")
+    (journal,) = (tmp_path / "cache").rglob("shards.jsonl")
+    read, work = journal.read_text("utf-8"), tmp_path / "work.duckdb"
+    asked = ["enroll", str(samples_read[1] / "samples.jsonl"), "--name", "small models", "--layer", "12"]
+    assert main([*asked, "--access", "local", "--work", str(work)]) == 0
+    assert journal.read_text("utf-8") == read
     (path,) = (tmp_path / "data" / "enrolments").glob("small-models-*.npz")
     made = load_enrolment(path)
     assert made.facts["roster"] == "small models"
@@ -455,8 +463,8 @@ def test_the_sample_ecosystem_with_a_real_proxy(
         assert float(checked.set_index("metric")["value"]["accuracy_after"]) == pytest.approx(accuracy[10], abs=0.15)
     # A report by the chosen method is made and computed again from the command line.
     traces, page = tmp_path / "traces.jsonl", tmp_path / "report.html"
-    own = [row for row in rows if row["source"] == made.sources[0]][:12]
-    write_lines(traces, [{"prompt": row["prompt"], "response": row["response"]} for row in own])
+    own = [row.trace for row in enrolled_samples() if row.source == made.sources[0]][:12]
+    write_lines(traces, [asdict(trace) for trace in own])
     assert main(["attribute", str(traces), "--enrolment", path.stem, "--report", str(page), "--orders", "20"]) == 0
     assert json.loads(page.with_suffix(".json").read_text("utf-8"))["results"]["leader"] == made.sources[0]
     assert main(["verify", str(page.with_suffix(".json")), "--traces", str(traces)]) == 0

@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 import urllib.request
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import backend.attribution.scoring
 from backend.corpus.collection import sample_records
 from backend.errors import AtlasError
+from backend.proxies.reader import Reader
 from backend.service.watch_state import VARIABLE, WatchState
 from jobs.__main__ import main
 from jobs.watch import interval
@@ -26,7 +29,7 @@ def lines_of(source: str, prompts: slice) -> str:
     records = sample_records()
     each, place = len(records.prompt_ids), records.sources.index(source)
     traces = records.traces[place * each : (place + 1) * each][prompts]
-    return "".join(json.dumps({"prompt": trace.prompt, "response": trace.response}) + "\n" for trace in traces)
+    return "".join(json.dumps({"source": source} | asdict(trace)) + "\n" for trace in traces)
 
 
 @pytest.fixture
@@ -39,9 +42,13 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.proxy
-@pytest.mark.slow(60)
-def test_exit_codes_of_a_folder(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "logs" / "app.jsonl").write_text(lines_of(CLAIMED, slice(0, 20)), "utf-8")
+@pytest.mark.slow(35)
+def test_exit_codes_of_a_folder(
+    words: list[str], smollm2: Reader, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(backend.attribution.scoring, "load_reader", lambda proxy, device: smollm2)
+    (tmp_path / "logs" / "app.jsonl").write_text(lines_of(CLAIMED, slice(0, 10)), "utf-8")
     assert main(words) == 0
     assert "Reference: 60 traces of smol-pirate." in capsys.readouterr().out
     (tmp_path / "logs" / "app.jsonl.1").write_text(lines_of("gemma-answer", slice(20, 40)), "utf-8")
@@ -54,7 +61,9 @@ def test_exit_codes_of_a_folder(words: list[str], tmp_path: Path, capsys: pytest
     assert main(["verify", report, "--traces", traces]) == 0
     assert "EQUAL: " in capsys.readouterr().out
     # Alone, with what is piped into it, and measured meanwhile.
-    port = free_port()
+    port, reference = free_port(), tmp_path / "reference.jsonl"
+    reference.write_text("".join(lines_of(source, slice(0, 10)) for source in (CLAIMED, "gemma-answer")), "utf-8")
+    words = [str(reference) if word == "sample" else word for word in words]
     piped = [sys.executable, "-m", "jobs", "watch", "-", *words[2:], "--name", "piped", "--metrics-port", str(port)]
     # As a shell starts it: lines come as they are written, without a word to Python that they should.
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -64,7 +73,7 @@ def test_exit_codes_of_a_folder(words: list[str], tmp_path: Path, capsys: pytest
         assert "Reference" in process.stdout.readline()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert b'atlas_watch_alarm{watch="smol-pirate"} 1.0' in answer.read()
-        process.stdin.write(lines_of(CLAIMED, slice(40, 50)))
+        process.stdin.write(lines_of(CLAIMED, slice(40, 45)))
         process.stdin.close()
         assert "no alarm" in process.stdout.read()
         assert process.wait(60) == 0
