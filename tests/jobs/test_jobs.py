@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import shlex
@@ -13,14 +14,16 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from backend.costs import paths
 from backend.costs import stage as cost
 from backend.costs.paths import measure
 from backend.errors import AtlasError
 from backend.fingerprints import cache_folder
+from backend.proxies.registry import load_model
 from backend.store.database import WORK_FILE, Generation
 from backend.store.queries import metric_curve, neighbors, projection, sources
 from jobs import all as everything
-from jobs import enroll
+from jobs import enroll, extract
 from jobs.__main__ import main, verbs
 from jobs.pipeline import STAGES
 from tests.commands import check
@@ -217,19 +220,24 @@ def test_every_roster_is_read_at_its_own_modal_block(tmp_path, monkeypatch):
     assert "publish" in [name for name, _ in everything.plan(late)]
 
 
-@pytest.mark.slow(250)
+@pytest.mark.slow(130)
 @pytest.mark.proxy
-def test_every_stage_on_an_invented_release(tmp_path, sample, monkeypatch, capsys):
+def test_every_stage_on_an_invented_release(tmp_path, smollm2, sample, monkeypatch, capsys):
     release = fake_release(tmp_path / "release", prompts=25)
     cache = tmp_path / "cache"
     (cache / "proxies").mkdir(parents=True)
     (cache / "proxies" / "smollm2-135m").symlink_to(cache_folder() / "proxies" / "smollm2-135m")
-    command = ["all", "--release", str(release), "--layers", "3,9", "--limit", "25", "--to", str(tmp_path / "data")]
+    command = ["all", "--release", str(release), "--layers", "2,4", "--limit", "25", "--to", str(tmp_path / "data")]
     command += ["--roster", "165-way"]
     monkeypatch.setenv("ATLAS_CACHE", str(cache))
     monkeypatch.setenv("ATLAS_COMPILE", "0")
     # A process of its own for each of forty audit paths is mostly start; test_cost.py has one.
-    monkeypatch.setattr(cost, "in_fresh_process", lambda path, records: measure(path, records))
+    monkeypatch.setattr(cost, "in_fresh_process", measure)
+    monkeypatch.setattr(cost, "QUICK_RECORDS", 2)
+    # The proxy is loaded once, and not by every stage and audit path.
+    for module in (enroll, extract, paths):
+        monkeypatch.setattr(module, "load_reader", lambda *_: smollm2)
+    monkeypatch.setattr(paths, "load_model", functools.cache(load_model))
     # The shipped samples were read by the same proxy for other tests.
     monkeypatch.setattr(enroll, "sample_enrolment", lambda *_, **__: sample)
     assert main(command) == 0
