@@ -20,6 +20,7 @@ from backend.enrolment.head_fits import (
     AUTO,
     METHODS,
     STEPS,
+    Choice,
     Fits,
     choose,
     fit_chosen,
@@ -70,6 +71,16 @@ def fits_of(corpus: Corpus) -> Fits:
     return Fits(corpus, "tiny", (1, 2), {0: 1, 1: 2, 2: 1, 3: 2, 4: 2})
 
 
+@pytest.fixture(scope="module")
+def plain() -> Fits:
+    return fits_of(invented())
+
+
+@pytest.fixture(scope="module")
+def choice(plain: Fits) -> Choice:
+    return choose(plain)
+
+
 def spoilt(corpus: Corpus, fold: int) -> Corpus:
     """The same with noise for states, nonsense for texts and other labels in one fold."""
     rng, inside = np.random.default_rng(9), corpus.folds == fold
@@ -86,10 +97,9 @@ def spoilt(corpus: Corpus, fold: int) -> Corpus:
 
 
 @pytest.mark.parametrize("fold", [0, 3])
-def test_neither_choice_nor_heads_have_seen_their_fold(fold: int) -> None:
-    corpus = invented()
-    plain, other = fits_of(corpus), fits_of(spoilt(corpus, fold))
-    choice, again = choose(plain), choose(other)
+def test_neither_choice_nor_heads_have_seen_their_fold(plain: Fits, choice: Choice, fold: int) -> None:
+    corpus, other = plain.corpus, fits_of(spoilt(plain.corpus, fold))
+    again = choose(other)
     assert (choice.methods[fold], choice.tunings[fold]) == (again.methods[fold], again.tunings[fold])
     for method in METHODS:
         assert choice.accuracy[method][fold] == again.accuracy[method][fold]
@@ -118,12 +128,10 @@ def enrolled(fits: Fits) -> Enrolment:
     )  # fmt: skip
 
 
-def test_out_of_fold_scores_are_those_of_the_served_heads() -> None:
-    corpus = invented()
-    fits = fits_of(corpus)
-    enrolment = enrolled(fits)
+def test_out_of_fold_scores_are_those_of_the_served_heads(plain: Fits) -> None:
+    corpus, enrolment = plain.corpus, enrolled(plain)
     for method in METHODS:
-        fitted = heads_of(fits, method)
+        fitted = heads_of(plain, method)
         assert [head.fold for head in fitted.heads] == list(range(FOLDS))
         for condition, said in fitted.log_posteriors.items():
             np.testing.assert_allclose(np.exp(said).sum(1), 1, atol=1e-4)
@@ -158,16 +166,14 @@ def test_candidates_are_compared_by_known_scores() -> None:
     assert accuracy == 1 and score > np.log(0.9)
 
 
-def test_the_choice_is_the_highest_log_score_and_is_told() -> None:
-    fits = fits_of(invented(3))
-    choice = choose(fits)
+def test_the_choice_is_the_highest_log_score_and_is_told(plain: Fits, choice: Choice) -> None:
     for fold, method in enumerate(choice.methods):
         assert choice.log_score[method][fold] == max(scores[fold] for scores in choice.log_score.values())
     assert choice.facts["methods"] == list(choice.methods)
     assert set(choice.facts["candidates"]) == set(METHODS)
     assert all(method in line for method, line in zip(METHODS, choice.lines[1:], strict=False))
     assert set(choice.methods) <= set(choice.lines[-1].replace(",", "").split())
-    assert len(fit_chosen(fits, choice).heads) == FOLDS
+    assert len(fit_chosen(plain, choice).heads) == FOLDS
 
 
 def test_few_traces_get_as_many_steps_as_many() -> None:
@@ -180,7 +186,7 @@ def test_few_traces_get_as_many_steps_as_many() -> None:
     assert passes_of(many) == (4,)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 5), min_size=CLASSES, max_size=CLASSES))
 def test_uneven_sources_and_missing_prompts(seed: int, per_fold: list[int]) -> None:
     corpus, rng = invented(seed % 7), np.random.default_rng(seed)
