@@ -43,13 +43,15 @@ from tests.evaluations.test_stress import write_store
 from tests.fake_release import fake_release
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
-    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    release = Release(fake_release(tmp_path / "release", prompts=25))
-    write_store(release, "agent500", {"full": 2.0, "t128": 1.9, "t64": 1.6, "t32": 1.2})
-    write_store(release, "math100", {"full": 1.5})
-    with open_work(tmp_path / "work.duckdb") as connection:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """A release that the paper's readout was measured on; every test measures a reader of its own beside it."""
+    root = tmp_path_factory.mktemp("fit")
+    with pytest.MonkeyPatch.context() as patches, open_work(root / "work.duckdb") as connection:
+        patches.setenv("ATLAS_CACHE", str(root / "cache"))
+        release = Release(fake_release(root / "release", prompts=25))
+        write_store(release, "agent500", {"full": 2.0, "t128": 1.9, "t64": 1.6, "t32": 1.2})
+        write_store(release, "math100", {"full": 1.5})
         write_release_sources(connection, release)
         with pytest.raises(AtlasError, match="jobs evaluate --proxy invented --view ur --roster 165-way"):
             enrolment_of(release, "invented", "ur", "165-way", method="reader-paper")
@@ -122,7 +124,7 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     with pytest.raises(AtlasError, match="--roster 165-way --stage readouts --method lda-live"):
         enrolment_of(world, "invented", "ur", "165-way")
     asked = EvaluateOptions("invented", ["ur"], ["165-way"], methods=("lda-live",), members="invented:1+2")
-    with open_work(tmp_path / "work.duckdb") as connection:
+    with open_work(world.root.parent / "work.duckdb") as connection:
         readouts.run(connection, world, asked)
         found = metric_curve(connection, "lda-live/invented/ur", "165-way", "agent500", "t64", "accuracy", "pooled")
         assert connection.execute("SELECT DISTINCT method FROM readers WHERE method LIKE 'lda%'").fetchall() == [
@@ -134,7 +136,7 @@ def test_a_bank_scores_enrolled_prompts_as_its_evaluation_did(
     assert (made.name, made.place_reader) == ("165-way-invented-ur", "reader-paper/invented/ur")
     rows = slice_of(world, "agent500", "invented", "ur", "165-way")
     folds = np.tile(rows.prompt_folds, len(rows.sources))
-    with np.load(next((tmp_path / "cache").rglob("tokens.clean.npz"))) as held:
+    with np.load(next((world.root.parent / "cache").rglob("tokens.clean.npz"))) as held:
         tokens = held["tokens"]
     traces = world.records("agent500").traces
     folder = artifact_folder("lda-live", "invented", "ur", "165-way", 25)
@@ -166,7 +168,7 @@ def test_controls_score_enrolled_prompts_as_their_evaluation_did(
 ) -> None:
     with pytest.raises(AtlasError, match=f"--roster 165-way --stage controls --method {method}[.]$"):
         enrolment_of(world, "invented", "ur", "165-way", method=method)
-    with open_work(tmp_path / "work.duckdb") as connection:
+    with open_work(world.root.parent / "work.duckdb") as connection:
         controls.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=(method,)))
     made = save_enrolment(enrolment_of(world, "invented", "ur", "165-way", method=method), tmp_path / "made.npz")
     assert "differ by" in capsys.readouterr().out
@@ -199,7 +201,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     command = "Run: python -m jobs evaluate --roster 165-way --stage baselines --method ngram-word[.]$"
     with pytest.raises(AtlasError, match=command):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
-    with open_work(tmp_path / "work.duckdb") as connection:
+    with open_work(world.root.parent / "work.duckdb") as connection:
         write_release_sources(connection, world)
         baselines.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
         audit.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
@@ -220,7 +222,7 @@ def test_n_grams_score_enrolled_prompts_as_their_evaluation_did(
     (folder / "ngrams.3.npz").unlink()
     with pytest.raises(AtlasError, match=f"n-grams of fold 3 are missing .* {command}"):
         enrolment_of(world, "invented", "ur", "165-way", method="ngram-word")
-    with open_work(tmp_path / "work.duckdb") as connection:
+    with open_work(world.root.parent / "work.duckdb") as connection:
         write_release_sources(connection, world)
         baselines.run(connection, world, EvaluateOptions("invented", ["ur"], ["165-way"], methods=("ngram-word",)))
     assert enrolment_of(world, "invented", "ur", "165-way", method="ngram-word").sha256 == made.sha256

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from backend.corpus.release import Release
-from backend.corpus.roster_rows import describe_proxy, write_release_sources
+from backend.corpus.roster_rows import describe_proxy
 from backend.costs import stage as cost
 from backend.enrolment.head_fits import Fits, heads_of
 from backend.errors import AtlasError
@@ -38,8 +38,7 @@ from backend.statistics import holm
 from backend.store.database import open_work
 from backend.store.queries import metric_curve
 from backend.store.writers import replace_rows, write_reader
-from tests.evaluations.test_stress import write_store
-from tests.fake_release import fake_release
+from tests.evaluations.test_stress import write_store, write_world
 
 
 def tokenizer(texts, **_):
@@ -47,20 +46,23 @@ def tokenizer(texts, **_):
     return {"offset_mapping": [[found.span() for found in re.finditer(r"\S+\s*", text)] for text in texts]}
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    lengths = {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6}
+    return write_world(tmp_path_factory.mktemp("readouts"), lengths, {"full": 0.8})
+
+
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def world(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     for module in (corpus, readout_members):
         monkeypatch.setattr(module, "truncation_tokenizer", lambda: tokenizer)
     for module in (corpus, baselines, readout_members):
         monkeypatch.setattr(module, "proxy_hash", lambda name: "weights")
     monkeypatch.setattr(readouts, "NetworkSettings", lambda: NetworkSettings(hidden=8, epochs=6, batch=16, rate=0.02))
-    release = Release(fake_release(tmp_path / "release", prompts=25))
-    write_store(release, "agent500", {"full": 1.0, "t128": 0.9, "t64": 0.8, "t32": 0.6})
-    write_store(release, "math100", {"full": 0.8})
     with open_work(tmp_path / "work.duckdb") as connection:
-        write_release_sources(connection, release)
-        yield connection, release
+        yield connection, Release(tmp_path / "release")
 
 
 @pytest.mark.slow

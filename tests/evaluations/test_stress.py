@@ -182,15 +182,29 @@ def write_store(release, benchmark, signal, *, proxy="invented", view="ur", span
                     store.write_shard(shard.name, shard.rows, {(layer, variant): rows[shard.rows]})
 
 
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
-    release = Release(fake_release(tmp_path / "release", prompts=25))
-    write_store(release, "agent500", {"full": 2.0, "t128": 1.5, "t64": 0.8, "t32": 0.1})
-    write_store(release, "math100", {"full": 1.0})
-    with open_work(tmp_path / "work.duckdb") as connection:
+def write_world(root, agent500, math100):
+    """A release, its fingerprints, and a work database that knows its sources, in a folder that tests copy."""
+    with pytest.MonkeyPatch.context() as patches, open_work(root / "work.duckdb") as connection:
+        patches.setenv("ATLAS_CACHE", str(root / "cache"))
+        release = Release(fake_release(root / "release", prompts=25))
+        write_store(release, "agent500", agent500)
+        write_store(release, "math100", math100)
         write_release_sources(connection, release)
-        yield connection, release
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    lengths = {"full": 2.0, "t128": 1.5, "t64": 0.8, "t32": 0.1}
+    return write_world(tmp_path_factory.mktemp("stress"), lengths, {"full": 1.0})
+
+
+@pytest.fixture
+def world(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    with open_work(tmp_path / "work.duckdb") as connection:
+        yield connection, Release(tmp_path / "release")
 
 
 def test_stage_stresses_the_paper_s_readout_and_every_method_that_keeps_scores(world, capsys):
