@@ -33,7 +33,7 @@ from tests.evaluations.test_baselines import save_tokenizer
 from tests.fake_release import fake_release
 from tests.tiny_models import save_tiny, tiny_encoder
 
-SOURCES, PROMPTS = 6, 25
+SOURCES, PROMPTS = 6, 20
 TUNED = replace(tuned_settings(), batch=8, learning_rate=5e-3, head_rate=5e-3)
 TOGETHER = "tiny+other"
 
@@ -90,7 +90,7 @@ def enrolled(root: Path, release: Release, reader: str) -> Enrolment:
     return load_enrolment(path)
 
 
-@pytest.mark.slow(150)
+@pytest.mark.slow(110)
 @pytest.mark.proxy
 def test_every_measured_reader_scores_as_its_evaluation_did(measured: tuple[Path, Release]) -> None:
     root, release = measured
