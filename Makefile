@@ -21,7 +21,7 @@ run: install
 # Quick tests first, a browser last. One thread a worker, as most tests are too small for more; a worker more than two
 # cores, as a third of what slow tests take is waiting. They start many processes: what these import is compiled once.
 test: lint $(PROXIES)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not golden or slow"
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not golden or slow"
 
 # Before and after code is renamed or moved: is everything computed as it was?
 golden: $(PROXIES)

@@ -77,13 +77,11 @@ def asked(app: Dash) -> Iterator[QueryCache]:
         yield app.server.extensions["atlas"]
 
 
-@pytest.hookimpl(tryfirst=True)  # groups are read by the hook of pytest-xdist
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, slow ones after them, a browser last: what is broken shows early.
 
     Quick tests that share a fixture of their module with a slow one wait for it, so that nothing is made twice. Of each
-    kind the longest files come first, so that no worker is alone with one at the end. A file runs in one worker, but
-    for tests of a browser that share no fixture of their module: any worker that is free takes the next.
+    kind the longest files come first, so that no worker is alone with one at the end.
     """
     shared = {name for item in items if item.get_closest_marker("slow") for name in _of_module(item)}
 
@@ -96,9 +94,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         takes[late(item), item.path] += _seconds(item)
     items.sort(key=lambda item: (late(item), -takes[late(item), item.path]))
-    for item in items:
-        if late(item) < 2 or _of_module(item):
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
 
 
 def _seconds(item: pytest.Item) -> int:
