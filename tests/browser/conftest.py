@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +21,16 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from atlas.application import create_application
 from backend.errors import AtlasError
+from backend.output_files import lock
 from jobs.screenshots import chromium
 from tests.invented_atlas import publish_invented
 
 PATIENCE = 300
 """Seconds to wait for something on a busy machine; an idle one needs a second or two. A virtual machine can stand still
 for minutes when its host gives it no processor."""
+
+
+DRAWN = "return document.querySelector('.js-plotly-plot .main-svg, .prose, .column > [role=note]') !== null"
 
 
 class Slowed:
@@ -43,7 +49,9 @@ class Slowed:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         if self.seconds and environ["PATH_INFO"].endswith("/_dash-update-component"):
-            time.sleep(self._waits.uniform(0.1, 1) * self.seconds)
+            until = time.monotonic() + self._waits.uniform(0.1, 1) * self.seconds
+            while self.seconds and time.monotonic() < until:  # nobody waits any longer once it is over
+                time.sleep(0.02)
         return self.application(environ, start_response)
 
 
@@ -56,10 +64,26 @@ class Served:
     slowed: Slowed
 
 
+def published(factory: pytest.TempPathFactory, publish: Callable[[Path], object]) -> Path:
+    """A folder of its own whose ``data`` is what a function publishes.
+
+    The first process of a run that asks publishes for all of them.
+    """
+    shared = factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    made = shared / publish.__name__
+    with lock(shared / f"{publish.__name__}.lock"):
+        if not made.exists():
+            publish(shared / f"{publish.__name__}.part")
+            (shared / f"{publish.__name__}.part").rename(made)
+    folder = factory.mktemp("atlas")
+    shutil.copytree(made, folder / "data")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("atlas")
-    publish_invented(folder / "data")
+    folder = published(tmp_path_factory, publish_invented)
     app = create_application(folder / "data", folder / "cache")
     slowed = Slowed(app.server)
     server = waitress.create_server(slowed, host="127.0.0.1", port=0, threads=6)
@@ -78,7 +102,9 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def driver(downloads: Path) -> Iterator[WebDriver]:
     with contextlib.ExitStack() as stack:
         try:
-            running = stack.enter_context(chromium(downloads, "--window-size=1280,800"))
+            # Pages are opened and left: to compile code again for its long run is never earned back.
+            compiled = "--js-flags=--no-opt --no-flush-bytecode"
+            running = stack.enter_context(chromium(downloads, "--window-size=1280,800", compiled))
         except AtlasError as error:
             pytest.skip(str(error))
         running.command_executor.client_config.timeout = 2 * PATIENCE
@@ -96,11 +122,27 @@ class Browser:
     url: str
 
     def open(self, path: str) -> None:
-        """Go to a page and wait until it has drawn what it draws."""
-        self.driver.get("about:blank")
+        """Load a page and wait until it has drawn what it draws.
+
+        A blank page in between would cost another process of the browser, which compiles every script anew.
+        """
         self.driver.get(self.url + path)
-        self.until("return document.querySelector('.js-plotly-plot .main-svg, .prose, .column > [role=note]') !== null")
+        self.until(DRAWN)
         self.settled()
+
+    def move(self, path: str) -> None:
+        """Go to another page of the atlas that is open, which takes half of what loading it takes."""
+        self.run("document.querySelector('#_pages_content > *').dataset.left = '1'")
+        self.go(path)
+        self.until("return document.querySelector('#_pages_content > [data-left]') === null")
+        self.until(DRAWN)
+        self.settled()
+
+    def resize(self, width: int, height: int, mobile: bool = False) -> None:
+        """Give the page a window of this size; the fixture ``sized`` takes it back."""
+        override = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+        self.until("return window.innerWidth === arguments[0]", width)
 
     def go(self, path: str) -> None:
         """Follow a link inside the atlas: no page is loaded, and nothing is waited for."""
@@ -171,12 +213,19 @@ def browser(driver: WebDriver, served: Served) -> Iterator[Browser]:
     assert view.complaints() == []
 
 
+@pytest.fixture
+def sized(driver: WebDriver) -> Iterator[None]:
+    """The window has its usual size again after the test."""
+    yield
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 @pytest.fixture(scope="module")
 def related(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser on an invented atlas with relationships."""
     from tests.browser.related import browse_related  # which imports this module
 
-    yield from browse_related(driver, tmp_path_factory.mktemp("related"))
+    yield from browse_related(driver, tmp_path_factory)
 
 
 @pytest.fixture
