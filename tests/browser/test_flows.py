@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import urllib.parse
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from atlas.figures.plots import rate_text
 from atlas.theme import THEMES, TOKENS, Theme
 from backend.store import queries
 from backend.store.database import Generations
-from tests.invented_atlas import HOSTILE, MARKUP, invented_roster, publish_invented
+from tests.invented_atlas import MARKUP, publish_invented
 
 pytestmark = pytest.mark.browser
 
 SOURCES = 27
+FIRST = 7
+"""Seed of the generation that is served."""
 OPEN = "const o = [...document.querySelectorAll('[role=option]')].filter(e => e.offsetParent);"
 CARD = "const name = document.querySelector('.card-name');"
 FRONT = "const p = document.querySelector('#map .js-plotly-plot');"
@@ -83,6 +85,11 @@ def selected_at(browser: Any) -> list[float]:
     )
 
 
+def choose(browser: Any, control: str, value: str) -> None:
+    """Press one part of a segmented control of the map."""
+    browser.click(f"#{control} input[value='{value}']")
+
+
 def turn(browser: Any, eye: tuple[float, float, float]) -> None:
     """Turn the scene as a drag does: Plotly then reports the camera."""
     browser.run(
@@ -93,7 +100,7 @@ def turn(browser: Any, eye: tuple[float, float, float]) -> None:
     )
 
 
-def test_the_map_shows_every_source_and_is_not_blank(browser: Any) -> None:
+def test_the_map_shows_every_source_and_its_legend_isolates_families(browser: Any) -> None:
     browser.open("/?theme=dark")
     points = [
         t
@@ -106,9 +113,7 @@ def test_the_map_shows_every_source_and_is_not_blank(browser: Any) -> None:
     assert browser.driver.execute_async_script(COLOURS, picture) > 4
     assert "27 sources" in browser.text(".map-title .sentence")
 
-
-def test_legend_counts_and_isolation(browser: Any) -> None:
-    browser.open("/?theme=dark")
+    # The legend counts and isolates.
     qwen = browser.run(
         "return [...document.querySelectorAll('.legend-row')].map(r => r.innerText.replace(/\\s+/g, ' '))"
     )
@@ -210,23 +215,44 @@ def test_both_domains_on_one_map_and_outlines_on_a_flat_one(browser: Any) -> Non
     browser.run("document.querySelector('#projection input[value=tsne]').click()")
     browser.until(FRONT + "return p.data.length && p.layout.scene.aspectmode === 'cube'")
     assert camera(browser)[:3] == [0.4, -1.6, 0.9]
-    browser.open("/?theme=dark&roster=12-way&dim=2&regions=families")
-    assert browser.run(FRONT + "return p.layout.shapes.length") == 1
+    browser.move("/?theme=dark&roster=12-way&dim=2&regions=families")
+    browser.until(FRONT + "return p.layout.shapes.length === 1")
     browser.run("document.querySelector('#regions input[value=off]').click()")
     browser.until(FRONT + "return !p.layout.shapes.length")
     assert "regions" not in browser.query()
 
 
-@pytest.mark.parametrize("shown", ["dim=3", "dim=2", "dim=3&space=centred"])
 @pytest.mark.parametrize("theme", THEMES)
-def test_lines_between_sources_are_seen(browser: Any, theme: Theme, shown: str) -> None:
-    pictures = []
-    for links in ("off", "all"):
-        browser.open(f"/?theme={theme}&roster=27-way&links={links}&{shown}")
-        browser.until(FRONT + "return p.querySelector('canvas, .points path') !== null")
-        pictures.append(browser.driver.find_element(By.ID, "map").screenshot_as_base64)
+def test_lines_between_sources_are_seen(browser: Any, theme: Theme) -> None:
     ground = [int(TOKENS[theme]["ground"][at : at + 2], 16) for at in (1, 3, 5)]
-    assert browser.driver.execute_async_script(SET_OFF, *pictures, ground) > 500
+    lines = FRONT + "return p.data.find(t => t.name === 'links').x.length > 0"
+
+    def picture() -> str:
+        return str(browser.driver.find_element(By.ID, "map").screenshot_as_base64)
+
+    def at_rest(deep: int) -> str | bool:
+        """A picture of what has been drawn, which another one equals; a scene is drawn later than its figure stands."""
+        seen = picture()
+        drawn = deep == 2 or browser.driver.execute_async_script(COLOURS, seen) > 4
+        return drawn and seen == picture() and seen
+
+    def set_off(before: str) -> bool:
+        return int(browser.driver.execute_async_script(SET_OFF, before, picture(), ground)) > 500
+
+    browser.open(f"/?theme={theme}&roster=27-way&links=off&dim=3")
+    for space, deep in (("one", 3), ("centred", 3), ("one", 2)):
+        choose(browser, "space", space)
+        browser.until(FRONT + "return p.data.some(t => /, Math100$/.test(t.name)) === arguments[0]", space == "centred")
+        choose(browser, "dim", str(deep))
+        browser.until(FRONT + "return p.data[0].type === arguments[0]", "scatter3d" if deep == 3 else "scatter")
+        browser.until(FRONT + "return p.querySelector('canvas, .points path') !== null")
+        browser.settled()
+        before = browser.wait(functools.partial(at_rest, deep), "a map without lines")
+        choose(browser, "links", "all")
+        browser.until(lines)
+        browser.wait(functools.partial(set_off, before), "lines in sight")
+        choose(browser, "links", "off")
+        browser.wait(lambda: not browser.run(lines), "a map without lines again")
 
 
 def test_clusters_are_drawn_counted_and_listed(browser: Any) -> None:
@@ -408,24 +434,6 @@ def test_table_view_and_csv(browser: Any, served: Any, downloads: Path) -> None:
     assert "python -m tests.invented_atlas" in browser.text(".made .command")
 
 
-def test_hostile_names_are_text(browser: Any) -> None:
-    browser.open("/?theme=dark&roster=27-way")
-    titles = browser.run("return document.title")
-    labels = list(invented_roster()["label"])[-3:]
-    for label, name in zip(labels, HOSTILE, strict=True):
-        browser.open("/?theme=dark&" + urllib.parse.urlencode({"source": label}))
-        browser.until(CARD + "return name && name.textContent === arguments[0]", name)
-    assert browser.run("return document.querySelectorAll('img').length") == 0
-    assert browser.run("return document.title") == titles != "owned"
-    families = browser.run("return [...document.querySelectorAll('.legend-name')].map(e => e.textContent)")
-    assert MARKUP in families
-    wide = browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
-    assert wide
-    browser.open("/attribution?theme=dark&k=1")
-    assert browser.run("return document.querySelectorAll('img').length") == 0
-    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
-
-
 def test_methods_lists_the_builds(browser: Any) -> None:
     browser.open("/methods?theme=light")
     browser.until("return document.querySelectorAll('#builds-grid .ag-center-cols-container [role=row]').length === 2")
@@ -446,27 +454,24 @@ APART = (
 PATHS = [page.path.replace("<label>", "gpt_1").replace("<name>", "GPT") for page in PAGES]
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_pages_fit_their_window(browser: Any, path: str) -> None:
+@pytest.mark.slow(25)
+@pytest.mark.usefixtures("sized")
+def test_pages_fit_their_window(browser: Any) -> None:
     """A page is opened on a telephone, and its window then made wider and wider."""
-    try:
+    for path in PATHS:
         for width, height in ((390, 844), (820, 1180), (1280, 800), (1920, 1080)):
-            override = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-            browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+            browser.resize(width, height)
             if width == 390:
-                browser.open(f"{path}?theme=light&source=gpt_1")
-            browser.until("return window.innerWidth === arguments[0]", width)
+                (browser.open if path == "/" else browser.move)(f"{path}?theme=light&source=gpt_1")
             browser.until("return document.documentElement.scrollWidth <= window.innerWidth")
             browser.settled()
-            assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), width
-            assert browser.run(APART, ".bar .choice, .bar .icon-button"), width
+            assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), (path, width)
+            assert browser.run(APART, ".bar .choice, .bar .icon-button"), (path, width)
             if path == "/":
                 assert browser.run(APART, ".legend, .map-side, .projector, .map-title"), width
             if path == "/" and width == 390:  # the source is read below the map, before all families
                 places = [browser.run(TOP, part) for part in (".map-stage", ".map-side > .card", ".legend")]
                 assert places == sorted(places)
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_reader_is_found_by_words_in_any_order(browser: Any) -> None:
@@ -507,19 +512,27 @@ def test_two_sources_are_compared_by_keyboard(browser: Any) -> None:
 
 
 @pytest.fixture
-def restored(served: Any) -> Iterator[None]:
-    """The first generation is served again after the test: others rely on where its points are."""
-    yield
-    publish_invented(served.data)
+def publish(served: Any) -> Iterator[Callable[[int], None]]:
+    """Publishes a generation by its seed. The first one is served again after the test: others rely on its points."""
+    seeds = [FIRST]
+
+    def given(seed: int) -> None:
+        seeds.append(seed)
+        publish_invented(served.data, seed=seed)
+
+    yield given
+    if seeds[-1] != FIRST:
+        given(FIRST)
 
 
-@pytest.mark.usefixtures("restored")
-def test_a_map_is_open_while_a_generation_is_published(browser: Any, served: Any) -> None:
+def test_generations_are_published_while_a_map_and_numbers_are_open(
+    browser: Any, publish: Callable[[int], None]
+) -> None:
     browser.open("/?theme=dark&roster=12-way&source=gpt_1")
     browser.click("#figure-map .tool[aria-pressed]")
     browser.until("return document.querySelectorAll('#figure-map .ag-center-cols-container [role=row]').length > 0")
     before = selected_at(browser)
-    publish_invented(served.data, seed=31)
+    publish(31)
     browser.run("document.querySelector('#projection input[value=pca]').click()")
     browser.until(
         FRONT + "const t = p.data.find(t => t.name === 'selected'); return t.x.length && t.x[0] !== arguments[0]",
@@ -530,29 +543,27 @@ def test_a_map_is_open_while_a_generation_is_published(browser: Any, served: Any
     assert "gpt-org/gpt-1" in browser.text(".card-name")
     assert browser.run("return document.querySelectorAll('#figure-map .ag-root').length") == 1
 
-
-@pytest.mark.usefixtures("restored")
-def test_a_generation_published_while_open_is_shown(browser: Any, served: Any) -> None:
     browser.open("/attribution?theme=dark")
-    before = browser.text("#answer strong")
-    publish_invented(served.data, seed=99)
+    answer = browser.text("#answer strong")
+    publish(FIRST)
     browser.run("document.querySelector('#k input[value=\"50\"]').click()")
     browser.until("return document.querySelector('#answer').innerText.includes('With 50 traces')")
     browser.run("document.querySelector('#k input[value=\"20\"]').click()")
     browser.until("return document.querySelector('#answer').innerText.includes('With 20 traces')")
-    assert browser.text("#answer strong") != before
+    assert browser.text("#answer strong") != answer
 
 
-@pytest.mark.parametrize(
-    "typed, name", [("openai gpt 2", "gpt-org/gpt-2"), ("cluade 2", "claude-org/claude-2"), ("Gpt2", "gpt-org/gpt-2")]
-)
-def test_a_source_is_found_by_makers_typos_and_other_punctuation(browser: Any, typed: str, name: str) -> None:
+def test_a_source_is_found_by_makers_typos_and_other_punctuation(browser: Any) -> None:
     browser.open("/?theme=dark&roster=27-way")
     field = browser.driver.find_element(By.ID, "search")
     field.click()
-    field.send_keys(typed)
-    names = browser.run(OPEN + "return o.map(e => e.innerText)")
-    assert name in names and len(names) < 4
+    for typed, name in (
+        ("openai gpt 2", "gpt-org/gpt-2"), ("cluade 2", "claude-org/claude-2"), ("Gpt2", "gpt-org/gpt-2"),
+    ):  # fmt: skip
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(typed)
+        names = browser.run(OPEN + "return o.map(e => e.innerText)")
+        assert name in names and len(names) < 4
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("zzzz qqq")
     browser.until("return document.body.innerText.includes('No source has this name')")

@@ -13,8 +13,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from atlas.theme import THEMES
-from tests.browser.test_accessibility import axe, violations
+from tests.browser.test_accessibility import axe, themed, violations
 
 __all__ = ["axe"]
 pytestmark = pytest.mark.browser
@@ -88,7 +87,7 @@ INSIDE = (
     "const [part, whole] = [...arguments].map(one => document.querySelector(one)?.getBoundingClientRect());"
     "return part && whole && part.top >= whole.top && part.bottom <= whole.bottom && whole.bottom <= innerHeight"
 )
-WINDOW = {"width": 1366, "height": 757, "deviceScaleFactor": 1, "mobile": False}
+WINDOW = (1366, 757)
 
 
 def overlap(one: list[Any], other: list[Any]) -> bool:
@@ -176,25 +175,23 @@ def test_a_cluster_is_selected_by_keyboard_alone(browser: Any, downloads: Path) 
     assert "chosen" not in browser.query()
 
 
+@pytest.mark.usefixtures("sized")
 def test_a_selection_leaves_the_source_readable_and_its_own_end_in_reach(browser: Any) -> None:
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
-    try:
-        browser.open("/?theme=dark&roster=27-way&dim=2&source=gpt_1")
-        everyone = browser.run("return [...document.querySelectorAll('#map .js-plotly-plot')][0].data")
-        chosen = [place[0] for trace in everyone for place in trace.get("customdata", [])]
-        browser.open(f"/?theme=dark&roster=27-way&dim=2&source=gpt_1&chosen={','.join(chosen)}")
-        browser.until("return document.querySelectorAll('.chosen-row').length === arguments[0]", len(chosen))
-        high = "return document.querySelector(arguments[0]).clientHeight"
-        assert len(chosen) > 19 and browser.run(high, ".map-side > .card") >= 160
-        assert browser.run(high, "#figure-selection") >= 160
-        browser.run("document.querySelector('.chosen-row:last-child').scrollIntoView({block: 'nearest'})")
-        browser.until(INSIDE, ".chosen-row:last-child", "#figure-selection")
-        assert browser.run(
-            "const box = document.querySelector('.chosen-row:last-child').getBoundingClientRect();"
-            "return document.elementFromPoint(box.left + 40, box.top + box.height / 2).closest('.chosen-row') !== null"
-        )
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.resize(*WINDOW)
+    browser.open("/?theme=dark&roster=27-way&dim=2&source=gpt_1")
+    everyone = browser.run("return [...document.querySelectorAll('#map .js-plotly-plot')][0].data")
+    chosen = [place[0] for trace in everyone for place in trace.get("customdata", [])]
+    browser.move(f"/?theme=dark&roster=27-way&dim=2&source=gpt_1&chosen={','.join(chosen)}")
+    browser.until("return document.querySelectorAll('.chosen-row').length === arguments[0]", len(chosen))
+    high = "return document.querySelector(arguments[0]).clientHeight"
+    assert len(chosen) > 19 and browser.run(high, ".map-side > .card") >= 160
+    assert browser.run(high, "#figure-selection") >= 160
+    browser.run("document.querySelector('.chosen-row:last-child').scrollIntoView({block: 'nearest'})")
+    browser.until(INSIDE, ".chosen-row:last-child", "#figure-selection")
+    assert browser.run(
+        "const box = document.querySelector('.chosen-row:last-child').getBoundingClientRect();"
+        "return document.elementFromPoint(box.left + 40, box.top + box.height / 2).closest('.chosen-row') !== null"
+    )
 
 
 def test_the_closest_name_is_chosen_by_enter_alone(browser: Any) -> None:
@@ -211,55 +208,58 @@ def test_the_closest_name_is_chosen_by_enter_alone(browser: Any) -> None:
     assert found == ["org/gpt-4", "gpt-4-2025-04-14", "gpt-4-mini-2025-04-14", "other-gpt-4"]
 
 
-@pytest.mark.parametrize("shown", ["dim=2", "dim=3", "dim=2&regions=clusters&projection=umap"])
-@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)])
-def test_names_overlap_neither_each_other_nor_panels(browser: Any, shown: str, size: tuple[int, int]) -> None:
-    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
-    try:
-        browser.open(f"/?theme=light&roster=27-way&source=gpt_1&other=qwen_2&{shown}")
-        browser.until("return document.querySelectorAll('#names .end').length === 2")
+@pytest.mark.usefixtures("sized")
+def test_names_overlap_neither_each_other_nor_panels(browser: Any) -> None:
+    def apart() -> bool:
         names = browser.run(NAMES)
-        assert len(names) > 4 and not any(overlap(a, b) for i, a in enumerate(names) for b in names[:i])
         panels = browser.run(
             "return [...document.querySelectorAll('.map-title, .legend, .map-side > .panel, .projector')]"
             ".filter(e => e.offsetParent).map(e => e.getBoundingClientRect())"
             ".map(b => [0, 0, b.left, b.top, b.right, b.bottom])"
         )
-        assert not any(overlap(name, panel) for name in names for panel in panels)
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        return len(names) > 4 and not (
+            any(overlap(a, b) for i, a in enumerate(names) for b in names[:i])
+            or any(overlap(name, panel) for name in names for panel in panels)
+        )
+
+    for shown in ("dim=2", "dim=3", "dim=2&regions=clusters&projection=umap"):
+        for size in ((1280, 800), (1920, 1080)):
+            browser.resize(*size)
+            if size[0] == 1280:
+                go = browser.open if shown == "dim=2" else browser.move
+                go(f"/?theme=light&roster=27-way&source=gpt_1&other=qwen_2&{shown}")
+            browser.until("return document.querySelectorAll('#names .end').length === 2")
+            browser.settled()
+            browser.wait(apart, f"names that lie apart, with {shown} in {size}")
 
 
-@pytest.mark.parametrize("folded", [True, False])
-def test_the_table_of_the_flat_map_stands_beside_the_navigation(browser: Any, folded: bool) -> None:
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW)
-    try:
-        browser.open("/?theme=light&roster=27-way&dim=2")
-        browser.until("return document.getElementById('legend-panel').dataset.deep === 'false'")
+@pytest.mark.usefixtures("sized")
+def test_the_table_of_the_flat_map_stands_beside_the_navigation(browser: Any) -> None:
+    browser.resize(*WINDOW)
+    browser.open("/?theme=light&roster=27-way&dim=2")
+    browser.until("return document.getElementById('legend-panel').dataset.deep === 'false'")
+    browser.click("#figure-map .map-title .tool[id*=table]")
+    left = "return document.querySelector(arguments[0]).getBoundingClientRect()"
+    for folded in (True, False):
         browser.run("document.getElementById('legend-panel').open = !arguments[0]", folded)
-        browser.click("#figure-map .map-title .tool[id*=table]")
-        left = "return document.querySelector(arguments[0]).getBoundingClientRect()"
         table = browser.until(left + ".width && " + left[7:] + ".left", ".map-stage .figure-table")
         assert table >= browser.run(left + ".right", ".rail")
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@pytest.mark.parametrize("way", ["opened", "entered"])
-def test_names_of_a_presented_flat_map_stand_at_its_points(browser: Any, way: str) -> None:
-    browser.open(f"/?theme=dark&roster=27-way&dim=2{'&present=1' if way == 'opened' else ''}")
-    browser.until("return document.querySelectorAll('#names .mark-at').length > 3")
-    if way == "entered":
-        browser.run("document.querySelector('#present').click()")
+def test_names_of_a_presented_flat_map_stand_at_its_points(browser: Any) -> None:
     away = (
         "const middle = e => { const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] };"
         "const points = [...document.querySelectorAll('#map .scatterlayer path.point')].map(middle);"
         "const marks = [...document.querySelectorAll('#names .mark-at')].map(middle);"
-        "return document.documentElement.dataset.present === '1' && marks.length > 3 && "
+        "return document.documentElement.dataset.present === arguments[0] && marks.length > 3 && "
         "marks.every(m => points.some(p => Math.hypot(p[0] - m[0], p[1] - m[1]) < 4))"
     )
-    browser.until(away)
+    browser.open("/?theme=dark&roster=27-way&dim=2&present=1")
+    browser.until(away, "1")
+    browser.click("#present-off")
+    browser.until(away.replace("=== arguments[0]", "!== '1'"))
+    browser.click("#present")
+    browser.until(away, "1")
 
 
 def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
@@ -341,8 +341,9 @@ def test_colours_of_numbers_and_months(browser: Any) -> None:
     assert "colour" not in browser.query()
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_axe_finds_nothing_in_a_selection(browser: Any, axe: str, theme: str) -> None:
-    browser.open(f"/?theme={theme}&roster=27-way&dim=2&source=gpt_1&other=gpt_2&chosen=gpt_1,qwen_1&colour=axis")
+def test_axe_finds_nothing_in_a_selection(browser: Any, axe: str) -> None:
+    browser.open("/?theme=dark&roster=27-way&dim=2&source=gpt_1&other=gpt_2&chosen=gpt_1,qwen_1&colour=axis")
     browser.until("return document.querySelector('#chosen-content .mix') !== null")
-    assert violations(browser, axe) == []
+    for theme in ("dark", "light"):
+        themed(browser, theme)
+        assert violations(browser, axe) == [], theme

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import urllib.parse
 from typing import Any
 
@@ -33,7 +32,7 @@ def names(browser: Any, graph: str) -> list[str]:
     return [trace["name"] for trace in browser.traces(graph)]
 
 
-def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
+def test_a_row_of_the_neighbours_selects_its_source_and_links_unfold_what_is_folded(browser: Any) -> None:
     browser.open("/neighbourhoods?theme=dark&roster=12-way")
     assert "sibling" in browser.text("#near-answer")
     assert "An example, the first row of the table" in browser.text("#figure-nearest .sentence")
@@ -43,7 +42,11 @@ def test_a_row_of_the_neighbours_selects_its_source(browser: Any) -> None:
     plot = "const p = document.querySelector('#nearest-graph .js-plotly-plot');"
     browser.until(plot + "return p.layout.yaxis.ticktext && p.layout.yaxis.ticktext.length === 10")
     assert browser.run("return document.querySelector('#pair-first').value") == "claude-org/claude-1"
-    browser.run("document.querySelector('#figure-pairs').closest('details').open = true")
+    for figure in ("figure-pairs", "figure-tree"):  # links to what is folded unfold it
+        folded = "return document.getElementById(arguments[0]).closest('details').open"
+        assert not browser.run(folded, figure)
+        browser.run("document.querySelector(`.chapters a[href='#${arguments[0]}']`).click()", figure)
+        browser.until(folded, figure)
     # Off the screen only textContent has words.
     first = browser.until(f"const c = document.querySelector('{CELL}'); return c && c.textContent")
     browser.run(f"document.querySelector('{CELL}').click()")
@@ -80,16 +83,15 @@ LANDMARKS = {
 }
 
 
-@pytest.mark.slow(150)
+@pytest.mark.slow(50)
 def test_every_page_can_be_left_at_any_time(browser: Any, slow: None) -> None:
     """A page is left as soon as it stands, while all of its figures are being drawn again in the other theme."""
     browser.open("/?theme=dark&roster=12-way")
-    paths, half = list(LANDMARKS), len(LANDMARKS) // 2
-    # Zigzag paths through all pages, one page further every time, lead along every pair of pages once, in one way.
-    zigzag = [0, *(step for far in range(1, half) for step in (far, -far)), half]
-    tour = [(first + step) % len(paths) for first in range(half) for step in zigzag]
-    assert len({frozenset(pair) for pair in itertools.pairwise(tour)}) >= math.comb(len(paths), 2)
-    for place in tour[1:]:
+    paths = list(LANDMARKS)
+    # Steps without a common divisor with the number of pages: every page is left for three others.
+    tour = [step * place % len(paths) for step in (1, 3, 7) for place in range(1, len(paths) + 1)]
+    assert len(set(itertools.pairwise([0, *tour]))) == 3 * len(paths) == len(tour)
+    for place in tour:
         browser.click("#theme-toggle")
         browser.go(f"{paths[place]}?roster=12-way")
         browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS[paths[place]])
@@ -98,7 +100,7 @@ def test_every_page_can_be_left_at_any_time(browser: Any, slow: None) -> None:
 
 
 ANSWER_ON_LEAVING = """
-const [landmark] = arguments, real = window.fetch;
+const [landmark] = arguments, real = window.unheld = window.unheld || window.fetch;
 window.heldBack = 0;
 window.fetch = async (url, init) => {
   const answer = await real(url, init);
@@ -117,17 +119,21 @@ window.fetch = async (url, init) => {
 """Answers are held back until the page they are for is taken out, and are there before the renderer has noticed."""
 
 
-@pytest.mark.parametrize("path", [path for path in LANDMARKS if path != "/methods"])
-def test_a_page_is_left_at_the_very_moment_its_figures_arrive(browser: Any, path: str) -> None:
-    browser.open(f"{path}?theme=dark&roster=12-way")
-    browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS[path])
-    browser.run(ANSWER_ON_LEAVING, LANDMARKS[path])
-    browser.click("#theme-toggle")
-    browser.until("return window.heldBack > 0")
-    browser.go("/methods?roster=12-way")
-    browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS["/methods"])
-    browser.settled()
-    assert browser.complaints() == []
+def test_a_page_is_left_at_the_very_moment_its_figures_arrive(browser: Any) -> None:
+    browser.open("/methods?theme=dark&roster=12-way")
+    for path in LANDMARKS:
+        if path == "/methods":
+            continue
+        browser.move(f"{path}?roster=12-way")
+        browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS[path])
+        browser.run(ANSWER_ON_LEAVING, LANDMARKS[path])
+        browser.click("#theme-toggle")
+        browser.until("return window.heldBack > 0")
+        browser.go("/methods?roster=12-way")
+        browser.until("return document.querySelector(arguments[0]) !== null", LANDMARKS["/methods"])
+        browser.settled()
+        browser.run("window.fetch = window.unheld")
+        assert browser.complaints() == [], path
 
 
 def test_an_address_that_leads_nowhere_says_so_and_leads_back(browser: Any) -> None:
@@ -146,15 +152,6 @@ def test_a_page_without_its_grids_still_takes_a_source(browser: Any) -> None:
     browser.run("window.dash_clientside.set_props('near-source', {value: 'gpt_1'})")
     browser.wait(lambda: browser.query().get("source") == "gpt_1", "the source in the link")
     browser.until("return document.querySelector('#pair-first').value === 'gpt-org/gpt-1'")
-
-
-def test_links_to_folded_figures_unfold_them(browser: Any) -> None:
-    browser.open("/neighbourhoods?theme=light&roster=12-way&source=gpt_1")
-    folded = "return document.getElementById(arguments[0]).closest('details').open"
-    for figure in ("figure-pairs", "figure-tree"):
-        assert not browser.run(folded, figure)
-        browser.run("document.querySelector(`.chapters a[href='#${arguments[0]}']`).click()", figure)
-        browser.until(folded, figure)
 
 
 def test_a_link_opens_the_page_of_a_source(browser: Any) -> None:
@@ -227,42 +224,40 @@ def test_pages_open_on_a_roster_that_has_results(browser: Any) -> None:
     assert "12 sources" in browser.text("#answer") and browser.query()["roster"] == "12-way"
 
 
-def test_hostile_names_are_text_on_every_page(browser: Any) -> None:
-    for label, name in zip(list(invented_roster()["label"])[-3:], HOSTILE, strict=True):
-        browser.open(f"/source/{urllib.parse.quote(label, safe='')}?theme=dark&roster=27-way")
-        assert browser.run("return document.querySelector('h1').textContent") == name
-        calm(browser)
-    browser.open(f"/family/{urllib.parse.quote(MARKUP, safe='')}?theme=dark&roster=27-way")
-    assert browser.run("return document.querySelector('h1').textContent") == MARKUP
-    calm(browser)
-    browser.open(
-        "/neighbourhoods?" + urllib.parse.urlencode({"roster": "27-way", "source": MARKUP, "other": "hostile_1"})
-    )
-    browser.until("return document.querySelectorAll('#pair-answer tbody tr').length === 3")
-    ticks = browser.run("return document.querySelector('#tree-graph .js-plotly-plot').layout.yaxis.ticktext.join()")
-    assert "&lt;img" in ticks and "<img" not in ticks and RIGHT_TO_LEFT in ticks and ENDLESS not in ticks
-    calm(browser)
-    browser.open("/source/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E?theme=dark")
-    assert "There is no such source" in browser.text("h1")
-    calm(browser)
-
-
-@pytest.mark.parametrize("page", [page.name for page in PAGES])
-def test_a_hostile_selection_is_text(browser: Any, page: str) -> None:
+@pytest.mark.parametrize("turn", range(3))
+def test_hostile_names_are_text_on_every_page(browser: Any, turn: int) -> None:
     """Every page, with a source selected and another beside it whose names are markup, endless or right to left."""
-    path = {page.name: page.path for page in PAGES}[page]
-    for label, other in zip([MARKUP, "hostile_1", "hostile_2"], ["hostile_1", "hostile_2", MARKUP], strict=True):
-        query = {"source": label, "other": other, "truth": label, "answer": other, "left": label, "right": other}
-        own = path.replace("<label>", urllib.parse.quote(label, safe="")).replace(
-            "<name>", urllib.parse.quote(MARKUP, safe="")
-        )
-        browser.open(f"{own}?{urllib.parse.urlencode({'theme': 'dark', 'roster': '27-way', 'k': '1', **query})}")
+    labels = list(invented_roster()["label"])[-3:]
+    label, other = labels[turn], labels[(turn + 1) % 3]
+    name = HOSTILE[turn]
+    query = {"source": label, "other": other, "truth": label, "answer": other, "left": label, "right": other}
+    link = urllib.parse.urlencode({"theme": "dark", "roster": "27-way", "k": "1", **query})
+    for page in PAGES:
+        path = page.path.replace("<label>", urllib.parse.quote(label, safe=""))
+        path = path.replace("<name>", urllib.parse.quote(MARKUP, safe=""))
+        (browser.open if page is PAGES[0] else browser.move)(f"{path}?{link}")
         calm(browser)
-        if page in ("map", "neighbourhoods", "attribution", "source"):
+        if page.name in ("map", "neighbourhoods", "attribution", "source"):
             text = str(browser.run("return document.body.textContent"))
             fields = browser.run("return [...document.querySelectorAll('input')].map(e => e.value)")
-            name = dict(zip([MARKUP, "hostile_1", "hostile_2"], HOSTILE, strict=True))[label]
             assert name in text or name in fields
+        if page.name == "map":
+            card = "const name = document.querySelector('.card-name'); return name && name.textContent === arguments[0]"
+            browser.until(card, name)
+            families = browser.run("return [...document.querySelectorAll('.legend-name')].map(e => e.textContent)")
+            assert MARKUP in families
+        if page.name == "neighbourhoods":
+            browser.until("return document.querySelectorAll('#pair-answer tbody tr').length === 3")
+            tree = "return document.querySelector('#tree-graph .js-plotly-plot').layout.yaxis.ticktext.join()"
+            ticks = browser.run(tree)
+            assert "&lt;img" in ticks and "<img" not in ticks and RIGHT_TO_LEFT in ticks and ENDLESS not in ticks
+        if page.name in ("source", "family"):
+            assert browser.run("return document.querySelector('h1').textContent") == (
+                name if page.name == "source" else MARKUP
+            )
+    browser.move("/source/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E?theme=dark")
+    assert "There is no such source" in browser.text("h1")
+    calm(browser)
 
 
 def calm(browser: Any) -> None:
