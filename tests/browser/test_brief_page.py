@@ -20,16 +20,18 @@ def calm(calm_related: Browser) -> Browser:
     return calm_related
 
 
-def test_whole_figures_are_seen_on_a_phone(calm: Browser) -> None:
-    override = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
-    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
-    try:
-        calm.open("/brief?theme=light&roster=27-way&figures=budget")
-        wide = "return document.querySelector('.plate .main-svg').getBoundingClientRect().right"
-        calm.until("return document.querySelector('.plate .main-svg') !== null")
-        calm.until(wide + " <= document.querySelector('.plate').getBoundingClientRect().right + 1")
-    finally:
-        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+@pytest.mark.usefixtures("sized")
+def test_whole_figures_are_seen_on_a_phone_and_sheets_fit_any_window(calm: Browser) -> None:
+    calm.resize(390, 844)
+    calm.open("/brief?theme=light&roster=27-way&figures=budget")
+    right = "return document.querySelector('.plate .main-svg').getBoundingClientRect().right"
+    calm.until("return document.querySelector('.plate .main-svg') !== null")
+    calm.until(right + " <= document.querySelector('.plate').getBoundingClientRect().right + 1")
+    for size in ((820, 1180), (1280, 800)):
+        calm.resize(*size)
+        calm.settled()
+        calm.until("return document.documentElement.scrollWidth <= window.innerWidth")
+        calm.until("const s = document.querySelector('.content'); return s.scrollWidth <= s.clientWidth + 1")
 
 
 def test_the_brief_holds_the_figures_of_its_link(calm: Browser) -> None:
@@ -90,15 +92,3 @@ def test_the_print_button_prints(calm: Browser) -> None:
     calm.run("window.printed = 0; window.print = () => { window.printed += 1; }")
     calm.click("#brief-print")
     calm.until("return window.printed === 1")
-
-
-@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
-def test_the_sheets_fit_their_window(calm: Browser, size: tuple[int, int]) -> None:
-    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
-    try:
-        calm.open("/brief?theme=light&roster=27-way&figures=budget")
-        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
-        assert calm.run("const s = document.querySelector('.content'); return s.scrollWidth <= s.clientWidth + 1")
-    finally:
-        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -17,7 +17,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from atlas.application import create_application
 from atlas.pages.compare import FIGURES, TABS
 from atlas.state import TABS as TAB_NAMES
-from tests.browser.conftest import Browser
+from tests.browser.conftest import Browser, published
 from tests.invented_comparisons import publish_compared
 
 pytestmark = pytest.mark.browser
@@ -29,8 +29,7 @@ SCREEN = 960
 
 @pytest.fixture(scope="module")
 def calm(driver: WebDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    folder = tmp_path_factory.mktemp("compared")
-    publish_compared(folder / "data")
+    folder = published(tmp_path_factory, publish_compared)
     app = create_application(folder / "data", folder / "cache")
     server = waitress.create_server(app.server, host="127.0.0.1", port=0, threads=6)
     threading.Thread(target=server.run, daemon=True).start()
@@ -82,12 +81,11 @@ def test_enter_takes_the_first_length_that_fits(calm: Browser) -> None:
     calm.until("return document.querySelector('#compare-answer').innerText.includes('(first 64 tokens)')")
 
 
-@pytest.mark.parametrize(
-    ("anchor", "place"), [("chapter-price", "cost"), ("figure-brings", "brings"), ("chapter-readouts", "reached")]
-)
-def test_former_anchors_still_land(calm: Browser, anchor: str, place: str) -> None:
-    calm.open(f"{LINK}dark#{anchor}")
-    calm.until("return document.querySelector(arguments[0]) !== null", f"#figure-{place}")
+def test_former_anchors_still_land(calm: Browser) -> None:
+    for anchor, place in {"chapter-price": "cost", "figure-brings": "brings", "chapter-readouts": "reached"}.items():
+        calm.driver.get(f"{calm.url}/health")  # another anchor alone loads no page
+        calm.open(f"{LINK}dark#{anchor}")
+        calm.until("return document.querySelector(arguments[0]) !== null", f"#figure-{place}")
 
 
 @pytest.mark.parametrize("keys", [False, True])
@@ -118,7 +116,7 @@ def test_a_researcher_compares_two_readers_under_cut_responses(calm: Browser, ke
 def test_the_budget_redraws_readouts_parts_and_capability(calm: Browser) -> None:
     axes = {"brings": "xaxis", "capability": "yaxis"}
     for figure, axis in axes.items():
-        calm.open(f"{LINK}light&figure={figure}")
+        (calm.open if figure == "brings" else calm.move)(f"{LINK}light&figure={figure}")
         calm.run("document.querySelector('#compare-k input[value=\"100\"]').click()")
         title = f"return document.querySelector('#{figure}-graph .js-plotly-plot').layout.{axis}.title.text"
         calm.until(f"{title}.includes('100')")
@@ -126,7 +124,6 @@ def test_the_budget_redraws_readouts_parts_and_capability(calm: Browser) -> None
 
 
 def test_a_row_of_all_readers_joins_the_others(calm: Browser) -> None:
-    calm.driver.get("about:blank")
     calm.driver.get(f"{calm.url}{LINK}light&figure=every")  # a table alone, without a figure to wait for
     calm.until("return document.querySelector('#every-grid [role=row]') !== null")
     calm.settled()
@@ -146,7 +143,7 @@ def test_table_csv_and_builds_of_the_readouts(calm: Browser, downloads: Path) ->
         "[...document.querySelectorAll('#figure-reached .tool')].find(b => b.innerText.trim() === 'Table').click()"
     )
     calm.until("return document.querySelectorAll('#figure-reached .figure-table [role=row]').length > 5")
-    calm.open(f"{LINK}dark&figure=gains&k=100")
+    calm.move(f"{LINK}dark&figure=gains&k=100")
     calm.run("[...document.querySelectorAll('#figure-gains .tool')].find(b => b.innerText.trim() === 'CSV').click()")
     found = calm.wait(lambda: sorted(downloads.glob("atlas_gains*.csv")), "a downloaded CSV")
     with found[0].open(encoding="utf-8", newline="") as stream:
@@ -154,7 +151,7 @@ def test_table_csv_and_builds_of_the_readouts(calm: Browser, downloads: Path) ->
     assert {(row["series"], round(float(row["difference"]), 2)) for row in rows} == {
         ("accuracy@1", 0.14), ("accuracy@100", 0.02), ("accuracy@1", 0.07),
     }  # fmt: skip
-    calm.open(f"{LINK}dark&figure=parts")
+    calm.move(f"{LINK}dark&figure=parts")
     calm.run("[...document.querySelectorAll('#figure-parts .tool')].find(b => b.innerText.includes('How')).click()")
     calm.until("return document.querySelectorAll('.made .build').length >= 2")
 
@@ -170,20 +167,20 @@ def test_numbers_are_taken_from_methods(calm: Browser, downloads: Path) -> None:
     assert len(table[0].read_text("utf-8").splitlines()) == 28
 
 
-@pytest.mark.parametrize(
-    "path", [f"{LINK}light", "/source/gpt_1?roster=27-way&theme=dark", "/family/GPT?roster=27-way"]
-)
-@pytest.mark.parametrize("size", [(1280, 800), (820, 1180), (390, 844)])
-def test_pages_fit_their_window(calm: Browser, path: str, size: tuple[int, int]) -> None:
-    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
-    try:
-        calm.open(path)
-        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
-        wide = "return document.querySelector('.content').scrollWidth <= document.querySelector('.content').clientWidth"
-        assert calm.run(wide)
-    finally:
-        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+@pytest.mark.usefixtures("sized")
+def test_pages_fit_their_window(calm: Browser) -> None:
+    """Pages are opened on a telephone, and their window then made wider and wider."""
+    wide = "return document.querySelector('.content').scrollWidth <= document.querySelector('.content').clientWidth"
+    for path in (f"{LINK}light", "/source/gpt_1?roster=27-way&theme=dark", "/family/GPT?roster=27-way"):
+        for width, height in ((390, 844), (820, 1180), (1280, 800)):
+            calm.resize(width, height)
+            if width == 390:
+                (calm.open if path == f"{LINK}light" else calm.move)(path)
+            calm.until("return document.documentElement.scrollWidth <= window.innerWidth")
+            calm.until(wide)
+            calm.settled()
+            assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth"), (path, width)
+            assert calm.run(wide), (path, width)
 
 
 def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:

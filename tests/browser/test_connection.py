@@ -113,7 +113,6 @@ def test_a_page_that_opens_slowly_says_so(browser: Any, served: Any) -> None:
         served.slowed.seconds = 0.0
     browser.until("return document.querySelector('.prose') !== null")
     browser.wait(lambda: not browser.run(SHOWN, ".opening"), "the line goes")
-    browser.driver.get("about:blank")
     served.slowed.seconds = 5.0
     try:
         browser.driver.get(browser.url + "/methods?theme=dark")

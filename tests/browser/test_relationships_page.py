@@ -50,7 +50,8 @@ def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
     calm.until(halo)
 
 
-def test_a_link_opens_a_pair_under_a_holdout(calm: Browser) -> None:
+@pytest.mark.usefixtures("sized")
+def test_a_link_opens_a_pair_under_a_holdout_and_fits_its_window(calm: Browser) -> None:
     query = {"protocol": "family", "left": "google/gemma-2b", "right": MARKUP, "measure": "auc", "theme": "light"}
     calm.open("/relationships?" + urllib.parse.urlencode(query))
     calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
@@ -62,7 +63,12 @@ def test_a_link_opens_a_pair_under_a_holdout(calm: Browser) -> None:
     assert {trace["name"] for trace in traces} == {"both (DC–AC)", "drift (first AC)", "mean (DC)", "matching text"}
     kin = {trace["name"] for trace in calm.traces("#kinship-graph")}
     assert {"unrelated (20)", "related (8)"} <= kin
-    assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    inside = "return [...document.querySelectorAll('.kin-model')].every(e => e.scrollWidth <= e.clientWidth + 1)"
+    for size in ((1280, 800), (820, 1180)):
+        calm.resize(*size)
+        calm.settled()
+        calm.until("return document.documentElement.scrollWidth <= window.innerWidth")
+        calm.until(inside)
 
 
 def test_a_holdout_redraws_and_the_pair_split_leads_to_it(calm: Browser) -> None:
@@ -108,20 +114,6 @@ def test_rows_csv_and_builds_of_the_page(calm: Browser, downloads: Path) -> None
     assert "python -m jobs relate" in calm.run("return document.querySelector('.made').textContent")
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (820, 1180)])
-def test_the_page_fits_its_window(calm: Browser, size: tuple[int, int]) -> None:
-    override = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    calm.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
-    try:
-        query = urllib.parse.urlencode({"left": "google/gemma-2b", "right": MARKUP, "theme": "light"})
-        calm.open(f"/relationships?{query}")
-        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
-        inside = "return [...document.querySelectorAll('.kin-model')].every(e => e.scrollWidth <= e.clientWidth + 1)"
-        assert calm.run(inside)
-    finally:
-        calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
 def test_presenting_hides_controls_and_enlarges_until_escape(calm: Browser) -> None:
     calm.open("/relationships?theme=dark&protocol=family")
     wide = calm.run("return document.querySelector('#figure-readouts h2').getBoundingClientRect().height")
@@ -143,12 +135,15 @@ def test_presenting_hides_controls_and_enlarges_until_escape(calm: Browser) -> N
     assert calm.run("return document.activeElement.id") == "present"
 
 
-@pytest.mark.parametrize("path", ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"])
-def test_every_page_can_be_presented_by_link(calm: Browser, path: str) -> None:
-    calm.open(f"{path}?theme=light&present=1&roster=12-way")
-    assert not calm.run(SHOWN, ".rail") and not calm.run(SHOWN, ".bar")
-    assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
-    calm.wait(lambda: calm.query().get("present") == "1", "the mode in the link")
+def test_every_page_can_be_presented_by_link(calm: Browser) -> None:
+    for path in ("/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"):
+        if path != "/":
+            calm.click("#present-off")
+            calm.until(SHOWN, ".rail")
+        (calm.open if path == "/" else calm.move)(f"{path}?theme=light&present=1&roster=12-way")
+        assert not calm.run(SHOWN, ".rail") and not calm.run(SHOWN, ".bar"), path
+        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth"), path
+        calm.wait(lambda: calm.query().get("present") == "1", f"the mode in the link of {path}")
 
 
 def test_the_mode_goes_along_to_the_next_page(calm: Browser) -> None:
