@@ -36,15 +36,16 @@ def odd_table(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("sized")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_an_auditor_gets_an_answer_and_a_sheet_for_the_board(
     browser: Browser, downloads: Path, tmp_path: Path, width: int
 ) -> None:
-    browser.driver.set_window_size(width, 900)
+    browser.resize(width, 900)
     browser.driver.get(f"{browser.url}/?theme=light")
     browser.until("return document.querySelector('#map') !== null || document.querySelector('h1') !== null")
     browser.run(COUNTS)
-    if browser.run("return window.innerWidth <= 640"):
+    if width <= 640:
         browser.driver.find_element(By.ID, "menu").click()
     browser.driver.find_element(By.CSS_SELECTOR, "a[href^='/attribute']").click()
     given(browser, odd_table(tmp_path))
