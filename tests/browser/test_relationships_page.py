@@ -135,15 +135,12 @@ def test_presenting_hides_controls_and_enlarges_until_escape(calm: Browser) -> N
     assert calm.run("return document.activeElement.id") == "present"
 
 
-def test_every_page_can_be_presented_by_link(calm: Browser) -> None:
-    for path in ("/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"):
-        if path != "/":
-            calm.click("#present-off")
-            calm.until(SHOWN, ".rail")
-        (calm.open if path == "/" else calm.move)(f"{path}?theme=light&present=1&roster=12-way")
-        assert not calm.run(SHOWN, ".rail") and not calm.run(SHOWN, ".bar"), path
-        assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth"), path
-        calm.wait(lambda: calm.query().get("present") == "1", f"the mode in the link of {path}")
+@pytest.mark.parametrize("path", ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"])
+def test_every_page_can_be_presented_by_link(calm: Browser, path: str) -> None:
+    calm.open(f"{path}?theme=light&present=1&roster=12-way")
+    assert not calm.run(SHOWN, ".rail") and not calm.run(SHOWN, ".bar")
+    assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    calm.wait(lambda: calm.query().get("present") == "1", "the mode in the link")
 
 
 def test_the_mode_goes_along_to_the_next_page(calm: Browser) -> None:
