@@ -82,9 +82,13 @@ def test_enter_takes_the_first_length_that_fits(calm: Browser) -> None:
 
 
 def test_former_anchors_still_land(calm: Browser) -> None:
-    for anchor, place in {"chapter-price": "cost", "figure-brings": "brings", "chapter-readouts": "reached"}.items():
-        calm.driver.get(f"{calm.url}/health")  # another anchor alone loads no page
-        calm.open(f"{LINK}dark#{anchor}")
+    anchors = (
+        ("chapter-price", "cost", "dark"),
+        ("figure-brings", "brings", "light"),
+        ("chapter-readouts", "reached", "dark"),
+    )
+    for anchor, place, theme in anchors:  # in another theme than before: another anchor alone loads no page
+        calm.open(f"{LINK}{theme}#{anchor}")
         calm.until("return document.querySelector(arguments[0]) !== null", f"#figure-{place}")
 
 
