@@ -383,8 +383,11 @@ def test_every_kind_of_file_and_one_that_is_too_large(browser: Browser, tmp_path
     for mode, place, told in (("one", "#attr-drop", "#attr-problem"), ("two", "#win-before", "#win-problem"),
                               ("reference", "#ref-rival", "#ref-problem"),
                               ("check", "#check-report", "#check-problem")):  # fmt: skip
-        browser.click(f"#attr-mode input[value={mode}]")
-        browser.until(f"return !document.querySelector('#attr-{mode}').hidden")
+        if mode == "check":  # by its link
+            browser.driver.get(f"{browser.url}/attribute?theme=dark&mode=check")
+        else:
+            browser.click(f"#attr-mode input[value={mode}]")
+        browser.until(f"const e = document.querySelector('#attr-{mode}'); return e && !e.hidden")
         browser.until("return document.querySelector(arguments[0] + ' input') !== null", place)
         browser.until("return window.atlasDropsWatched === true")
         given(browser, large, place)
