@@ -121,7 +121,7 @@ class EnrolmentCapabilities:
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
     """Capabilities by the attachments, without fitting or reading anything."""
-    calibration, stop = _part(enrolment, "calibration"), _part(enrolment, "stop") or {}
+    calibration = _part(enrolment, "calibration")
     budgets = [] if calibration is None else [int(k) for k in np.ravel(calibration.get("budgets", []))]
     rows = validation_of(enrolment)
     right = rows[rows["metric"].eq("accuracy_after") & rows["condition"].eq(CLEAN) & rows["k"].le(USUAL)]
@@ -133,11 +133,17 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
         calibrated=calibration is not None,
         unknown=_part(enrolment, "unknown") is not None,
         budgets=tuple(sorted(budgets)),
-        stop_levels=tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else (),
+        stop_levels=stop_levels_of(enrolment),
         validated=not rows.empty,
         named=named,
         power=expected_power(enrolment, USUAL, paired=True),
     )
+
+
+def stop_levels_of(enrolment: Enrolment) -> tuple[float, ...]:
+    """Stated error rates for which the enrolment has a stop rule, smallest first."""
+    stop = _part(enrolment, "stop") or {}
+    return tuple(sorted(_stop_levels(stop))) if "thresholds" in stop else ()
 
 
 def refuse_stop_level(enrolment: Enrolment, level: float, levels: Collection[float]) -> None:

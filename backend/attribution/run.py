@@ -206,7 +206,7 @@ def answer(
 def checked(enrolment: Enrolment, settings: Settings) -> tuple[Doubles, int | None]:
     """Log of the stated prior (of candidates alone) and number of the rival; an AtlasError for wrong settings."""
     refuse_wrong_numbers(settings)
-    levels = decision.capabilities_of(enrolment).stop_levels
+    levels = decision.stop_levels_of(enrolment)
     decision.refuse_stop_level(enrolment, settings.stop_level, levels)
     among = decision.among(enrolment, candidate_numbers(enrolment, settings.candidates))
     if settings.claimed is not None:
@@ -237,7 +237,7 @@ def _fitting(settings: Settings, own: Enrolment, enrolment: Enrolment) -> Settin
     """
     among = decision.among(own, candidate_numbers(own, settings.candidates)).sources
     chosen = tuple(source for source in among if source in enrolment.sources) if settings.candidates else ()
-    levels = decision.capabilities_of(enrolment).stop_levels
+    levels = decision.stop_levels_of(enrolment)
     level = settings.stop_level if settings.stop_level in levels or not levels else levels[0]
     claimed = settings.claimed if settings.claimed in enrolment.sources else None
     candidates = chosen if len(chosen) > 1 else ()
