@@ -375,11 +375,11 @@ def validated(report: Report) -> Component:
         whole = ["The accuracy in step 2 is that of whole responses."] * (found["condition"] != "clean")
         grouping = [found["grouping"]] if "grouping" in found else []
         tables = _validation_tables(found)
-        body: list[Component] = [
-            html.P(" ".join([validated_case(report), *grouping, *whole]), className="sentence"),
-            html.Ul([html.Li(sentence) for sentence in first_findings(found)], className="measured"),
-        ]
-        rates = [html.P(REFUSED, className="sentence"), html.Div(tables, className="validation")]
+        body: list[Component] = [html.P(" ".join([validated_case(report), *grouping, *whole]), className="sentence")]
+        if measured := first_findings(found):
+            body.append(html.Ul([html.Li(sentence) for sentence in measured], className="measured"))
+        both = {"false_unknown", "false_rejection"} <= {row["metric"] for row in found["rows"] if row["sentence"]}
+        rates = [*([html.P(REFUSED, className="sentence")] if both else []), html.Div(tables, className="validation")]
         if here:
             words = f"All error rates, in {count(len(tables), 'table')}"
             body.append(html.Details([html.Summary(words), *rates], className="folded"))

@@ -470,6 +470,10 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
     ):  # fmt: skip
         assert words in told, words
     assert "Of the same source" not in told and "50.0 %" not in told
+    assert told.index("All error rates, in 4 tables") < told.index("85.4 %"), "sentences come first, tables are folded"
+    assert "differ as their tests do" not in told
+    two = {**held, "rows": [*rows, row("transfer", "false_unknown", 0.047, scenario="same")]}
+    assert "differ as their tests do" in _words(verdict.validated({**report, "validation": two}))
     unsaid = json.dumps(verdict.validated({**report, "validation": None}), default=lambda part: part.to_plotly_json())
     assert "This ecosystem brings n" in unsaid
 
