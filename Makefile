@@ -13,14 +13,18 @@ PROXIES := $(subst $(space),\ ,$(VENV))/.proxies
 TORCH ?= 2.13.0
 TORCH_BACKEND ?= $(if $(shell command -v nvidia-smi 2>/dev/null),auto,cpu)
 
-.PHONY: run test golden lint bench install browser lock plotly screenshots sbom clean
+.PHONY: run test suite golden lint bench install browser lock plotly screenshots sbom clean
 
 run: install
 	$(BIN)/python app.py
 
+# Types are checked beside the first tests: alone, that takes one core of two.
+test: $(PROXIES)
+	$(MAKE) --no-print-directory -j 2 lint suite
+
 # Quick tests first, a browser last. One thread a worker, as most tests are too small for more; a worker more than two
 # cores, as a third of what slow tests take is waiting. They start many processes: what these import is compiled once.
-test: lint $(PROXIES)
+suite: $(PROXIES)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not golden or slow"
 
 # Before and after code is renamed or moved: is everything computed as it was?
