@@ -257,9 +257,13 @@ class QueryCache:
 
     def attribution_reader(self, view: View) -> str:
         """The reader whose attribution is shown: as :meth:`map_reader`."""
-        rows = self.ask(queries.measurements)
-        fitting = (rows["roster"] == view.roster) & (rows["benchmark"] == view.domain) & (rows["condition"] == "clean")
-        return self._with(view, set(rows["reader"][fitting]))
+
+        def compute() -> set[str]:
+            rows = self.ask(queries.measurements)
+            here = (rows["roster"] == view.roster) & (rows["benchmark"] == view.domain) & (rows["condition"] == "clean")
+            return set(rows["reader"][here])
+
+        return self._with(view, self._once(f"measured {view.roster} {view.domain}", compute))
 
     def knows(self, reader: str) -> bool:
         """Whether a reader has rows in the generation."""

@@ -170,16 +170,11 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     low, high = min([*remaining, whole, 0.0]), max([*remaining, whole, 0.0])
     room = 0.12 * ((high - low) or 1.0)
     shapes = [plots.level(whole, token["accent"], 1.5), plots.level(0, token["soft"], 1, "dash")]
-    notes = [
-        plots.note(0, height, words, 12, ink, xref="paper", xanchor="left", yanchor="bottom", xshift=6)
-        for height, words, ink in (
-            (whole, "all traces", token["accent-ink"]),
-            (0.0, "another leads below", token["soft"]),
-        )
-        if height or abs(whole) > 0.1 * (high - low)
-    ]
+    # Beside the drawing: dots and stems lie on the lines.
+    ends = sorted([(whole, "all traces", token["accent-ink"]), (0.0, "below: another<br>leads", token["soft"])])
+    notes = plots.end_notes(ends, 0.2 * (high - low + 2 * room))
     y = plots.titled(f"plain log10 sum, {plain(results['subject'], 20)} : best other", range=[low - room, high + room])
-    return plots.figure(theme, (64, 16, 8, 52), data, _trace_axis(traces), y, shapes=shapes, annotations=notes)
+    return plots.figure(theme, (64, 104, 8, 52), data, _trace_axis(traces), y, shapes=shapes, annotations=notes)
 
 
 def margin_of_all(report: Mapping[str, Any]) -> float:

@@ -271,21 +271,30 @@ def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
-    """The same metric of other readers, in the columns of the chosen reader's curve.
+    """The same metric of :func:`_other_readers`, in the columns of the chosen reader's curve."""
+    return _curve_of(cache, view, _other_readers(cache, view))
+
+
+def _curve_of(cache: QueryCache, view: View, readers: list[str]) -> pd.DataFrame:
+    stored = _stored(view.metric)[-1]
+    return cache.ask(queries.metric_curve, readers, view.roster, view.domain, "clean", stored, view.reduction)
+
+
+def _other_readers(cache: QueryCache, view: View) -> list[str]:
+    """Readers whose lines stand behind the chosen one's, where they are wanted.
 
     They are the paper's readers that see the same text, readouts that were measured here, and all baselines but
     random ones, which the level of a guess stands for.
     """
+    if view.others != "on":
+        return []
     reader = cache.attribution_reader(view)
     readers = cache.ask(queries.readers)
     reads = cache.reader_row(reader)["view"]
     alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
     ours = readers["reader"].isin(readouts(cache, view)["reader"]) & ~readers["method"].eq(READER_PAPER)
     baseline = readers["method"].map(group_of).eq("Baselines") & ~readers["method"].str.endswith("random")
-    others = readers.loc[(alike | ours | baseline) & readers["reader"].ne(reader), "reader"]
-    shown = list(others) if view.others == "on" else []
-    stored = _stored(view.metric)[-1]
-    return cache.ask(queries.metric_curve, shown, view.roster, view.domain, "clean", stored, view.reduction)
+    return list(readers.loc[(alike | ours | baseline) & readers["reader"].ne(reader), "reader"])
 
 
 def _named(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> list[str]:
@@ -334,8 +343,8 @@ def _colours(cache: QueryCache, view: View) -> dict[str, str]:
     """
     colours = READER_COLOURS[view.theme]
     free, given = list(colours[1:]), {}
-    views = [dataclasses.replace(view, metric=metric) for metric in METRICS]
-    drawn = [(one, _others(cache, one), _curve(cache, one, _stored(one.metric)[-1])) for one in views]
+    views, readers = [dataclasses.replace(view, metric=metric) for metric in METRICS], _other_readers(cache, view)
+    drawn = [(one, _curve_of(cache, one, readers), _curve(cache, one, _stored(one.metric)[-1])) for one in views]
     for reader in dict.fromkeys(reader for one in drawn for reader in _named(cache, *one)):
         if free:
             method = str(cache.reader_row(reader)["method"])
