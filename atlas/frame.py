@@ -12,9 +12,9 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.api import answers
-from atlas.data import DOMAIN_NAMES, METHOD_NAMES, QueryCache, questions
+from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.pages import relationships
-from atlas.pages.attribute import visitor
+from atlas.pages.attribute import sections, visitor
 from atlas.shell import Page, aria, icon
 from atlas.state import View
 from atlas.theme import MONO, SANS
@@ -172,7 +172,7 @@ def readers_words(
         if ecosystem is None:
             return []
         many = f"Compared with the {len(ecosystem.sources):,} sources of "
-        return [html.Span([many, html.Strong(ecosystem.roster or ecosystem.name)], className="next-one")]
+        return [html.Span([many, html.Strong(ecosystem.title)], className="next-one")]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
@@ -182,10 +182,10 @@ def readers_words(
         add(OF_A_CASE if case else FIGURES, here, names.get(here, known))
     who = "nothing is enrolled"
     if ecosystem:
-        method = ecosystem.reader.partition("/")[0]
         judge = ecosystem.reader if ecosystem.roster == view.roster else ""
-        name = METHOD_NAMES.get(method, method).removesuffix(", live")
-        who = f"{name}, {len(ecosystem.sources)} sources" + ("" if ecosystem.roster else f" ({ecosystem.name})")
+        who = f"{sections.method_name(ecosystem.reader)}, {len(ecosystem.sources)} sources" + (
+            "" if ecosystem.roster else f" ({ecosystem.name})"
+        )
     add("Your own traces are judged by ", judge, who)
     return parts
 

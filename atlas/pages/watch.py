@@ -98,6 +98,9 @@ READING = (
     "minute on two processor cores, once."
 )
 OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
+AT_ONCE = (
+    "The looks of the sample follow each other at once. A watch of your own looks at the interval that you give it."
+)
 AGAIN_MS, SAMPLE_MS = 20_000, 2_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
@@ -212,8 +215,10 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     strictest = frame[frame["level"] == frame["level"].min()]
     reader, roster = frame[["reader", "roster"]].iloc[0]
     name = cache.reader_name(reader) if cache.knows(reader) else reader
-    measured = f"Measured on held-out answers with {name} alone, roster {roster}: by another reader delays are others."
-    sentence = f"{false_alarms(strictest)}{measured}"
+    measured = (
+        f"Of a watch by {name} alone, on held-out answers of {roster}: a watch by another reader has other delays."
+    )
+    sentence = f"{measured} {false_alarms(strictest)}".rstrip()
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 
 
@@ -342,7 +347,7 @@ def _sections(theme: Theme) -> list[Component]:
         return [shell.empty("This atlas shows its watches to people with its token only", remedy)]
     known = watches()
     if not known:
-        return [html.P("Nothing is watched yet. The evidence of a watch over time stands here.", role="note")]
+        return [html.P("Nothing is watched yet. Once a watch runs, its evidence over time stands here.", role="note")]
     known = sorted(known, key=lambda state: state.alarm is None)  # alarms first
     glance = [pieces.scrolling(pieces.table(GLANCE, [_glance(state) for state in known]))] if len(known) > 1 else []
     return [*glance, *(_section(state, theme) for state in known)]
@@ -474,6 +479,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
                 else []
             ),
             *([html.H3("Last looks", className="group"), _looks(looks)] if looks else []),
+            *([html.P(AT_ONCE, className="hint")] if looks and story else []),
         ],
         className="figure",
         id=f"watch-{_plain(state.name)}",

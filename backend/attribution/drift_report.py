@@ -224,7 +224,10 @@ def drift_answer(
 def _next_step(test: Mapping[str, Any], needed: int | None) -> str:
     """What to do after a comparison of two windows."""
     if drift.verdict(test) == drift.DIFFERENT and not test["paired"]:
-        return "Collect both windows again with the same prompts: other questions alone can look like another model."
+        return (
+            "Collect both windows again with the same prompts: questions of another kind alone can look like another "
+            "model."
+        )
     if drift.verdict(test) == drift.DIFFERENT:
         return (
             "Collect the same prompts once more with the same settings: a change that lasts is seen again. Then ask "

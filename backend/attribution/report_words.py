@@ -16,14 +16,26 @@ from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
 from backend.inference.e_process import evidence_text
-from backend.inference.verdict import FAR, FEW, REFERENCE_CHECK, SCALE, SHORT, UNLIKE, VERIFY, WEAK, times_words
+from backend.inference.verdict import (
+    FAR,
+    FEW,
+    KEEP,
+    REFERENCE_CHECK,
+    SCALE,
+    SHORT,
+    UNLIKE,
+    VERIFY,
+    WEAK,
+    Passing,
+    times_words,
+)
 from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
 COMMAND = "python -m jobs"
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
-TESTED = ", the largest tested number up to yours"
+TESTED = ", the largest tested number that is not above yours"
 SOURCES = frozenset(
     {
         *("subject", "leader", "rival", "claimed", "source", "nearest", "named"),
@@ -122,6 +134,8 @@ def validated_case(report: Report) -> str:
 def shares_note(report: Report) -> str:
     """What the shares of several sources hold for; where one source can have written all, what they do not show."""
     found, text = with_names(report)["results"]["mixture"], "Shares hold if only enrolled sources took part."
+    if report["results"]["claimed"]:  # one that was named beforehand was not picked by these traces
+        text += " A source that is claimed has its interval by a test of its own: another claim gives another one."
     if found["outcome"] == "mixture":
         return text
     return (
@@ -146,6 +160,8 @@ def reservation(report: Report) -> str | None:
             f"A source that is none of the {many:,} enrolled ones is not excluded: measured with {passing.traces:,} "
             f"traces{fewer}, {passing.span} of such sources pass as enrolled."
         )
+    if report["results"]["verdict"] == "AGAINST" and passing and report["results"]["level"] == "source":
+        return _not_the_author(with_names(report), passing)
     if report["results"]["verdict"] != "UNKNOWN":
         return _direction(with_names(report))
     rows = [row for row in (validation or {"rows": ()})["rows"] if row["sentence"]]
@@ -154,6 +170,19 @@ def reservation(report: Report) -> str | None:
     if refused is None or not refused["value"]:
         return None
     return f"This happens to enrolled sources too. {refused['sentence']}"
+
+
+def _not_the_author(report: Report, passing: Passing) -> str | None:
+    """That the best match of traces that speak against the claim need not have written them; None where it leads."""
+    results = report["results"]
+    leader = results["candidates"][0]["source"]
+    if leader == results["subject"]:
+        return None
+    fewer = TESTED * (passing.traces != results["traces"])
+    return (
+        f"That {leader} scores highest does not make it the author: measured with {passing.traces:,} traces{fewer}, "
+        f"{passing.span} of sources that nobody enrolled pass as enrolled."
+    )
 
 
 def _direction(report: Report) -> str | None:
@@ -318,7 +347,8 @@ def steps_of(report: Report) -> list[Step]:
     file = "TRACES" if name.startswith("-") else shlex.quote(name)
     read = (f"{file} --reference genuine.jsonl", " ".join([f"{file} --reference genuine.jsonl", *_own_columns(report)]))
     pages = {command.replace("traces.jsonl", file).replace(*read): page for command, page in PAGES.items()}
-    for step in report["results"]["next_steps"]:
+    against = report["results"]["verdict"] == "AGAINST"
+    for step in dict.fromkeys([*report["results"]["next_steps"], *[KEEP] * against]):
         text = step.replace("traces.jsonl", file).replace(*read)
         command = next((one for one in pages if one in text), None)
         if command is None:

@@ -63,13 +63,27 @@ class Ecosystem:
     @property
     def sample(self) -> bool:
         """Whether the shipped sample was enrolled: it is there to try, and judges nobody's traces unless chosen."""
-        samples = _sample_sources()
-        return self.roster is None and bool(samples) and set(self.sources) >= samples
+        return self.roster is None and _holds_samples(self.sources)
+
+    @property
+    def title(self) -> str:
+        """What people call it: its roster, the samples, or the name it was given."""
+        return title_of(self.name, self.roster, self.sources)
 
     @property
     def rank(self) -> tuple[bool, int, bool, float]:
         """Order of preference where none is named: no sample, how many sources it knows, how soon, then how well."""
         return not self.sample, len(self.sources), self.live, self.accuracy or 0.0
+
+
+def title_of(name: str, roster: str | None, sources: Iterable[str]) -> str:
+    """What people call an enrolment: its roster, the samples, or the name it was given."""
+    return roster or ("the samples" if _holds_samples(sources) else name)
+
+
+def _holds_samples(sources: Iterable[str]) -> bool:
+    samples = _sample_sources()
+    return bool(samples) and samples.issubset(sources)
 
 
 class Ecosystems:

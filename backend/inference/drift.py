@@ -37,8 +37,8 @@ MEANING = {
     ),
 }
 UNPAIRED = (
-    "The windows do not answer the same prompts one by one. Other questions look like another model: compare windows "
-    "with the same prompts where you can."
+    "The windows do not answer the same prompts one by one. Questions of another kind can look like another model: "
+    "compare windows with the same prompts where you can."
 )
 NOT_LIKE = (
     "These prompts are not known to be of the enrolled kind. How often such a test misses another model was measured "

@@ -85,7 +85,7 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
     assert "measured with 10 traces, 79 to 92 % of such" in (reservation(report) or "")
     report["results"]["traces"] = 20
-    assert "with 10 traces, the largest tested number up to yours, 79" in (reservation(report) or "")
+    assert "with 10 traces, the largest tested number that is not above yours, 79" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
     report |= {"input": {"name": "t.jsonl"}}
@@ -97,13 +97,26 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report).endswith("; 4 of its members are not told apart")
 
 
+def test_the_best_match_of_traces_against_a_claim_need_not_be_their_author() -> None:
+    report = report_of("AGAINST")
+    report["results"]["candidates"][0]["source"] = "b"
+    assert reservation(report) is None
+    report["validation"] = {"rows": [row("false_acceptance", 0.68)]}
+    assert "b scores highest does not make it the author: measured with 10 traces, 68 %" in (reservation(report) or "")
+    report |= {"input": {"name": "t.jsonl"}}
+    report["results"]["next_steps"] = []
+    assert [step.page for step in steps_of(report)] == ["Check a report"]
+    report["results"]["candidates"][0]["source"] = report["results"]["subject"]
+    assert reservation(report) is None
+
+
 def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> None:
     held = {"traces": 20, "condition": "clean"}
     cases = {traces: validated_case({"results": {"traces": traces}, "validation": held}) for traces in (20, 33)}
     assert (
         cases[20] == "Validated case: 20 traces of whole responses, on prompts that were held out from what they test."
     )
-    assert "whole responses, the largest tested number up to yours, on prompts" in cases[33]
+    assert "whole responses, the largest tested number that is not above yours, on prompts" in cases[33]
     none = validated_case({"results": {"traces": 4}, "validation": held | {"traces": None}})
     assert none.endswith(" The accuracy was not tested with so many traces or fewer.")
 

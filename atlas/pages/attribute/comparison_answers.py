@@ -102,7 +102,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
     measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
     paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
-    notes = {note: html.P(note, className="flag") for note in test["notes"]}
+    notes = {note: _note(note) for note in test["notes"]}
     other_questions = [notes.pop(UNPAIRED)] if UNPAIRED in notes else []  # it limits the sentence itself
     box = sections.answer_box(
         tone,
@@ -111,13 +111,13 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         *other_questions,
         _next_step(test["next_step"], *_after_windows(test)),
-        *_measures(test),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
             ("p value", P_HELP, rate_text(test["p_value"]), AT_LEVEL),
             ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             ("Same prompts", "", *paired),
         ),
+        *_measures(test),
         *notes.values(),
     )
     window = min(int(test["before"]), int(test["after"]))
@@ -152,7 +152,6 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ("ref-verdict", sign, [test["verdict"], html.Span(means, className="verdict-means", dir="auto")]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_reference(test)),
-        *_measures(test),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
         sections.facts(
@@ -161,7 +160,8 @@ def reference_box(test: Mapping[str, Any]) -> Component:
             ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
             *ratios,
         ),
-        *[html.P(note, className="flag long") for note in test["notes"]],
+        *_measures(test),
+        *map(_note, test["notes"]),
         _meanings(test["verdict"]),
     )
     return html.Div([box, _exports("ref-export"), _as_text("ref", reference_text(test))])
@@ -184,11 +184,17 @@ def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
     return html.P([keep_together(word) for word in words], className="hint verdict-judge")
 
 
+def _note(note: str) -> Component:
+    """What a comparison says of itself; how many of the traces were compared is no warning."""
+    return html.P(note, className="hint long" if note.startswith("Of the ") else "flag long")
+
+
 def _measures(test: Mapping[str, Any]) -> list[Component]:
     """Plain measures of both sides where they differ."""
     rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
+    where = f" of the answers to the {test['prompts']:,} prompts compared" if "prompts" in test else ""
     heads = [
-        "Plain measures; the test reads more than these",
+        f"Plain measures{where}; the test reads more than these",
         *(html.Span(named(window), className="long", dir="auto") for window in test["windows"]),
     ]
     table = shell.small_table(heads, rows, "Plain measures", "small")
@@ -359,10 +365,10 @@ def check_answer(check: Check) -> Component:
             ("Traces read", "", read, "by the ecosystem of the report"),
             *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
             (
-                "Data in the page" if check.page_alone or check.page_unchecked else "This file",
+                "Data in the page" if check.page_alone or check.page_unchecked else "Its data",
                 SHA_HELP,
                 check.own_sha256[:12],
-                f"sha256 {check.own_sha256}",
+                f"sha256 {check.own_sha256}, of its data and not of the file",
             ),
             *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),

@@ -42,7 +42,7 @@ ENCODINGS = (
     *("cp1254", "cp1255", "cp1256", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "mac-roman"),
 )
 """What a page offers; command line and REST take any."""
-TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25 MB"
+TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25\u00a0MB"
 SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
 GONE = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
 """What the step shows without a file."""
@@ -90,7 +90,8 @@ def step() -> Component:
             [drop("attr-drop", f"Drop a file of at least {Rule.minimum_traces} traces"), paste], className="drops"
         ),
         sections.hint(STAYS),
-        html.Div([sections.hint("Try a sample:"), *sample], className="row"),
+        html.Div(sections.hint("Or try a sample:")),
+        html.Div(sample, className="row"),
         html.Div(id="attr-sample-story", className="story", role="status"),
         sections.notice("attr-problem"),
         shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),

@@ -274,11 +274,15 @@ def _why_not(lacking: tuple[str, str] | None) -> list[Component | str]:
 
 
 def ecosystem_options(known: Sequence[Ecosystem]) -> list[dict[str, str]]:
-    """Ecosystems to choose from: what is enrolled, and who reads; the name as well where two would read the same."""
-    words = [f"{one.roster or one.name} · {sections.reader_words(questions(), one)}" for one in known]
+    """Ecosystems to choose from: what is enrolled, and how it is read; as much more as tells two apart."""
+    short = [f"{one.title} · {sections.method_name(one.reader)}" for one in known]
+    whole = [f"{one.title} · {sections.reader_words(questions(), one)}" for one in known]
     return [
-        {"value": one.name, "label": word if words.count(word) == 1 else f"{word} · {one.name}"}
-        for one, word in zip(known, words, strict=True)
+        {
+            "value": one.name,
+            "label": words if short.count(words) == 1 else full if whole.count(full) == 1 else f"{full} · {one.name}",
+        }
+        for one, words, full in zip(known, short, whole, strict=True)
     ]
 
 
@@ -491,7 +495,7 @@ def register(app: Dash) -> None:
             not rates,
             ecosystem_options(others),
             [other for other in also or () if other in names],
-            sections.judged_by(questions(), one.roster or one.name, len(one.sources), one),
+            sections.judged_by(questions(), one.title, len(one.sources), one),
             no_claim(wish, one),
         )
 

@@ -32,6 +32,7 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.inference.drift import p_text
+from backend.inference.verdict import Rule
 from backend.methods.registry import (
     ENCODED,
     FUSED_LIVE,
@@ -202,7 +203,8 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     many = f"n = {count(n, 'trace')}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
     lines = (
-        " Dashed: a hundred to one, which the rule asks for."
+        " Dashed: the ratio that the rule asks for, beside a probability of "
+        f"{100 * Rule.share:g}\u00a0% where it SUPPORTS."
         if results["stated"]
         else f" It is no likelihood ratio here and decides nothing: {verdict.not_stated(report)}."
     )

@@ -207,6 +207,12 @@ def proxy_name(cache: QueryCache | None, judge: Any) -> str:
     return cache.proxy_name(judge.reader) if cache and known else str(judge.proxy)
 
 
+def method_name(reader: str) -> str:
+    """The method of a reader of traces, without the word that it is live."""
+    method = reader.partition("/")[0]
+    return METHOD_NAMES.get(method, method).removesuffix(", live")
+
+
 def reader_words(cache: QueryCache | None, judge: Any) -> str:
     """Method, what is read, and proxy of an ecosystem or a report's method: a narrow field cuts the end off."""
     method, *rest = judge.reader.split("/")

@@ -40,6 +40,7 @@ from backend.attribution.report_words import (
     verdict_words,
     with_names,
 )
+from backend.enrolment.catalogue import title_of
 from backend.enrolment.validation_lookup import SCENARIOS
 from backend.inference.drift import p_words
 from backend.inference.verdict import COMPATIBLE, WEAK
@@ -144,7 +145,8 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
     report = with_names(report)
     results, method, reference = report["results"], report["method"], report["reference"]
-    word, roster = results["verdict"], method["facts"].get("roster") or reference["enrolment"]
+    word, sources = results["verdict"], reference["sources"]
+    among = title_of(reference["enrolment"], method["facts"].get("roster"), sources)
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
     sentences = answer_sentence(report), reservation(report), partial
     # Other prompts bring other topics: the prompts are the one reason then.
@@ -156,7 +158,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
     answer = html.Span(headline(report), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
-    judged = sections.judged_by(cache, roster, len(reference["sources"]), SimpleNamespace(**method))
+    judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
     return sections.answer_box(
         f"{word} verdict-family" if supports_family(report["results"]) else word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],

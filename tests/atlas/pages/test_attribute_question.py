@@ -183,13 +183,13 @@ def test_an_ecosystem_of_one_s_own_is_made_of_its_file(monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("served")
 def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     labels = [one["label"] for one in question.ecosystem_options([PROBE, SMALL, BEST, OWN, replace(OWN, name="twin")])]
-    assert labels[0].startswith("12-way · READER · prompt + response · Tiny")
-    assert labels[1].startswith("8-way · READER · prompt + response · Tiny")
-    # A reader that the generation does not know goes by its id; two enrolments of one wording are told apart by name.
-    live = "Discriminants, live · prompt + response · tiny"
-    assert labels[2:] == [f"{name} · {live}" for name in ("12-way-tiny-ur", "own", "twin")]
+    assert labels[:2] == ["12-way · READER", "8-way · READER"]
+    assert labels[2:] == [f"{name} · Discriminants" for name in ("12-way-tiny-ur", "own", "twin")]
     texts = question.ecosystem_options([replace(PROBE, reader="ngram-word")])
-    assert texts[0]["label"] == "12-way · Word n-grams · text of the response"
+    assert texts[0]["label"] == "12-way · Word n-grams"
+    # Two of one wording are told apart by what is read, then by name; an unknown reader goes by its id.
+    other = [one["label"] for one in question.ecosystem_options([PROBE, replace(PROBE, reader="reader-paper/tiny/r")])]
+    assert other == ["12-way · READER · prompt + response · Tiny", "12-way · READER · response · tiny"], other
     alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]
 
@@ -200,7 +200,7 @@ def test_what_a_tuned_encoder_reads_is_said() -> None:
     told = question.describe(encoder, EnrolmentCapabilities(False, False, (), (), False, "", {}))
     assert told.startswith("mini, fine-tuned, embeds responses alone; 3 sources")
     (label,) = (one["label"] for one in question.ecosystem_options([encoder]))
-    assert label.endswith("Fine-tuned encoder, every length · response · mini")
+    assert label.endswith("Fine-tuned encoder, every length")
     for reader in ("fused-text-tuned", "fused-tuned/tiny/ur"):
         assert "n-grams" in result._split(reader) and "embedding of the whole text" in result._split(reader)
     assert result._split("fused-style/tiny/ur") == result._split("fused/tiny/ur")
