@@ -42,7 +42,7 @@ ENCODINGS = (
     *("cp1254", "cp1255", "cp1256", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "mac-roman"),
 )
 """What a page offers; command line and REST take any."""
-TAKEN = "JSONL, CSV, Parquet, chat-completions log or text; also as gzip; up to 25\u00a0MB"
+TAKEN = "JSONL, CSV, Parquet, chat log or text, also as gzip; up to 25\u00a0MB"
 SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
 GONE = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
 """What the step shows without a file."""
