@@ -48,7 +48,8 @@ from backend.protocol import CLEAN
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
-CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 200, 104, 154, 88
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 156, 104, 114, 172
+SHORT_NAME = 12  # characters of a name that have room at the right of the chart
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
     "SUPPORTS": "Yes{among}: {who}",
@@ -373,17 +374,23 @@ def write_html(report: Report) -> str:
             results["running"],
             results["spread"]["points"],
             results["log10_ratio_others"] if results["level"] == "family" else None,
+            results["subject"],
         ),
     )
 
 
 def evidence_chart(
-    running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]], family: float | None = None
+    running: Sequence[Mapping[str, Any]],
+    spread: Sequence[Mapping[str, Any]],
+    family: float | None = None,
+    subject: str = "it",
 ) -> dict[str, Any]:
     """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders.
 
     family : log10 ratio of the source's family, marked after all traces, where the answer is about that.
+    subject : name of the source, in labels that have room for it.
     """
+    who = subject if len(subject) <= SHORT_NAME else "it"
     values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
     values += [] if family is None else [family]
@@ -412,7 +419,7 @@ def evidence_chart(
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
-        "rules": [(y(2), "needed for it"), (y(-2), "against it")],
+        "rules": [(y(2), f"needed to name {who}"), (y(-2), f"needed against {who}")],
         "family": None if family is None else (x(last), y(family)),
     }
 
