@@ -31,7 +31,7 @@ from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import SIGNATURES, case_title, first_findings, meanings
-from backend.attribution.report_words import validated_for, with_names
+from backend.attribution.report_words import line_words, validated_for, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
 
@@ -388,8 +388,8 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     """The visitor's newest answer: verdict, the four words, and evidence."""
     word = report["results"]["verdict"]
     words = [
-        html.Div([html.B(one), meaning], className=f"verdict-{one}{' given' if one == word else ''}")
-        for one, meaning in meanings(report).items()
+        html.Div([html.B(name), meaning], className=f"verdict-{one}{' given' if one == word else ''}")
+        for one, (name, meaning) in meanings(report).items()
     ]
     case = [
         html.P("Provenance Atlas", className="kicker"),
@@ -401,7 +401,7 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
         return case
     caption = (
         f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
-        f"{report['results']['traces']:,} traces."
+        f"{report['results']['traces']:,} traces. {line_words(report)}"
     )
     curve = _still(evidence_curve(report, theme=view.theme), 264)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))

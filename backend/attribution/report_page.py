@@ -25,6 +25,7 @@ from backend.attribution.report_words import (
     family_of,
     is_bounded,
     keep_together,
+    line_words,
     only_among,
     probability_text,
     reservation,
@@ -32,7 +33,6 @@ from backend.attribution.report_words import (
     steps_of,
     stop_withheld,
     subject_probability,
-    supports_family,
     too_few,
     validated_case,
     validated_for,
@@ -66,7 +66,8 @@ WORDS = {
     f"and {100 * Rule.share:g} % probable.",
     "AGAINST": f"At least {10**Rule.log10_lr:,.0f} times more likely from the others together than from this source.",
     "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
-    "INCONCLUSIVE": "Not enough traces, or traces of a kind for which no error rate is known.",
+    "INCONCLUSIVE": "Evidence not strong enough either way, not enough traces, or traces of a kind for which no error "
+    "rate is known.",
 }
 """What the four answers mean, for people who read no further."""
 SIGNATURES = ("Examined by (name, date, signature)", "Reviewed by (name, date, signature)")
@@ -164,10 +165,13 @@ def headline(report: Report) -> str:
     return words.format(who=who, among=among, many=many)
 
 
-def meanings(report: Report) -> dict[str, str]:
-    """What the four answers mean, for the family where that is supported."""
-    about = "this family" if supports_family(report["results"]) else "this source"
-    return {word: meaning.replace("this source", about) for word, meaning in WORDS.items()}
+def meanings(report: Report) -> dict[str, tuple[str, str]]:
+    """Name and meaning of the four answers; the one given is that of the family where it is about that."""
+    results, words = report["results"], {word: (word, meaning) for word, meaning in WORDS.items()}
+    if results["level"] == "family":
+        given = results["verdict"]
+        words[given] = (verdict_words(results), WORDS[given].replace("this source", "this family"))
+    return words
 
 
 def _members(results: Mapping[str, Any], family: str) -> str:
@@ -353,7 +357,7 @@ def write_html(report: Report) -> str:
         judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
         too_few=too_few(report),
         word=verdict_words(results),
-        least_share=f"{100 * Rule.share:g} %",
+        line=line_words(report),
         words=meanings(report),
         signatures=SIGNATURES,
         shares_note=shares_note(report) if (results.get("mixture") or {}).get("shares") else "",

@@ -210,6 +210,18 @@ def _direction(report: Report) -> str | None:
     return text
 
 
+def line_words(report: Report) -> str:
+    """What the dashed line of the evidence is, and why a source that passes it is not named alone."""
+    results, rule = report["results"], report["method"]["rule"]
+    last, least = results["running"][-1], f"{100 * rule['least_share']:g} %"
+    line = f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, the ratio that the rule asks for"
+    if supports_family(results) and last["log10_ratio_others"] >= rule["decided_log10"]:
+        named = f"{results['subject']} passes it but is {probability_text(last['probability'])} probable"
+        if last["probability"] < rule["least_share"]:
+            return f"{line}. {named}; {least} is needed, so its family is named."
+    return f"{line}, beside a probability of {least} where it SUPPORTS."
+
+
 def is_bounded(report: Report) -> bool:
     """Whether the ratio stops at what the validation can bear, in the answer and in its resamples."""
     results = report["results"]

@@ -14,11 +14,12 @@ from backend.attribution.report_page import (
     document_title,
     evidence_chart,
     first_findings,
+    meanings,
     ratio_words,
     reader_words,
     validation_tables,
 )
-from backend.attribution.report_words import bounds_of, reservation, subject_probability
+from backend.attribution.report_words import bounds_of, line_words, reservation, subject_probability
 from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.validation_lookup import matched_validation
@@ -126,7 +127,8 @@ def test_weak_evidence_says_which_way_it_points_and_bounds_the_probability() -> 
 def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
     running = [{"traces": k, "log10_ratio_others": 2.0} for k in (1, 40)]
     bare = evidence_chart(running, [])
-    assert bare["family"] is None and [words for _, words in bare["rules"]] == ["needed to name it", "needed against it"]
+    assert bare["family"] is None
+    assert [words for _, words in bare["rules"]] == ["needed to name it", "needed against it"]
     chart = evidence_chart(running, [], 4.0, "gpt-4o")
     assert [words for _, words in chart["rules"]] == ["needed to name gpt-4o", "needed against gpt-4o"]
     assert chart["family"][1] < float(chart["line"].rpartition(",")[2]), "above the line of the source"
@@ -137,3 +139,26 @@ def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
     assert bounds_of(report) == {"a": "", "b": "", "c": "≥ "}
     results["stated"] = False
     assert bounds_of(report) == {}
+
+
+def test_the_box_of_the_answer_is_called_as_the_answer() -> None:
+    words = meanings({"results": {"verdict": "SUPPORTS", "level": "family"}})
+    assert words["SUPPORTS"][0] == "SUPPORTS THE FAMILY" and "this family than" in words["SUPPORTS"][1]
+    assert words["AGAINST"][1].endswith("this source.") and "either way" in words["INCONCLUSIVE"][1]
+    words = meanings({"results": {"verdict": "SUPPORTS", "level": "source"}})
+    assert words["SUPPORTS"][0] == "SUPPORTS" and "this source than" in words["SUPPORTS"][1]
+
+
+def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
+    results = {
+        "verdict": "SUPPORTS", "level": "family", "subject": "b", "claimed": "b",
+        "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.585}],
+    }  # fmt: skip
+    report = {"results": results, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
+    passes = "b passes it but is .585 probable; 95 % is needed, so its family is named."
+    assert line_words(report) == f"Dashed: 100 to 1, the ratio that the rule asks for. {passes}"
+    results["running"][0]["log10_ratio_others"] = 1.9
+    usual = "Dashed: 100 to 1, the ratio that the rule asks for, beside a probability of 95 % where it SUPPORTS."
+    assert line_words(report) == usual
+    results |= {"level": "source", "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.96}]}
+    assert line_words(report) == usual
