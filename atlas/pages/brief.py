@@ -20,6 +20,7 @@ from atlas.api import answers
 from atlas.data import QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods
+from atlas.figures import relationships as pairs
 from atlas.figures.evidence import evidence_curve
 from atlas.figures.plots import Line
 from atlas.pages import pieces, relationships
@@ -30,7 +31,7 @@ from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
-from backend.attribution.report_page import SIGNATURES, case_title, first_findings, meanings
+from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings
 from backend.attribution.report_words import line_words, validated_for, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -51,6 +52,7 @@ OTHER_KIND = "The traces are not of the kind that was tested, so that these rate
 OTHER_SOURCES = "Not of this case: the atlas's own figure, of {reader} among {sources}."
 """What stands at figures of sources that the case was not held against."""
 SAME_SOURCES = "Of the reader and sources that judged the case, in groups drawn anew: shares differ by some tenths."
+BEHIND = "Every number names the command, the code and the data behind it, and the proxy, where one was used."
 NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
 OWN: list[Component | str] = [
     "These numbers are of the reader below. For an answer about your own traces, print the report of ",
@@ -235,7 +237,7 @@ def _cover(
             "Sources": [f"{len(case['reference']['sources']):,}, enrolled as {_enrolled(case)}"],
             "Traces": [f"{case['results']['traces']:,}"],
             "Date": [_today()],
-            "Report": [html.Span(f"sha256 {case['sha256']}", className="mono long")],
+            "Report's hash": [html.Span(f"sha256 {case['sha256']}", className="mono long"), f" ({HASHED})"],
         }
         measured = [
             _facts(facts),
@@ -428,7 +430,7 @@ def builds_of(cache: QueryCache, views: Mapping[str, View]) -> pd.DataFrame:
 def _builds(builds: pd.DataFrame) -> list[Component]:
     head: list[Component] = [
         html.H3("What made these numbers", className="plate-title"),
-        html.P("Every number names the command, the code, the data and the proxy behind it.", className="sentence"),
+        html.P(BEHIND, className="sentence"),
     ]
     entries = []
     for number, rows in builds.drop_duplicates(["group", "build_id"]).groupby("group", sort=True):
@@ -588,13 +590,16 @@ def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
 def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     reader = relationships.shown_reader(cache, view)
     name = relationships.reader_names(cache)[reader]
+    figure = relationships.kinship(cache, view).figure
+    plane = pairs.decision_line(frame) if any(trace["name"] == "decision line" for trace in figure["data"]) else None
+    line = f" {'Above' if plane[1] > 0 else 'Below'} the decision line: called related." if plane else ""
     caption = (
         f"Pairs of models in the scores of {name}: filled discs are a parent and a model derived from it, open "
         f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
-        "every mark is one pair, so there is no interval."
+        f"every mark is one pair, so there is no interval.{line}"
     )
     readers = cache.ask(page_queries.relationship_readers).set_index("reader")
-    return PrintFigure(relationships.kinship(cache, view).figure, 440, caption, str(readers.at[reader, "origin"]))
+    return PrintFigure(figure, 440, caption, str(readers.at[reader, "origin"]))
 
 
 def _reached(cache: QueryCache, view: View, _: pd.DataFrame) -> PrintFigure | None:

@@ -70,6 +70,7 @@ WORDS = {
     "rate is known.",
 }
 """What the four answers mean, for people who read no further."""
+HASHED = "of its content, not of the file"  # what a report's hash is of
 SIGNATURES = ("Examined by (name, date, signature)", "Reviewed by (name, date, signature)")
 
 
@@ -360,6 +361,7 @@ def write_html(report: Report) -> str:
         line=line_words(report),
         words=meanings(report),
         signatures=SIGNATURES,
+        hashed=HASHED,
         shares_note=shares_note(report) if (results.get("mixture") or {}).get("shares") else "",
         reservation=reservation(report),
         steps=steps_of(report),

@@ -251,8 +251,13 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     own, same = page.index("With 10 traces the most probable source"), page.index(brief.SAME_SOURCES)
     assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < same < page.index("sheet-budget")
     assert "The atlas in general" not in page and "report 5a17" in page
-    assert "2, enrolled as 12-way" in page and page.count("sha256 5a17") == 1 and page.count('"Figure 1. "') == 1
-    assert "brief-address" not in page and page.count("(name, date, signature)") == 2
+    assert (
+        "2, enrolled as 12-way" in page
+        and page.count("sha256 5a17") == 1
+        and brief.HASHED in page
+        and page.count('"Figure 1. "') == 1
+    )
+    assert brief.HASHED in page and "brief-address" not in page and page.count("(name, date, signature)") == 2
     alone = told(brief.layout(figures="case", roster="12-way"))
     assert "sheet-cover" in alone and "sheet-builds" not in alone
     # The figures are of the judge, whatever the header says, or name another reader.
@@ -281,6 +286,8 @@ def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     assert plate is not None
     assert plate.figure.data[-1].line.color == TOKENS["light"]["accent"]
     assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
+    apart = KINDS["kinship"].printed(asked, asked.resolve_view(View(protocol="pair")))
+    assert apart is not None and "Above the decision line: called related." in apart.caption
     absent = {name for name in KINDS if KINDS[name].printed(asked, view) is None}
     assert absent == {"reached"}  # this atlas has no fused readout
 
@@ -305,7 +312,12 @@ def test_the_brief_numbers_what_made_its_figures(asked: QueryCache) -> None:
     assert groups["budget"] == groups["confusion"] == [0]
     assert groups["readouts"] == [1, 2] or groups["readouts"] == [2, 1]
     page = told(brief.layout(figures="budget,readouts", roster="12-way"))
-    assert "python -m jobs relate" in page and "d" * 64 in page and asked.generation().name in page
+    assert (
+        brief.BEHIND in page
+        and "python -m jobs relate" in page
+        and "d" * 64 in page
+        and asked.generation().name in page
+    )
     assert sum(sentence in page for sentence in brief.METHOD) == len(brief.METHOD) == 5
     assert brief.builds_of(asked, {}).empty
 
