@@ -19,7 +19,7 @@ from atlas import drawing, shell
 from atlas.api import answers
 from atlas.data import QueryCache
 from atlas.drawing import traces
-from atlas.figures import attribution, dots, map, neighbourhoods
+from atlas.figures import attribution, dots, map, neighbourhoods, plots
 from atlas.figures import relationships as pairs
 from atlas.figures.evidence import evidence_curve
 from atlas.figures.plots import Line
@@ -39,6 +39,7 @@ from backend.store import page_queries, queries
 METHOD, LIMITS = TEXT["method"], TEXT["limits"]["ours"]
 PAPER = TOKENS["light"]
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
+LEGEND_ROOM = 24  # pixels of a legend's second line
 OTHERS = 3
 """Readers next to the chosen one."""
 CASE = "case"  # the visitor's own answer, which no generation holds
@@ -432,26 +433,30 @@ def _builds(builds: pd.DataFrame) -> list[Component]:
         html.H3("What made these numbers", className="plate-title"),
         html.P(BEHIND, className="sentence"),
     ]
-    entries = []
+    entries, known = [], dict[str, int]()
     for number, rows in builds.drop_duplicates(["group", "build_id"]).groupby("group", sort=True):
-        first = rows.iloc[0]
+        first, place = rows.iloc[0], int(str(number)) + 1
         files = [str(name) for name in rows["source_file"] if isinstance(name, str) and name]
         facts: dict[str, Any] = {
             "Builds": html.Span(", ".join(rows["build_id"]), className="mono"),
             "Date": f"{rows['started_at'].max():%Y-%m-%d %H:%M} UTC",
             "Commit": html.Span(str(first["code_version"]), className="mono"),
-            "Data": _hash(first["data_hash"]),
-            "Proxy": _hash(first["proxy_hash"]),
+            "Data": _hash(first["data_hash"], place, known),
+            "Proxy": _hash(first["proxy_hash"], place, known),
             "Machine": str(first["host"]),
             "Files": html.Span(", ".join(files), className="mono") if files else "",
         }
-        title = html.Strong(f"{int(str(number)) + 1}. {first['stage']}")
+        title = html.Strong(f"{place}. {first['stage']}")
         entries.append(shell.build([title, shell.origin_badge(str(first["origin"]))], str(first["command"]), facts))
     return [*head, html.Div(entries, className="brief-builds")]
 
 
-def _hash(value: object) -> Component | str:
-    return html.Span(f"sha256 {value}", className="mono") if isinstance(value, str) and value else ""
+def _hash(value: object, place: int, known: dict[str, int]) -> Component | str:
+    """A hash of build number ``place``, or the number of the build that named it first, which ``known`` holds."""
+    if not isinstance(value, str) or not value:
+        return ""
+    first = known.setdefault(value, place)
+    return html.Span(f"sha256 {value}", className="mono") if first == place else f"as of build {first}"
 
 
 # ---- figures, drawn for paper; a caption stands without the page around it ------------------------------------------
@@ -583,8 +588,12 @@ def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
         f"measured here, hollow ones are published numbers; the dotted line is a coin.{picked} n = "
         f"{relationships.summaries(cache, view)['row'].nunique()} readers, {int(frame['n'].max())} splits each."
     )
-    figure = relationships.readouts(cache, view).figure
-    return PrintFigure(figure, dots.height_of(figure), caption, "")
+    drawn = relationships.readouts(cache, view).figure
+    figure, height = go.Figure(drawn), dots.height_of(drawn) + LEGEND_ROOM
+    above = plots.ABOVE | {"yref": "paper", "y": 1 + 20 / (height - LEGEND_ROOM - 116)}  # so wide as the sheet
+    figure.update_layout(legend=above | {"xref": "paper", "x": -0.4}, margin_t=60 + LEGEND_ROOM)
+    best = plots.end_note(-0.62, "best", PAPER["soft"], 13, 12, align="left") | {"yanchor": "bottom"}
+    return PrintFigure(figure.add_annotation(best), height, caption, "")
 
 
 def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:

@@ -288,6 +288,8 @@ def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
     apart = KINDS["kinship"].printed(asked, asked.resolve_view(View(protocol="pair")))
     assert apart is not None and "Above the decision line: called related." in apart.caption
+    ranked = KINDS["readouts"].printed(asked, view)
+    assert ranked is not None and ranked.figure.layout.annotations[-1].text == "best"
     absent = {name for name in KINDS if KINDS[name].printed(asked, view) is None}
     assert absent == {"reached"}  # this atlas has no fused readout
 
