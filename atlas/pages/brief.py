@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -17,7 +18,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.api import answers
-from atlas.data import QueryCache
+from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods, plots
 from atlas.figures import relationships as pairs
@@ -31,7 +32,7 @@ from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
-from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings
+from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings, paper_words
 from backend.attribution.report_words import line_words, validated_for, with_names
 from backend.protocol import READER_PAPER
 from backend.store import page_queries, queries
@@ -118,6 +119,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
     controls = [
         html.H1("Brief"),
         html.P(lead, className="sentence"),
+        html.P(id="brief-own", className="sentence"),
         html.Label("Figures, in the order of the choice", htmlFor="brief-figures", className="choice-label"),
         offered,
         html.Div([budget, button], className="controls"),
@@ -136,6 +138,8 @@ def register(app: Dash) -> None:
     figures, k = Input("brief-figures", "value"), Input("brief-k", "value")
     drawing.remember(app, PAGE.name, figures=figures, k=k)
     drawing.follow(app, drawing.place("brief-sheets", _sheets), figures=figures, k=k)
+    # Not of the layout, which is stored for everybody.
+    app.callback(Output("brief-own", "children"), figures, k)(_own_case)
     app.clientside_callback(
         "function (clicks) { if (clicks) window.print(); return window.dash_clientside.no_update; }",
         Input("brief-print", "n_clicks"),
@@ -149,6 +153,16 @@ def register(app: Dash) -> None:
         Output("brief-address", "children"),
         Input("brief-address", "title"),
     )
+
+
+def _own_case(figures: list[str] | None, k: int | str) -> Component | None:
+    """A link that puts the visitor's newest answer first, where there is one that the brief does not hold."""
+    report = None if CASE in (figures or ()) else visitor.newest_report()
+    if report is None:
+        return None
+    choices = {"figures": ",".join([CASE, *(figures or ())]), "k": str(k)}
+    way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps(choices)}
+    return html.A(f"Put your case ({case_title(report)}) first", href=f"/brief?{urlencode(choices)}", **way)
 
 
 def chosen(view: View) -> tuple[str, ...]:
@@ -218,7 +232,11 @@ def _cover(
     own = f"/brief?{urlencode(parse_qsl(link), safe='/:,')}"  # for eyes too
     of = judge or view
     reader = cache.attribution_reader(of) or of.reader
-    by = [cache.reader_name(reader), " ", shell.origin_badge(cache.origin(reader))] if reader else ["–"]
+    by = (
+        [cache.reader_name(reader), paper_words(reader), " ", shell.origin_badge(cache.origin(reader))]
+        if reader
+        else ["–"]
+    )
     sources = f"{scope(cache, of)} (roster {of.roster})"
     address = html.Span(own, id="brief-address", title=own, className="mono long")
     found = html.Ul([html.Li(finding) for finding in findings(cache, view, of, case is None)], className="findings")
@@ -234,7 +252,7 @@ def _cover(
     else:
         title, name, method = REACH, "cover", case["method"]
         facts = {
-            "Reader": [sections.reader_words(cache, SimpleNamespace(**method))],
+            "Reader": [sections.reader_words(cache, SimpleNamespace(**method)), paper_words(method["reader"])],
             "Sources": [f"{len(case['reference']['sources']):,}, enrolled as {_enrolled(case)}"],
             "Traces": [f"{case['results']['traces']:,}"],
             "Date": [_today()],
@@ -508,10 +526,24 @@ def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[frame["reader"].isin(best)]
 
 
+def _paper(names: Iterable[str]) -> str:
+    """Whose method READER is, where it is among the names of a figure."""
+    return " READER is the paper's method." if any(name.startswith("READER") for name in names) else ""
+
+
+def _line_names(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
+    """Names of lines, where that of READER next to other methods holds its proxy too."""
+    names = compared.names_of(cache, readers)
+    return {
+        reader: f"{name} · {cache.short_name(reader)}" if name == METHOD_NAMES[READER_PAPER] else name
+        for reader, name in names.items()
+    }
+
+
 def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     reader, token = cache.attribution_reader(view), TOKENS[view.theme]
     others = [name for name in dict.fromkeys(frame["reader"]) if name != reader]
-    names = compared.names_of(cache, [reader, *others])
+    names = _line_names(cache, [reader, *others])
     lines = [Line(name, names[name], token["edge"], front=False) for name in others]
     lines.append(Line(reader, names[reader], token["accent"]))
     size = pieces.roster_size(cache, view)
@@ -526,10 +558,12 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     ]
     numbers = pieces.table(["Right, in %, with so many traces", *(f"{k:,}" for k in values.columns)], rows)
     grey = " Grey: other readers; dashed and hollow: published, not measured here." if others else ""
+    alike = all(cache.reader_row(one)["method"] == READER_PAPER for one in names)
+    paper = " Lines are READER, the paper's method, by its proxy." if alike else _paper(names.values())
     caption = (
         f"Share of groups of traces whose source is named first among {scope(cache, view)}, against the number of "
         f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "
-        f"{int(own['n'].max()):,} groups a seed at one trace."
+        f"{int(own['n'].max()):,} groups a seed at one trace.{paper}"
     )
     return PrintFigure(figure, 520, caption, cache.origin(reader), numbers)
 
@@ -587,11 +621,13 @@ def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
         "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
         f"measured here, hollow ones are published numbers; the dotted line is a coin.{picked} n = "
         f"{relationships.summaries(cache, view)['row'].nunique()} readers, {int(frame['n'].max())} splits each."
+        f"{_paper(relationships.reader_names(cache)[one] for one in frame['reader'].unique())}"
     )
     drawn = relationships.readouts(cache, view).figure
     figure, height = go.Figure(drawn), dots.height_of(drawn) + LEGEND_ROOM
-    above = plots.ABOVE | {"yref": "paper", "y": 1 + 20 / (height - LEGEND_ROOM - 116)}  # so wide as the sheet
-    figure.update_layout(legend=above | {"xref": "paper", "x": -0.4}, margin_t=60 + LEGEND_ROOM)
+    # Above the drawing, a legend may be as wide as the sheet.
+    place = {"xref": "paper", "x": -0.4, "yref": "paper", "y": 1 + 20 / (height - LEGEND_ROOM - 116)}
+    figure.update_layout(legend={**plots.ABOVE, **place}, margin_t=60 + LEGEND_ROOM)
     best = plots.end_note(-0.62, "best", PAPER["soft"], 13, 12, align="left") | {"yanchor": "bottom"}
     return PrintFigure(figure.add_annotation(best), height, caption, "")
 
@@ -605,7 +641,7 @@ def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     caption = (
         f"Pairs of models in the scores of {name}: filled discs are a parent and a model derived from it, open "
         f"diamonds two models of different parents. n = {len(frame)} pairs, {int(frame['related'].sum())} related; "
-        f"every mark is one pair, so there is no interval.{line}"
+        f"every mark is one pair, so there is no interval.{line}{_paper([name])}"
     )
     readers = cache.ask(page_queries.relationship_readers).set_index("reader")
     return PrintFigure(figure, 440, caption, str(readers.at[reader, "origin"]))
@@ -631,13 +667,15 @@ def _with_readers(cache: QueryCache, view: View) -> View:
 
 
 def _panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
-    drawn = compared.panels(cache, _with_readers(cache, view))
+    asked = _with_readers(cache, view)
+    drawn = compared.panels(cache, asked)
+    paper = _paper(compared.names_of(cache, asked.readers).values())
     caption = (
         "Accuracy against the number of traces, on whole responses, on their first 64 and 32 tokens, and on another "
         "set of prompts (Math100), by readers that were trained on whole responses of Agent500; the fused readout has "
         "seen short ones too. Bands are one standard deviation over the folds. Filled: measured here; dashed and "
         "hollow: published. "
-        f"n = {int(frame['n'].max()):,} groups at one trace, {scope(cache, view)}."
+        f"n = {int(frame['n'].max()):,} groups at one trace, {scope(cache, view)}.{paper}"
     )
     return PrintFigure(drawn.figure, 340, caption, "")
 

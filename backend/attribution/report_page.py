@@ -43,7 +43,7 @@ from backend.attribution.settings import DEFAULTS, Report
 from backend.inference.drift import p_text, p_words
 from backend.inference.verdict import OTHER_PROMPTS, Rule, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
-from backend.protocol import CLEAN
+from backend.protocol import CLEAN, READER_PAPER
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
@@ -300,6 +300,11 @@ def reader_words(reader: str) -> str:
     return name if reads_text(method) or not read_with else f"{name} ({read_with[0]})"
 
 
+def paper_words(reader: str) -> str:
+    """Whose method a reader's id names, where it is READER."""
+    return " (the paper's method)" if reader.split("/")[0] == READER_PAPER else ""
+
+
 def ratio_words(log10_ratio: float, capped: bool = False) -> str:
     """A likelihood ratio in words and as odds: 'about 160 times more likely (160 to 1)'."""
     return f"{times_words(log10_ratio, capped)} ({odds(log10_ratio)})"
@@ -342,7 +347,7 @@ def write_html(report: Report) -> str:
     }
     data = htmlsafe_json_dumps(report, allow_nan=False)  # what the page can be checked by
     report = with_names(report)
-    results, reference = report["results"], report["reference"]
+    results, reference, judge = report["results"], report["reference"], report["method"]["reader"]
     return environment.get_template("report.html").render(
         report=report,
         data=data,
@@ -355,7 +360,7 @@ def write_html(report: Report) -> str:
         probability=subject_probability(report),
         title=case_title(report),
         document_title=document_title(report),
-        judge=names().get(report["method"]["reader"].split("/")[0], report["method"]["reader"]),
+        judge=names().get(judge.split("/")[0], judge) + paper_words(judge),
         too_few=too_few(report),
         word=verdict_words(results),
         line=line_words(report),

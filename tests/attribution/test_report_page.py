@@ -15,6 +15,7 @@ from backend.attribution.report_page import (
     evidence_chart,
     first_findings,
     meanings,
+    paper_words,
     ratio_words,
     reader_words,
     validation_tables,
@@ -101,7 +102,8 @@ def test_a_ratio_beyond_the_validation_is_a_bound():
 
 def test_readers_and_cases_without_a_name_go_by_what_people_know():
     assert reader_words("reader-paper/smollm2-135m/ur") == "READER (smollm2-135m)"
-    assert "/" not in reader_words("ngram-word-lengths")
+    assert paper_words("reader-paper/smollm2-135m/ur") == " (the paper's method)"
+    assert "/" not in reader_words("ngram-word-lengths") and paper_words("ngram-word-lengths") == ""
     report = {"case": DEFAULTS.case, "input": {"name": "week1.csv"}, "question": "Is it gpt-4o?"}
     assert document_title(report) == "week1.csv · Is it gpt-4o?"
     assert case_title(report) == "week1.csv"

@@ -288,10 +288,21 @@ def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
     apart = KINDS["kinship"].printed(asked, asked.resolve_view(View(protocol="pair")))
     assert apart is not None and "Above the decision line: called related." in apart.caption
+    assert "Lines are READER, the paper's method, by its proxy." in plate.caption
     ranked = KINDS["readouts"].printed(asked, view)
-    assert ranked is not None and ranked.figure.layout.annotations[-1].text == "best"
+    assert ranked is not None and "READER is the paper's method." in ranked.caption
+    assert ranked.figure.layout.annotations[-1].text == "best"
     absent = {name for name in KINDS if KINDS[name].printed(asked, view) is None}
     assert absent == {"reached"}  # this atlas has no fused readout
+
+
+def test_a_case_is_offered_where_the_brief_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brief.visitor, "newest_report", lambda: None)
+    assert brief._own_case(["map"], 20) is None
+    monkeypatch.setattr(brief.visitor, "newest_report", lambda: {"case": "Appeal"})
+    assert brief._own_case(["case", "map"], 20) is None
+    link = told(brief._own_case(["map"], 20))
+    assert "Put your case (Appeal) first" in link and "/brief?figures=case%2Cmap&k=20" in link
 
 
 def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: QueryCache) -> None:
