@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from atlas import drawing, shell
 from atlas.api import answers
 from atlas.data import METHOD_NAMES, QueryCache
 from atlas.drawing import traces
-from atlas.figures import attribution, dots, map, neighbourhoods, plots
+from atlas.figures import attribution, dots, map, neighbourhoods, plots, tables
 from atlas.figures import relationships as pairs
 from atlas.figures.evidence import evidence_curve
 from atlas.figures.plots import Line
@@ -63,6 +64,7 @@ OWN: list[Component | str] = [
 ]
 JUDGED = ("budget", "confusion", "siblings")
 """Figures of the reader that names sources: with a case, of the one that judged it, where it has such numbers."""
+RINGED = ("map", "confusion")  # figures that mark the sources of a case
 USUAL = ("map", "budget", "confusion", "readouts")  # figures of a brief that nobody has chosen any for
 
 
@@ -186,6 +188,8 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     judge = view if case is None else sections.view_of_judge(cache, view, case)
     views = {name: judge or view if name in JUDGED else view for name in figures}
     drawn = {name: KINDS[name].printed(cache, one) for name, one in views.items()}
+    if case is not None:
+        drawn |= {name: _ringed(cache, views[name], name, one, case) for name, one in drawn.items() if one}
     builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
     foot = ["Provenance Atlas", f"generation {cache.generation().name}", _today()]
     if case is not None:
@@ -581,6 +585,35 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigur
         f"wrong.{right}"
     )
     return PrintFigure(figure, attribution.MATRIX_HEIGHT, caption, cache.origin(cache.attribution_reader(view)))
+
+
+def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case: Mapping[str, Any]) -> PrintFigure:
+    """A matrix or map with rings around the claimed source of a case and those that its answer does not tell apart."""
+    results = case["results"]
+    named = [results.get("claimed"), *(results.get("siblings") or ())] if name in RINGED else []
+    order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
+    own = order[order["name"].isin(named) | order["source"].isin(named)]
+    if own.empty:
+        return printed
+    names, figure = dict(tables.rows(own, "source", "name")), go.Figure(printed.figure)
+    said = f" Ringed, of the case: {' and '.join(names.values())}."
+    if name == "map":
+        places = map.scaled(_points(cache, view)[["source", "name", "x", "y"]])
+        places = places[places["source"].isin(names)]
+        ring: Plot = {"mode": "markers", "marker": plots.outlined(20, "rgba(0,0,0,0)", PAPER["ink"], 2)}
+        figure.add_trace(plots.scatter("of the case", places["x"], places["y"], **ring))
+        return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
+    reach = max(0.5, len(order) / 50)
+    for place in own.index:
+        corners = {"x0": place - reach, "x1": place + reach, "y0": place - reach, "y1": place + reach}
+        figure.add_shape(type="circle", line=plots.pen(PAPER["ink"], 1.5), **corners)
+    cells = pieces.confusion(cache, view)
+    for truth, answer in itertools.permutations(list(names)[:2], 2):
+        groups = cells[cells["truth"] == truth]
+        taken = int(groups.loc[groups["predicted"] == answer, "count"].sum())
+        said += f" {names[truth]} is taken for {names[answer]} in {taken:,} of {int(groups['count'].sum()):,} groups"
+        said += f" of {traces(view.k)}."
+    return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
 
 
 def _siblings(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:

@@ -296,6 +296,19 @@ def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     assert absent == {"reached"}  # this atlas has no fused readout
 
 
+def test_the_sources_of_a_case_are_ringed(asked: QueryCache) -> None:
+    view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
+    one, other = asked.ask(brief.queries.sources, view.roster)["name"][:2]
+    results: dict[str, Any] = {"claimed": one, "siblings": [one, other]}
+    for name in brief.RINGED:
+        plate = KINDS[name].printed(asked, view)
+        assert plate is not None
+        ringed = brief._ringed(asked, view, name, plate, {"results": results})
+        assert f"Ringed, of the case: {one} and {other}." in ringed.caption
+        assert (f"{one} is taken for {other} in " in ringed.caption) == (name == "confusion")
+        assert brief._ringed(asked, view, name, plate, {"results": {"claimed": "nobody"}}) is plate
+
+
 def test_a_case_is_offered_where_the_brief_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brief.visitor, "newest_report", lambda: None)
     assert brief._own_case(["map"], 20) is None
