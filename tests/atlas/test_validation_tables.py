@@ -157,7 +157,7 @@ def test_a_watch_shows_one_readers_streams_in_per_cent(measured: Flask) -> None:
         assert (unchanged["What changes"], unchanged["Alarms, %"]) == ("nothing; answers may repeat", 0.1)
         assert (family["Allowed, %"], family["Half within"]) == (1.0, 5.0)
         sentence = str(watch._delays(cache, methods.View()).sentence)
-        assert cache.reader_name(READER) in sentence and "roster 27-way" in sentence
+        assert cache.reader_name(READER) in sentence and "of 27-way" in sentence
 
 
 def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:

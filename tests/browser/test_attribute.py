@@ -34,7 +34,7 @@ from tests.invented_atlas import publish_invented
 
 pytestmark = [pytest.mark.browser, pytest.mark.proxy]
 
-SAMPLES = "samples-smollm2-135m-ur"
+SAMPLES, CALLED = "samples-smollm2-135m-ur", "the samples"
 SCRIPT = "<img src=x onerror=\"document.title='owned'\"> \u202eאבג\u202c {{7*7}}"
 SHIPPED = Path(__file__).resolve().parents[2] / "data"
 
@@ -77,9 +77,10 @@ def browser(driver: WebDriver, place: tuple[str, Path]) -> Iterator[Browser]:
 
 
 def opened(browser: Browser, query: str = "", ecosystem: str = SAMPLES) -> None:
+    called = CALLED if ecosystem == SAMPLES else ecosystem
     browser.driver.get(f"{browser.url}/attribute?theme=dark&ecosystem={ecosystem}{query}")
     browser.until(
-        "const e = document.querySelector('#attr-ecosystem'); return e && e.value.startsWith(arguments[0])", ecosystem
+        "const e = document.querySelector('#attr-ecosystem'); return e && e.value.startsWith(arguments[0])", called
     )
 
 
@@ -157,10 +158,10 @@ def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Brows
     browser.driver.get(f"{browser.url}/attribute?theme=dark")
     value = "const e = document.querySelector('#attr-ecosystem'); return e && e.value"
     own = browser.until(value)
-    assert SAMPLES not in own
+    assert CALLED not in own
     sampled(browser, "A famous name, and somebody else behind it")
     sampled(browser)
-    browser.until(value + ".includes(arguments[0])", SAMPLES)
+    browser.until(value + ".includes(arguments[0])", CALLED)
     browser.until("return document.querySelector('#attr-judge').innerText.includes('10 sources')")
     assert "ecosystem" not in browser.query()
     given(browser, file_of(tmp_path, "own.jsonl", ["One.", "Two."]))
@@ -174,7 +175,7 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     opened(browser)
     sampled(browser)
     assert "10 traces" in browser.text(".preview-facts") and "0 bad lines" in browser.text(".preview-facts")
-    assert SAMPLES in browser.run("return document.querySelector('#attr-ecosystem').value")
+    assert CALLED in browser.run("return document.querySelector('#attr-ecosystem').value")
     browser.click("#attr-sample-save")
     traces = downloaded(browser, downloads, "last-week*.jsonl")
     browser.until("return document.querySelector('#attr-claim').value === 'qwen-brief'")
@@ -437,7 +438,7 @@ def test_a_token_is_asked_for(browser: Browser, tmp_path: Path, monkeypatch: pyt
     browser.click("#attr-token-go")
     browser.until("return document.querySelector('#attr-token-said').innerText.includes('Welcome')")
     browser.until(
-        "return document.querySelector('#attr-ecosystem').value.startsWith(arguments[0])", SAMPLES
+        "return document.querySelector('#attr-ecosystem').value.startsWith(arguments[0])", CALLED
     )  # without a reload
     given(browser, file_of(tmp_path, "taken.jsonl", texts))
     browser.until("return document.querySelector('.preview-facts') !== null")

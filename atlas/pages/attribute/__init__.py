@@ -54,15 +54,21 @@ def layout(**query: str) -> Component:
         html.Div(head, className="page-head"),
         *([token_field()] if closed else []),
         html.Div(steps, id="attr-one", hidden=mode != "one"),
-        html.Div(comparisons.page(comparisons.WINDOWS), id="attr-two", hidden=mode != "two"),
-        html.Div(comparisons.page(comparisons.REFERENCE), id="attr-reference", hidden=mode != "reference"),
-        html.Div(comparisons.page(comparisons.CHECK), id="attr-check", hidden=mode != "check"),
+        *(
+            html.Div(comparisons.page(part) if mode == name else None, id=f"attr-{name}", hidden=mode != name)
+            for name, part in comparisons.PARTS.items()
+        ),
     ]
     clocks = [
         dcc.Interval(id="attr-warm", interval=work.WARM_MS),
         dcc.Interval(id="attr-tick", interval=work.POLL_MS, disabled=True),
     ]
-    stores = [*question.stores(link), *clocks, *comparisons.stores()]
+    stores = [
+        *question.stores(link),
+        *clocks,
+        dcc.Store(id="attr-carried"),
+        dcc.Store(id="attr-made", data=["one", mode]),
+    ]
     return html.Div([*stores, html.Div(root, id="attr-root", className="attr")], className="column")
 
 
@@ -111,6 +117,16 @@ def register(app: Dash) -> None:
     )
     def chosen(mode: str) -> Any:
         return (*(mode != other for other in MODES), LEADS[mode])
+
+    # A part comes when its mode is chosen first: these parts are half of what the browser would have to keep.
+    places = " ".join(f"attr-{name}.children" for name in comparisons.PARTS)
+
+    @sections.callback(app, f"{places} attr-made.data", "attr-mode.value", "attr-made.data")
+    def make(mode: str, made: list[str]) -> Any:
+        if mode in made:
+            return (no_update,) * (1 + len(comparisons.PARTS))
+        new = {name: comparisons.page(part) for name, part in comparisons.PARTS.items() if name == mode}
+        return (*(new.get(name, no_update) for name in comparisons.PARTS), [*made, mode])
 
 
 def _report(job: str) -> Report:

@@ -135,21 +135,22 @@ CHECK = Part(
     "result of Two windows or Claim against reference.",
     compares=False,
 )
-PARTS = (WINDOWS, REFERENCE, CHECK)
+PARTS = {"two": WINDOWS, "reference": REFERENCE, "check": CHECK}
+"""The parts by the mode of the page that shows them; one that nobody has looked at is not in the page."""
 
 
-def stores() -> list[Component]:
-    """What the parts remember, and their clocks."""
-    out: list[Component] = []
-    for part in PARTS:
-        names = [*(f"{kind}-{what}" for kind in part.files for what in ("upload", "file")), part.job, "done", "seen"]
-        # Files and answer of two windows are there again when somebody comes back from another page.
-        kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part is WINDOWS else []
-        for name in names:
-            out.append(dcc.Store(id=f"{part.prefix}-{name}", storage_type="session" if name in kept else "memory"))
-        out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
-    out += [dcc.Download(id=f"{part.prefix}-download") for part in PARTS if part.compares]
-    return [*out, dcc.Download(id="ref-prompts-file")]
+def _stores(part: Part) -> list[Component]:
+    """What a part remembers, and its clock."""
+    names = [*(f"{kind}-{what}" for kind in part.files for what in ("upload", "file")), part.job, "done", "seen"]
+    # Files and answer of two windows are there again when somebody comes back from another page.
+    kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part is WINDOWS else []
+    out: list[Component] = [
+        dcc.Store(id=f"{part.prefix}-{name}", storage_type="session" if name in kept else "memory") for name in names
+    ]
+    out.append(dcc.Interval(id=f"{part.prefix}-tick", interval=POLL_MS, disabled=True))
+    if part.compares:
+        out.append(dcc.Download(id=f"{part.prefix}-download"))
+    return [*out, dcc.Download(id="ref-prompts-file")] if part is REFERENCE else out
 
 
 def page(part: Part) -> Component:
@@ -190,6 +191,7 @@ def page(part: Part) -> Component:
         sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
         sections.step(2, part.steps[1], prefix, run, *judge, progress),
         sections.notice(f"{prefix}-result", "polite"),
+        *_stores(part),
     ]
     return html.Div(children, className="comparison")
 
@@ -203,7 +205,7 @@ def _prompts() -> Component:
 
 def register(app: Dash) -> None:
     """Callbacks of the parts."""
-    for part in PARTS:
+    for part in PARTS.values():
         for kind in part.files:
             _receive(app, part, kind)
             _show_file(app, part, kind)
@@ -470,7 +472,7 @@ def _run(app: Dash, part: Part) -> None:
         app,
         f"{prefix}-jobs.data {prefix}-problem.children {prefix}-tick.disabled {prefix}-cancel-said.children",
         f"{prefix}-go.n_clicks",
-        f"{prefix}-ecosystem.value ref-claim.value {files}",
+        f"{prefix}-ecosystem.value {'ref' if part is REFERENCE else 'attr'}-claim.value {files}",
     )
     def start(clicks: Clicks, ecosystem: Text, claim: Text, *given: Stored) -> Any:
         if not clicks or missing(given):
@@ -526,19 +528,23 @@ def _show_windows(app: Dash) -> None:
     @sections.callback(
         app,
         "attr-mode.value* attr-upload.data* attr-job.data* attr-claim.value* attr-sample-story.children* "
-        "ref-traces-upload.data* ref-done.data*",
+        "attr-carried.data",
         "win-whose:ALL.n_clicks",
         "win-done.data",
     )
     def go_on(clicks: list[Clicks], jobs: list[str] | None) -> Any:
         if not any(clicks) or not jobs:
-            return (no_update,) * 7
+            return (no_update,) * 6
         stored, settings = visitor.service().file_of(visitor.session(), jobs[-1])
         file = intake.reference(stored)
         if ctx.triggered_id["figure"] == "one":
-            return "one", file, None, None, None, no_update, no_update
+            return "one", file, None, None, None, no_update
         known = {"columns": asdict(settings.columns), "encoding": settings.encoding}
-        return "reference", *(no_update,) * 4, file | known, None
+        return "reference", *(no_update,) * 4, file | known
+
+    @sections.callback(app, "ref-traces-upload.data* ref-done.data*", "attr-carried.data", prevent="initial_duplicate")
+    def carried(file: Stored) -> Any:
+        return (file, None) if file else (no_update, no_update)
 
 
 def _show_reference(app: Dash) -> None:
@@ -579,15 +585,15 @@ def _carry(app: Dash) -> None:
     """Offer the traces of One set of traces, and the report of its answer, where they are of use."""
     given = "attr-upload.data attr-columns.data attr-ended.data attr-job.data"
 
-    @sections.callback(app, "ref-carry.children ref-carry.hidden check-carry.children check-carry.hidden", given,
-                       prevent=False)  # fmt: skip
-    def offered(upload: Stored, columns: Stored, ended: Text, job: Text) -> Any:
+    @sections.callback(app, "ref-carry.children ref-carry.hidden", given, prevent=False)
+    def traces(upload: Stored, columns: Stored, _ended: Text, job: Text) -> Any:
         file = _one_set(upload, columns, job)
-        if file is None:
-            return "", True, "", True
-        name = html.B(file["name"], className="long", dir="auto")
-        traces = ["Use the traces of One set of traces: ", name]
-        return traces, False, ["Check the report just made of ", name], not (ended and ended == job)
+        return _offered("Use the traces of One set of traces: ", file)
+
+    @sections.callback(app, "check-carry.children check-carry.hidden", given, prevent=False)
+    def report(upload: Stored, columns: Stored, ended: Text, job: Text) -> Any:
+        file = _one_set(upload, columns, job) if ended and ended == job else None
+        return _offered("Check the report just made of ", file)
 
     @sections.callback(app, "ref-traces-upload.data* ref-claim.value*", "ref-carry.n_clicks ref-carry.hidden",
                        "attr-upload.data attr-columns.data attr-job.data attr-claim.value attr-wanted.data "
@@ -616,6 +622,11 @@ def _carry(app: Dash) -> None:
             return intake.reference(report), intake.reference(service.file_of(session, job)[0]), None
         except AtlasError as error:
             return no_update, no_update, visitor.refusal(error)
+
+
+def _offered(words: str, file: Stored) -> tuple[Any, bool]:
+    """Words of a button that takes a file along, and whether it is hidden."""
+    return ([words, html.B(file["name"], className="long", dir="auto")], False) if file else ("", True)
 
 
 def _one_set(upload: Stored, columns: Stored, job: Text) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.attribution.report_words import (
     bounds_of,
+    line_words,
     names_of,
     only_validated,
     probability_text,
@@ -32,7 +33,6 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.inference.drift import p_text
-from backend.inference.verdict import Rule
 from backend.methods.registry import (
     ENCODED,
     FUSED_LIVE,
@@ -203,8 +203,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     many = f"n = {count(n, 'trace')}"
     calibrated = "calibrated" if results["calibrated"] else "not calibrated"
     lines = (
-        " Dashed: the ratio that the rule asks for, beside a probability of "
-        f"{100 * Rule.share:g}\u00a0% where it SUPPORTS."
+        f" {line_words(with_names(report))}"
         if results["stated"]
         else f" It is no likelihood ratio here and decides nothing: {verdict.not_stated(report)}."
     )

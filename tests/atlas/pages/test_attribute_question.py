@@ -188,7 +188,9 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
     texts = question.ecosystem_options([replace(PROBE, reader="ngram-word")])
     assert texts[0]["label"] == "12-way · Word n-grams"
     # Two of one wording are told apart by what is read, then by name; a reader that is not known goes by its id.
-    other = [one["label"] for one in question.ecosystem_options([OWN, replace(OWN, reader="lda-live/other/r", view="r")])]
+    other = [
+        one["label"] for one in question.ecosystem_options([OWN, replace(OWN, reader="lda-live/other/r", view="r")])
+    ]
     assert len(set(other)) == 2 and all(one.startswith("own · Discriminants, live · ") for one in other), other
     alike = question.ecosystem_options([PROBE, replace(PROBE, name="again")])
     assert [one["label"].rpartition(" · ")[2] for one in alike] == ["probe", "again"]
