@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
 LINE_HEIGHT, LEAST_HEIGHT = 40, 22
 ROOM = 400  # pixels of lines before they move closer together
+LONGEST, LONGEST_SMALL = 40, 44  # letters of a name on one line of type, and of small ones
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
 FEW = 3  # lines between which there is room for a second number
 RANGE = ", 95 % interval {} to {}"
@@ -51,9 +53,9 @@ ANSWERS: Mapping[str, Series] = {
     "readout": Series("fused readout here", "circle", 1, 1),
     "reader": Series("READER here", "diamond", 0.33, 0),
     "words": Series("word n-grams here", "star", -0.33, 4),
-    "paper": Series("paper's best READER", "square", -1, 2),
+    "paper": Series("best published", "square", -1, 2),
 }
-"""Who answers a goal, in the order of the legend; the paper's is published, the others were measured here."""
+"""Who answers a goal, in the order of the legend: the paper's readers, the others were measured here."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,10 @@ def dots_height(rows: int) -> int:
 
 
 def height_of(figure: Plot) -> int:
-    """Height in pixels of a figure of this module, by its lines."""
-    return dots_height(len(figure["layout"]["yaxis"].get("ticktext", ())))
+    """Height in pixels of a figure of this module, by its lines; names on several lines of type need more."""
+    names = figure["layout"]["yaxis"].get("ticktext", ())
+    tallest = max((16 * (1 + name.count("<br>")) for name in names), default=0)
+    return max(dots_height(len(names)), 56 + 60 + tallest * len(names))
 
 
 def dot_rows(
@@ -185,7 +189,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
-    aim_hover = [f"{plots.heading(names[row.row])}our target: {rate_text(row.aim)}" for row in tables.rows(aims)]
+    aim_hover = [f"{plots.heading(row.row)}our target: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
     heights: list[float] = [place[row] for row in aims["row"]]
     traces = [plots.scatter("our target", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
@@ -194,7 +198,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
         if rows.empty:
             continue
         hover = [
-            f"{plots.heading(row.name, key == 'paper')}{plain(names[row.row])}: "
+            f"{plots.heading(row.name, key == 'paper')}{plain(row.row)}: "
             f"{rate_text(row.value)}{plots.interval(row.low, row.high, RANGE)}"
             for row in tables.rows(rows, "row", "name", "value", "low", "high")
         ]
@@ -212,12 +216,24 @@ def name_lines(
     annotations: Sequence[Plot], **legend: str,
 ) -> Plot:  # fmt: skip
     """One line a row, from the top down, with its name on the left, and the legend above."""
-    words = [plain(name, 38) for name in names.values()]
+    words = [_on_lines(name) for name in names.values()]
     font = {"size": 12, "color": TOKENS[theme]["ink"]}
     upwards = plots.rows_axis(words, 0.35, 0.65, **plots.STILL, showline=False, tickfont=font)
     marks = {"shapes": list(shapes), "annotations": list(annotations)}
     more = {"showlegend": True, "legend": {**plots.LEGEND, **legend}, "dragmode": False, **marks}
     return plots.plot(theme, (LEFT, RIGHT, 60, 56), traces, {**plots.STILL, **across}, upwards, **more)
+
+
+def _on_lines(name: str) -> str:
+    """A name on as many lines of type as it needs; what follows a line break is in small letters."""
+    whole, _, note = name.partition("\n")
+    note_lines = [plots.small(line) for line in _wrapped(note, LONGEST_SMALL)]
+    return "<br>".join([*_wrapped(whole, LONGEST), *note_lines])
+
+
+def _wrapped(text: str, longest: int) -> list[str]:
+    lines = textwrap.wrap(text, longest, break_long_words=False, break_on_hyphens=False)
+    return [plain(line, longest) for line in lines]
 
 
 def _number_note(row: int, text: str, ink: str) -> Plot:

@@ -686,8 +686,8 @@ def _reached(cache: QueryCache, view: View, _: pd.DataFrame) -> PrintFigure | No
         return None
     caption = (
         "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
-        "probe on such a proxy, word n-grams, and the best that the paper prints of READER with far larger "
-        "proxies; upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
+        "probe on such a proxy, word n-grams, and the best of every reader that the paper publishes, named in brackets; "
+        "upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
         f"Filled marks were measured here, hollow ones are published. n = {scope(cache, view)}."
     )
     return PrintFigure(drawn.figure, dots.height_of(drawn.figure), caption, "")
@@ -749,8 +749,7 @@ KINDS = {
         relationships.scores_builds,
     ),
     "reached": Kind(
-        "How close are the readouts made here to the paper's best?", _reached, fused.goal_frame, fused.goals_builds,
-        fused.printed_builds,
+        "How close are our readouts to the best published?", _reached, fused.goal_frame, fused.goals_builds
     ),
     "shorter": Kind(
         "Does the order hold on other prompts and shorter responses?", _panels, _panel_rows, _readers_of(_panel_rows)

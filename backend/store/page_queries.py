@@ -245,14 +245,6 @@ def costs(cursor: Cursor, roster: str) -> pd.DataFrame:
     return frame_of(cursor, sql, [roster])
 
 
-def paper_values(cursor: Cursor, places: Sequence[str]) -> pd.DataFrame:
-    """Numbers as the paper prints them."""
-    sql = """
-        SELECT place, row_name, column_name, value, file_value, build_id FROM paper_values
-        WHERE list_contains(?::VARCHAR[], place) ORDER BY place, row_name, column_name"""
-    return frame_of(cursor, sql, [list(places)])
-
-
 # ---- Relationships: is one model derived from the other (paper, Transfer to Unseen Models)? -------------------------
 
 SCORES = ("dc", "ac", "match", "distance", "decision", "decision-model", "decision-family")

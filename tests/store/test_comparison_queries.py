@@ -43,13 +43,11 @@ def test_capability_meets_accuracy(cursor: duckdb.DuckDBPyConnection) -> None:
     assert list(store.correlations(cursor)["statistic"]) == ["pearson", "spearman"]
 
 
-def test_costs_and_printed_values(cursor: duckdb.DuckDBPyConnection) -> None:
+def test_costs(cursor: duckdb.DuckDBPyConnection) -> None:
     frame = store.costs(cursor, ROSTER)
     assert list(frame["origin"]) == ["measured"] * 8 + ["published"]
     assert list(dict.fromkeys(frame["reader"])) == ["reader-dc/tiny/ur", "reader-paper/tiny/ur", "reader-paper/vast/ur"]
     assert frame.set_index(["reader", "measure"]).at[("reader-paper/tiny/ur", "latency_ms"), "value"] == 12.0
-    printed = store.paper_values(cursor, ["tab:agent500_full_std"])
-    assert printed["value"].max() == 0.55 and store.paper_values(cursor, []).empty
 
 
 def test_votes_count_readers_and_proxies(cursor: duckdb.DuckDBPyConnection) -> None:

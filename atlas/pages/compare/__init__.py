@@ -39,7 +39,7 @@ TABS = {
     "readers": Tab(
         readers.answer,
         {
-            "curves": "By traces", "ends": "Differences", "reached": "Paper's best", "brings": "Members",
+            "curves": "By traces", "ends": "Differences", "reached": "Best published", "brings": "Members",
             "gains": "Tests of the fused readout",
         },
     ),
@@ -109,13 +109,13 @@ def _has_rows(cache: QueryCache, view: View, figure: str) -> bool:
 def _roster_of(cache: QueryCache, view: View, figure: str) -> str:
     """Roster that a figure is shown for: the view's own, else the largest with rows; '' without any.
 
-    What is named after the paper's numbers is shown where it prints some, if there is such a roster.
+    What is named after published numbers is shown where there are some, if there is such a roster.
     """
     rosters = cache.ask(queries.rosters)["roster"][::-1]
     own = {name: dataclasses.replace(view, roster=name) for name in dict.fromkeys((view.roster, *rosters))}
     with_rows = (name for name, one in own.items() if _has_rows(cache, one, figure))
     if figure == "reached":
-        return min(with_rows, key=lambda name: not readouts.is_printed(cache, own[name]), default="")
+        return min(with_rows, key=lambda name: not readouts.is_published(cache, own[name]), default="")
     return next(with_rows, "")
 
 
@@ -254,14 +254,12 @@ FIGURES = {
         "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, here=True), grid=True
     ),
     "reached": PageFigure(
-        "How close are the readouts made here to the paper's best?", readouts.reached,
-        shell.FigureMeta(
-            readouts.of_fused(readouts.goal_table), readouts.goals_builds, readers.first, readouts.printed_builds
-        ),
+        "How close are our readouts to the best published?", readouts.reached,
+        shell.FigureMeta(readouts.of_fused(readouts.goal_table), readouts.goals_builds, readers.first),
     ),
     "brings": PageFigure(
         "What does each member of the fused readout bring?", readouts.members,
-        shell.FigureMeta(readouts.of_fused(_plain(readouts.member_rows)), readouts.goals_builds, readers.first),
+        shell.FigureMeta(readouts.of_fused(_plain(readouts.member_rows)), readouts.members_builds, readers.first),
     ),
     "gains": PageFigure(
         "Is the fused readout better by more than luck?", readouts.gains,

@@ -139,7 +139,20 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
         rest += f"; {percent(other.value)} from {series[other.series].words}, {points(top.value - other.value)} less "
         rest += " (not tested)" if test is None else f" ({tested_words(-test['high'], -test['low'], test['p_holm'])})"
     lead = f"With {traces(view.k)}, {top.name} names the right source "
-    return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}."]
+    mean = _mean_words(part_rows(cache, view)) if series is PARTS else ""
+    return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}.{mean}"]
+
+
+def _mean_words(frame: pd.DataFrame) -> str:
+    """In how many published proxies the mean alone is better than both, and by how much, in a sentence."""
+    published = frame[frame["origin"] == "published"].pivot(index="proxy", columns="series", values="value")
+    both, mean = (published.reindex(columns=list(PARTS))[name] for name in (READER_PAPER, "reader-dc"))
+    more = (mean - both).dropna()
+    if more.empty:
+        return ""
+    ahead = 100 * more[more > 0]
+    by = f", by {ahead.min():.1f} to {ahead.max():.1f} points" if len(ahead) else ""
+    return f" The mean alone is better than both in {len(ahead)} of {len(more)} published proxies{by} (not tested)."
 
 
 @pieces.needs(part_rows, _missing("parts of a fingerprint", "--stage controls --method components"))

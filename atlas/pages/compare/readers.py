@@ -489,8 +489,8 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     sentence = (
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
         f"trained on whole responses of {pieces.domain_words(home(cache, view))}. "
-        f"{_grouped(frame)}Bands: {pieces.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at the "
-        "smallest K."
+        f"{grouped_words(frame)}Bands: {pieces.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at "
+        "the smallest K."
     )
     return FigureView(figure, sentence)
 
@@ -527,12 +527,12 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     absent = [reader for reader in readers if reader not in there.index]
     return [
         *sentence,
-        f" {_grouped(_at_places(cache, view, readers, 'accuracy'))}",
+        f" {grouped_words(_at_places(cache, view, readers, 'accuracy'))}",
         *without_numbers(cache, view, absent, "number there"),
     ]
 
 
-def _grouped(frame: pd.DataFrame) -> str:
+def grouped_words(frame: pd.DataFrame) -> str:
     """How responses were grouped where short ones were drawn otherwise than whole ones, in a sentence; '' elsewhere."""
     short, whole = (
         " or ".join(sorted(set(frame.loc[rows, "groups"])))
@@ -591,7 +591,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     terms = shell.term("Balanced", BALANCED_HELP), " and ", shell.term("adapted", ADAPTED_HELP)
     helped: list[Component | str] = [*terms, ": by unlabelled responses to other prompts of that domain. "]
     sentence: shell.Children = [
-        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} {_grouped(frame)}",
+        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} {grouped_words(frame)}",
         *(helped if help_here else []),
         f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
         f"{int(frame['n'].max()):,} groups a mark.",

@@ -1,4 +1,4 @@
-"""Readouts and the paper's best on the page Compare: what the fused one reaches, what its members bring, and tests."""
+"""Readouts and the best published on the page Compare: what the fused one reaches, what its members bring, tests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,22 @@ from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots, tables
 from atlas.figures.dots import Series
 from atlas.pages import pieces
-from atlas.pages.compare.readers import FUSED, PATH, accuracies, corrected, home, percent, row_names, settled
+from atlas.pages.compare.readers import (
+    FUSED,
+    PATH,
+    accuracies,
+    corrected,
+    grouped_words,
+    home,
+    percent,
+    row_names,
+    settled,
+)
 from atlas.state import View
 from backend.inference.drift import corrected_words, p_words
 from backend.methods.registry import FUSED_LIVE
 from backend.protocol import READER_PAPER
-from backend.store import page_queries, queries
+from backend.store import queries
 
 WORDS, TUNED = "ngram-word", "fused-tuned"
 MEMBERS: Mapping[str, str] = {
@@ -56,7 +66,6 @@ LENGTHS: Mapping[str, Series] = {
     "t32": Series("32 tokens", "square", -0.33, 2),
     "math100": Series("Math100", "star", -1, 4),
 }
-PRINTED = "tab:agent500_full_std", "tab:agent500_allk", "tab:stress_tests_full"
 AIMED_ROSTER = "100-way"
 WORST_ECE = 0.03
 FUSED_HELP = (
@@ -68,35 +77,26 @@ HOLM_HELP = "Made larger to allow for the number of differences that were tested
 
 @dataclasses.dataclass(frozen=True)
 class Aim:
-    """A question to a readout: where its answer stands, what was aimed for, and where the paper prints its own."""
+    """A question to a readout: where its answer stands, and what was aimed for."""
 
     words: str
     k: int
     value: float
-    place: str
-    column: str
     benchmark: str = "agent500"
     condition: str = "clean"
-    reduction: str = "pooled"
 
 
 AIMS = (
-    Aim("One trace", 1, 0.56, PRINTED[0], "Acc.@1"),
-    Aim("10 traces", 10, 0.90, PRINTED[1], "K=10"),
-    Aim("20 traces", 20, 0.94, PRINTED[1], "K=20"),
-    Aim("100 traces", 100, 0.985, PRINTED[0], "Acc.@100"),
-    Aim("100 traces of 64 tokens", 100, 0.97, PRINTED[2], "64 Acc.", condition="t64"),
-    Aim("100 traces of 32 tokens", 100, 0.92, PRINTED[2], "32 Acc.", condition="t32"),
-    Aim("100 traces, Math100", 100, 0.40, PRINTED[2], "Math100 Acc.", benchmark="math100", reduction="fold"),
-    Aim(
-        "100 traces, Math100, scores balanced", 100, 0.55, "", "", benchmark="math100", condition="background",
-        reduction="fold",
-    ),
-    Aim(
-        "100 traces, Math100, adapted", 100, 0.55, "", "", benchmark="math100", condition="aligned",
-        reduction="fold",
-    ),
-)  # fmt: skip
+    Aim("One trace", 1, 0.56),
+    Aim("10 traces", 10, 0.90),
+    Aim("20 traces", 20, 0.94),
+    Aim("100 traces", 100, 0.985),
+    Aim("100 traces of 64 tokens", 100, 0.97, condition="t64"),
+    Aim("100 traces of 32 tokens", 100, 0.92, condition="t32"),
+    Aim("100 traces, Math100", 100, 0.40, benchmark="math100"),
+    Aim("100 traces, Math100, scores balanced", 100, 0.55, benchmark="math100", condition="background"),
+    Aim("100 traces, Math100, adapted", 100, 0.55, benchmark="math100", condition="aligned"),
+)
 """What was aimed for among 100 sources before the readouts existed."""
 
 
@@ -151,40 +151,46 @@ def _on(readers: pd.DataFrame, roster: str) -> npt.NDArray[np.bool_]:
 
 
 def goal_frame(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Every aim with the answers of the fused readout, of READER and word n-grams here, and of the paper."""
-    here, fused = readouts(cache, view), fused_reader(cache, view)
+    """Every aim with the answers of the fused readout, of READER and word n-grams here, and the best published."""
+    here, fused, known = readouts(cache, view), fused_reader(cache, view), cache.ask(queries.readers)
     who = {
         "readout": [fused] if fused else [],
         "reader": list(here.loc[here["method"] == READER_PAPER, "reader"]),
         "words": list(here.loc[here["method"] == WORDS, "reader"]),
+        "paper": list(known.loc[known["origin"] == "published", "reader"]),
     }
     everyone = [reader for readers in who.values() for reader in readers]
-    frame = cache.ask(queries.summaries, everyone, view.roster, ("accuracy", "accuracy_low", "accuracy_high"))
-    printed = cache.ask(page_queries.paper_values, PRINTED)
-    keys = ["reader", "benchmark", "condition", "k", "reduction", "metric"]
-    values = dict(zip(frame[keys].itertuples(index=False, name=None), frame["value"], strict=True))
+    metrics = ("accuracy", "accuracy_low", "accuracy_high")
+    stored = settled(cache.ask(queries.summaries, everyone, view.roster, metrics))
+    # An interval counts where it is that of the accuracy's own groups.
+    keys = ["reader", "benchmark", "condition", "k", "reduction", "groups"]
+    wide = stored.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
+    wide = wide.reindex(columns=[*keys, *metrics]).dropna(subset="accuracy")
+
+    def best(aim: Aim, readers: Sequence[str]) -> pd.DataFrame:
+        same = wide["benchmark"].eq(aim.benchmark) & wide["condition"].eq(aim.condition) & wide["k"].eq(aim.k)
+        return wide[same & wide["reader"].isin(readers)].nlargest(1, "accuracy")
+
+    # One READER stands for all, that which is right most often with one trace.
+    who["reader"] = list(best(AIMS[0], who["reader"])["reader"])
     aimed = view.roster == AIMED_ROSTER
-    rows = []
-    for aim in AIMS:
-        about = {"row": aim.words, "k": aim.k, "aim": aim.value if aimed else np.nan}
-        where = (aim.benchmark, aim.condition, aim.k, aim.reduction)
-        for answer, readers in who.items():
-            own = {reader: values[key] for reader in readers if (key := (reader, *where, "accuracy")) in values}
-            if own:
-                best = max(own, key=lambda reader: own[reader])
-                ends = {end: values.get((best, *where, f"accuracy_{end}"), np.nan) for end in ("low", "high")}
-                name = cache.reader_name(best)
-                rows.append({**about, "answer": answer, "name": name, "value": own[best], **ends})
-        theirs = printed[(printed["place"] == aim.place) & (printed["column_name"] == aim.column)]
-        theirs = theirs[theirs["row_name"].str.startswith("READER") | (theirs["place"] == PRINTED[1])]
-        if len(theirs) and aimed:
-            top = theirs.nlargest(1, "value").iloc[0]
-            rows.append({**about, "answer": "paper", "name": str(top["row_name"]), "value": float(top["value"])})
-    return pd.DataFrame(rows, columns=["row", "k", "aim", "answer", "name", "value", "low", "high"])
+    rows = [
+        {
+            "row": aim.words, "k": aim.k, "aim": aim.value if aimed else np.nan, "answer": answer,
+            "name": cache.reader_name(top.reader), "value": top.accuracy,
+            "low": top.accuracy_low, "high": top.accuracy_high, "reader": top.reader,
+            "condition": aim.condition, "groups": top.groups,
+        }
+        for aim in AIMS
+        for answer, readers in who.items()
+        for top in tables.rows(best(aim, readers))
+    ]  # fmt: skip
+    columns = ["row", "k", "aim", "answer", "name", "value", "low", "high", "reader", "condition", "groups"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def is_printed(cache: QueryCache, view: View) -> bool:
-    """Whether the paper prints a number that stands beside ours on the roster."""
+def is_published(cache: QueryCache, view: View) -> bool:
+    """Whether a published number stands beside ours on the roster."""
     return bool(goal_frame(cache, view)["answer"].eq("paper").any())
 
 
@@ -205,51 +211,64 @@ def _calibration(cache: QueryCache, view: View) -> str:
 
 def goal_table(cache: QueryCache, view: View) -> pd.DataFrame:
     """:func:`goal_frame` in plain words, without columns that hold nothing on this roster."""
-    frame = goal_frame(cache, view)
+    frame = goal_frame(cache, view).drop(columns=["k", "reader", "condition"])
     frame = frame.assign(answer=[dots.ANSWERS[answer].words for answer in frame["answer"]])
     names = {"row": "traces", "aim": "target", "answer": "readout", "name": "reader", "value": "accuracy"}
-    return frame.rename(columns=names).drop(columns="k").dropna(axis=1, how="all")
+    return frame.rename(columns=names).dropna(axis=1, how="all")
 
 
 def reached(cache: QueryCache, view: View) -> FigureView:
-    """What the fused readout reaches next to the paper's best, and what was aimed for."""
+    """What the fused readout reaches next to the best published, and what was aimed for."""
     frame = goal_frame(cache, view)
     if frame.empty or not fused_reader(cache, view):
         return _unmeasured(cache, view, "fused readout")
-    names = {aim.words: aim.words for aim in AIMS if aim.words in set(frame["row"])}
+    published = frame[frame["answer"] == "paper"].set_index("row")["name"].map(_brief_name)
+    names = {row: row for row in dict.fromkeys(frame["row"])}
+    names |= {row: f"{row}\n({name})" for row, name in published.items()}
     marks = "All measured here. "
-    if frame["answer"].eq("paper").any():
-        marks = "Vertical ticks: our target. Filled: measured here; hollow: as the paper prints it. "
+    if len(published):
+        marks = (
+            "Hollow, and named in brackets: the best of every reader that the paper publishes, picked for each line. "
+            "Filled: measured here. "
+        )
+    marks += "" if frame["aim"].isna().all() else "Vertical ticks: our target. "
+    own = frame.loc[frame["answer"] == "reader", "reader"].unique()
+    probe = "".join(f" READER here reads with {cache.proxy_name(reader)}." for reader in own)
     sentence: shell.Children = [
         "Numbers at the right are those of the ",
         shell.term("fused readout", FUSED_HELP),
-        f", which reads with {cache.proxy_name(fused_reader(cache, view))} on any machine; the paper's best READER has "
-        f"27 to 32 billion parameters. {marks}Thick bars: 95 % intervals, where they are stored. Balanced and adapted: "
-        f"with unlabelled responses.{_calibration(cache, view)} n = {view.roster.removesuffix('-way')} sources.",
+        f", which reads with {cache.proxy_name(fused_reader(cache, view))} on any machine.{probe} {marks}Thick bars: "
+        f"95 % intervals, where they are stored. {grouped_words(frame)}Balanced and adapted: with unlabelled responses."
+        f"{_calibration(cache, view)} n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
 
 
+def _brief_name(name: str) -> str:
+    """Method and proxy of a reader's name."""
+    return " · ".join(name.split(" · ")[:2])
+
+
 def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the fused readout and the paper's best reach on whole responses, and how many targets it reaches."""
+    """What the fused readout and the best published reach on whole responses, and how many targets it reaches."""
     frame = goal_frame(cache, view)
-    own = frame[frame["answer"] == "readout"]
     at: Any = frame[frame["row"] == AIMS[2].words].set_index("answer")
     if "readout" not in at.index:
         return [f"The fused readout has not been measured for {view.roster}."]
     lead = f"With {AIMS[2].words} of whole responses, the fused readout names "
     sentence: list[Component | str] = [lead, html.Strong(percent(at.at["readout", "value"])), " right"]
     if "paper" in at.index:
-        aimed = own.dropna(subset="aim")
-        reached = int((aimed["value"] >= aimed["aim"]).sum())
-        paper = f"{percent(at.at['paper', 'value'])} (not tested)"
-        return [*sentence, f", the paper's best READER {paper}; {reached} of our {len(aimed)} targets are reached."]
+        best = f", the best that the paper publishes ({_brief_name(at.at['paper', 'name'])}) "
+        sentence += [best, f"{percent(at.at['paper', 'value'])} (not tested)"]
+        aimed = frame[frame["answer"] == "readout"].dropna(subset="aim")
+        reached = f"; {int((aimed['value'] >= aimed['aim']).sum())} of our {len(aimed)} targets are reached"
+        return [*sentence, reached if len(aimed) else "", "."]
     sentence += [f", READER here {percent(at.at['reader', 'value'])}" if "reader" in at.index else "", "."]
     near = dataclasses.replace(view, roster=AIMED_ROSTER, readers=())
     if AIMED_ROSTER not in set(cache.ask(queries.rosters)["roster"]):
         return sentence
     link = html.A(f"show {AIMED_ROSTER}", href=f"{PATH}?{near.query()}")
-    return [*sentence, f" The paper's best is printed for {AIMED_ROSTER} alone: ", link, "."]
+    return [*sentence, f" The paper publishes numbers for {AIMED_ROSTER} alone: ", link, "."]
 
 
 def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
@@ -394,10 +413,8 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
     return ""
 
 
-goals_builds = pieces.accuracy_builds(
-    lambda cache, view: list(readouts(cache, view)["reader"]) or [cache.attribution_reader(view)]
-)
-printed_builds = pieces.builds("paper_values", lambda _cache, _view: {"place": PRINTED})
+goals_builds = pieces.accuracy_builds(lambda cache, view: goal_frame(cache, view)["reader"])
+members_builds = pieces.accuracy_builds(lambda cache, view: readouts(cache, view)["reader"])
 
 
 def gains_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:

@@ -25,10 +25,16 @@ def test_goals_stand_beside_their_answers() -> None:
         columns=["row", "answer", "name", "value", "low", "high", "aim"],
     )
     names = {row: row for row in ("One trace", "Short", "Elsewhere")}
-    figure = go.Figure(dots.goal_rows(frame, names, theme="light"))
+    names["Short"] = "Short\nREADER, DC alone · <b>Vast</b>"
+    plot = dots.goal_rows(frame, names, theme="light")
+    assert dots.height_of(plot) >= 56 + 60 + 3 * 32  # a name on two lines of type
+    figure = go.Figure(plot)
+    assert (
+        figure.layout.yaxis.ticktext[1].startswith("Short<br><span") and "&lt;b&gt;" in figure.layout.yaxis.ticktext[1]
+    )
     drawn = {trace.name: trace for trace in figure.data}
     assert list(drawn["our target"].x) == [0.56, 0.92, 0.4]
-    ours, theirs = drawn["fused readout here"], drawn["paper's best READER"]
+    ours, theirs = drawn["fused readout here"], drawn["best published"]
     assert list(ours.error_x.array) == pytest.approx([0.02, 0.0])
     assert theirs.marker.color == TOKENS["light"]["ground"] != ours.marker.color
     assert "&lt;b&gt;Vast" in theirs.hovertext[0] and "published" in theirs.hovertext[0]

@@ -105,17 +105,25 @@ def test_figures_keep_their_order_and_name_the_roster_that_they_lead_to(asked: Q
         assert [f"Back to {usual}" in told(link) for link in back] == [True] * (one.roster != usual)
 
 
-def test_the_fused_readout_stands_beside_the_papers_best(asked: QueryCache, view: View) -> None:
+def test_the_fused_readout_stands_beside_the_best_published(asked: QueryCache, view: View) -> None:
     assert readouts.fused_reader(asked, view) == "fused/tiny/ur"
     frame = readouts.goal_frame(asked, view).set_index(["row", "answer"])
     one = frame.loc["One trace"]
     assert one.at["readout", "value"] == pytest.approx(MEMBERS["fused"])
     assert one.at["readout", "low"] == pytest.approx(MEMBERS["fused"] - 0.02)
-    # Aims, and what the paper prints, are for 100 sources.
-    assert one["aim"].isna().all() and "paper" not in one.index
+    assert one["aim"].isna().all()  # aims are for 100 sources
     assert "once calibrated, the stated probabilities" in (words := told(readouts.reached(asked, view).sentence))
     assert "off by at most 2.0 points" in words
     assert ("100 traces, Math100", "readout") in frame.index
+    # The best of every published reader, parts of READER too, named with what reads and how; as on the other tabs.
+    known = asked.ask(queries.readers).query("origin == 'published'")["reader"]
+    for aim in readouts.AIMS[:4]:
+        every = readers.accuracies(asked, list(known), view.roster, "agent500", "clean", aim.k)
+        assert frame.loc[(aim.words, "paper"), "value"] == pytest.approx(every["value"].max())
+    best = frame.loc[(readouts.AIMS[2].words, "paper")]
+    answer = told(readouts.reached_answer(asked, view))
+    assert f"({readouts._brief_name(best['name'])})" in answer and readers.percent(best["value"]) in answer
+    assert "targets" not in answer and best["reader"] in asked.ask(queries.readers)["reader"].to_numpy()
 
 
 def test_losses_of_the_fused_readout_are_no_gains(
@@ -142,12 +150,11 @@ def test_the_answer_is_of_the_chosen_metric_too(asked: QueryCache, view: View) -
         assert f" The best {words} is that of " in more and "The best " not in plain
 
 
-def test_the_papers_best_is_shown_where_the_paper_prints_some(
+def test_the_best_published_is_shown_where_there_is_some(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert compare._roster_of(asked, view, "reached") == view.roster  # none of this atlas has printed numbers
     monkeypatch.setattr(compare, "_has_rows", lambda *_: True)
-    monkeypatch.setattr(readouts, "is_printed", lambda _, one: one.roster == "27-way")
+    monkeypatch.setattr(readouts, "is_published", lambda _, one: one.roster == "27-way")
     assert compare._roster_of(asked, view, "reached") == "27-way"
 
 
@@ -306,6 +313,15 @@ def test_parts_views_forms_and_variance(asked: QueryCache, view: View) -> None:
     parts = proxies.parts(asked, view)
     assert set(drawn(parts.figure)) == {"both (DC–AC)", "drift (first AC)", "mean (DC)"}
     assert next(iter(parts.figure["layout"]["yaxis"]["ticktext"])) == "Tiny-1M"
+    rows = proxies.part_rows(asked, view)
+    assert " The mean alone is better than both in 0 of 4 published proxies (not tested)." in told(
+        proxies.read_answer(asked, view)
+    )
+    odd = rows["reader"].eq("reader-dc/odd/ur")
+    assert "in 1 of 4 published proxies, by 3.0 to 3.0 points" in proxies._mean_words(
+        rows.assign(value=rows["value"] + 0.03 * odd)
+    )
+    assert proxies._mean_words(rows[rows["origin"] == "measured"]) == ""
     views = proxies.view_rows(asked, view)
     assert set(views["row"]) == {"tiny"} and set(views["series"]) == {"ur", "r"}
     forms = proxies.form_rows(asked, view).set_index(["row", "series"])
