@@ -686,8 +686,8 @@ def _reached(cache: QueryCache, view: View, _: pd.DataFrame) -> PrintFigure | No
         return None
     caption = (
         "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
-        "probe on such a proxy, word n-grams, and the best of every reader that the paper publishes, named in brackets; "
-        "upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
+        "probe on such a proxy, word n-grams, and the best of every reader that the paper publishes (named in "
+        "brackets); upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
         f"Filled marks were measured here, hollow ones are published. n = {scope(cache, view)}."
     )
     return PrintFigure(drawn.figure, dots.height_of(drawn.figure), caption, "")

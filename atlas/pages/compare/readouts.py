@@ -35,31 +35,39 @@ from backend.methods.registry import FUSED_LIVE
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
-WORDS, TUNED = "ngram-word", "fused-tuned"
-MEMBERS: Mapping[str, str] = {
-    TUNED: "Fused, and a fine-tuned encoder",
-    "fused-style": "Fused, and style n-grams",
-    FUSED: "Fused: all members",
-    "fused-linear": "Fused: all but the networks",
-    "fused-states": "Fused: every proxy's states",
-    "fused-text-tuned": "N-grams and fine-tuned encoder",
-    "fused-text-style": "Word and style n-grams",
-    "fused-text": "N-grams of every kind",
-    "states": "Discriminants and network",
-    "lda": "Discriminants, every length",
-    "lda-full": "Discriminants, whole responses",
-    "experts": "Experts within families, whole responses",
-    "regression": "Regression, whole responses",
-    "network": "Network",
-    "ngram-word-lengths": "Word n-grams, every length",
-    "ngram-char-lengths": "Character n-grams, every length",
-    "ngram-style-lengths": "Style n-grams, every length",
-    "encoder-lengths": "Fine-tuned encoder, every length",
-    FUSED_LIVE: METHOD_NAMES[FUSED_LIVE],
-    WORDS: "Word n-grams, whole responses",
-    READER_PAPER: "READER: a probe at one layer",
+WORDS, TUNED, LINEAR = "ngram-word", "fused-tuned", "fused-linear"
+MEMBER = "Members alone"
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "With more": {TUNED: "Fused, and a fine-tuned encoder", "fused-style": "Fused, and style n-grams"},
+    "With less": {
+        FUSED: "Fused: all members",
+        LINEAR: "Fused: all but the networks",
+        "fused-states": "Fused: every proxy's states",
+        "states": "Discriminants and network",
+        "fused-text": "N-grams of every kind",
+    },
+    MEMBER: {
+        "lda": "Discriminants, every length",
+        "network": "Network",
+        "ngram-word-lengths": "Word n-grams, every length",
+        "ngram-char-lengths": "Character n-grams, every length",
+    },
+    "For live traces": {FUSED_LIVE: METHOD_NAMES[FUSED_LIVE].removesuffix(", live")},
+    "Others": {
+        "fused-text-tuned": "N-grams and fine-tuned encoder",
+        "fused-text-style": "Word and style n-grams",
+        "encoder-lengths": "Fine-tuned encoder, every length",
+        "ngram-style-lengths": "Style n-grams, every length",
+        "lda-full": "Discriminants, whole responses",
+        "regression": "Regression, whole responses",
+        "experts": "Experts within families, whole responses",
+        WORDS: "Word n-grams, whole responses",
+        READER_PAPER: "READER: a probe at one layer",
+    },
 }
-"""Readouts and what they are, the whole before its parts, then what it is compared with."""
+"""Readouts and what they are, by what they are to the fused one, which stands before them all."""
+GROUP_OF = {method: group for group, methods in GROUPS.items() for method in methods}
+MEMBERS = {method: words for methods in GROUPS.values() for method, words in methods.items()}
 LENGTHS: Mapping[str, Series] = {
     "clean": Series("whole responses", "circle", 1, 0),
     "t64": Series("64 tokens", "diamond", 0.33, 1),
@@ -113,7 +121,7 @@ def of_fused(rows: pieces.Rows) -> pieces.Rows:
 
 
 def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
-    """Readouts measured here on the roster, and what they are compared with (columns reader, method, words)."""
+    """Readouts measured here on the roster, and what they are compared with: columns reader, method, group, words."""
     readers = cache.ask(queries.readers)
     rows = readers[
         readers["method"].isin(list(MEMBERS))
@@ -122,8 +130,12 @@ def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
         & (readers["view"].eq("ur") | readers["proxy"].isna() | readers["method"].eq("encoder-lengths"))
     ]
     order = {method: place for place, method in enumerate(MEMBERS)}
-    rows = rows.assign(place=rows["method"].map(order), alone=~rows["reader"].str.contains("+", regex=False))
-    rows = rows.sort_values(["place", "alone"], kind="stable")
+    whole = rows["reader"] == fused_reader(cache, view)
+    rows = rows.assign(
+        place=rows["method"].map(order).mask(whole, -1),
+        alone=~rows["reader"].str.contains("+", regex=False),
+        group=rows["method"].map(GROUP_OF).mask(whole, ""),
+    ).sort_values(["place", "alone"], kind="stable")
     proxies = rows["proxy_name"]
     several = rows.groupby("method")["reader"].transform("count") > 1
     short = brief_names(list(proxies.dropna().unique()))
@@ -131,7 +143,7 @@ def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
         f"{MEMBERS[method]} · {short[proxy]}" if many and isinstance(proxy, str) else MEMBERS[method]
         for method, proxy, many in zip(rows["method"], proxies, several, strict=True)
     ]
-    return rows[["reader", "method"]].assign(words=words).reset_index(drop=True)
+    return rows[["reader", "method", "group"]].assign(words=words).reset_index(drop=True)
 
 
 def brief_names(proxies: Sequence[str]) -> dict[str, str]:
@@ -272,7 +284,7 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
 
 
 def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the fused readout and the best of the others reach on whole responses."""
+    """What the fused readout reaches on whole responses, without its networks too, and its best member alone."""
     frame = member_rows(cache, view)
     whole: Any = frame[frame["series"] == "clean"].set_index("reader")
     fused = fused_reader(cache, view)
@@ -280,9 +292,12 @@ def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
         return [f"The fused readout has not been measured for {view.roster} with {traces(view.k)}."]
     sentence: list[Component | str] = [f"With {traces(view.k)} of whole responses, the fused readout names "]
     sentence += [html.Strong(percent(whole.at[fused, "value"])), " right"]
-    others = whole.drop(fused).sort_values("value", ascending=False, kind="stable")
-    best = [f"; the best of the others is {row.words}: {percent(row.value)}" for row in tables.rows(others.head(1))]
-    return [*sentence, *best, "."]
+    parts = {"without networks": whole["method"] == LINEAR, "its best member alone": whole["group"] == MEMBER}
+    for words, rows in parts.items():
+        for row in tables.rows(whole[rows].nlargest(1, "value")):
+            name = f" ({row.words})" if row.group == MEMBER else ""
+            sentence.append(f", {words}{name} {percent(row.value)}")
+    return [*sentence, "."]
 
 
 def gains_answer(cache: QueryCache, view: View) -> list[Component | str]:
@@ -330,14 +345,16 @@ def members(cache: QueryCache, view: View) -> FigureView:
     if not fused_reader(cache, view):
         return _unmeasured(cache, view, "members of a fused readout")
     axis = f"Accuracy at {traces(view.k)}"
-    figure = dots.dot_rows(
-        frame, row_names(frame), LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups"
-    )
+    names: dict[str, str] = {}
+    for group in frame["group"].unique():
+        names |= ({group: f"{group}:"} if group else {}) | row_names(frame[frame["group"] == group])
+    figure = dots.dot_rows(frame, names, LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
     sentence = (
-        f"The whole, then its members alone, then what they are compared with, at {traces(view.k)}: what a member is "
-        "worth shows where its line falls behind. Shortened responses are where readers of one length fail. Thick "
-        f"bars are 95 % intervals where they are stored, thin ones {pieces.FOLDS}; the number is that of whole "
-        f"responses. n = {frame['row'].nunique()} readouts, all measured here."
+        f"The fused readout first, at {traces(view.k)}, then it with more and with less, its members alone, what "
+        "serves live traces, and others: what a member is worth shows where a line without it falls behind. Shortened "
+        "responses are where readers of one length fail. Thick bars are 95 % intervals where they are stored, thin "
+        f"ones {pieces.FOLDS}; the number is that of whole responses. n = {frame['row'].nunique()} readouts, all "
+        "measured here."
     )
     return FigureView(figure, sentence)
 
@@ -384,13 +401,16 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     missing = f" No test is stored at {' or '.join(absent)}." if absent else ""
     here = readouts(cache, view)
     known = here["reader"].isin([*frame["row"], fused_reader(cache, view)])
-    missing += "" if known.all() else f" Not tested: {', '.join(here.loc[~known, 'words'])}."
+    untested = here.loc[~known, "words"]
+    names = shell.term(f"{len(untested)} of {len(here) - 1} others", "; ".join(untested))
+    rest: list[Component | str] = [" ", names, " were not tested."] if len(untested) else []
     sentence: shell.Children = [
         "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
         "it is better; bars are 95 % intervals, p is by sign flips and ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" {corrected(frame['together'])}.{missing} n = {int(frame['n'].max())} clusters of fold and source."
-        f"{_encoder_gain(cache, view)}",
+        f" {corrected(frame['together'])}.{missing}",
+        *rest,
+        f" n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(cache, view)}",
     ]
     return FigureView(figure, sentence)
 

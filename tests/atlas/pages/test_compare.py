@@ -176,7 +176,19 @@ def test_the_aims_are_those_of_the_results() -> None:
 
 def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -> None:
     members = readouts.members(asked, view)
-    assert next(iter(members.figure["layout"]["yaxis"]["ticktext"])) == "Fused: all members"
+    lines = list(members.figure["layout"]["yaxis"]["ticktext"])
+    assert lines[:5] == [
+        "Fused: all members",
+        "With less:",
+        "Discriminants and network",
+        "Members alone:",
+        "Discriminants, every length",
+    ]
+    answer = told(readouts.members_answer(asked, view))
+    best = readouts.member_rows(asked, view).query("series == 'clean' and group == 'Members alone'")["value"].max()
+    assert ", its best member alone (" in answer and readers.percent(best) in answer
+    untested = told(readouts.gains(asked, view).sentence)
+    assert " were not tested." in untested and "Not tested" not in untested
     assert set(drawn(members.figure)) == {"whole responses", "64 tokens", "32 tokens", "Math100"}
     full = dataclasses.replace(view, k=100)
     gains = readouts.gain_rows(asked, full).set_index(["row", "series"])
