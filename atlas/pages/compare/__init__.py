@@ -59,16 +59,18 @@ TABS = {
 }  # fmt: skip
 ANSWERS = {
     "reached": readouts.reached_answer, "brings": readouts.members_answer, "gains": readouts.gains_answer,
+    "depths": proxies.depths_answer, "forms": proxies.forms_answer, "variance": proxies.variance_answer,
+    "capability": proxies.capability_answer,
 }  # fmt: skip
-"""Answers of figures about other readers or responses than those that are chosen."""
+"""Answers of figures that do not show what their tab's answer says."""
 CONTROLS = {
     **{"curves": "readers k metric reduction condition", "ends": "readers k reduction condition"},
     **dict.fromkeys(("panels", "elsewhere"), "readers k metric"),
-    **dict.fromkeys(("depths", "every"), "readers k"),
+    **{"every": "readers k", "depths": "readers"},
 }
 """Controls that a figure follows; others follow the budget."""
-FIXED = ("reached",)
-"""Figures of budgets of their own, which no control changes."""
+FIXED = ("reached", "variance")
+"""Figures that no control changes."""
 MOVED = {
     **{"chapter-side": "curves", "chapter-readouts": "reached", "chapter-conditions": "elsewhere"},
     **{"chapter-forms": "parts", "chapter-price": "cost"},
@@ -84,12 +86,9 @@ def layout(cache: QueryCache, requested: View) -> Component:
     tab, figure = shown(cache, view)
     view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)), tab=tab, figure=figure)
     show = pieces.sections(FIGURES, cache, view, origin="")
-    # One proxy with and without the prompt fills a line; its layers fill the page.
-    alone = figure == "views" and proxies.view_rows(cache, view)["row"].nunique() == 1
-    below = [show("depths")] if alone and _has_rows(cache, view, "depths") else []
     stores = [dcc.Store(id="compare-tab", data=tab), dcc.Store(id="compare-figure", data=figure)]
     kept = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores]
-    return html.Div([*kept, _head(cache, view), show(figure), *below], className="column compare")
+    return html.Div([*kept, _head(cache, view), show(figure)], className="column compare")
 
 
 def shown(cache: QueryCache, view: View) -> tuple[str, str]:

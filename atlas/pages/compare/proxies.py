@@ -202,6 +202,18 @@ def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 forms_builds = pieces.accuracy_builds(lambda cache, view: _at_k(cache, view, FORMS)["reader"])
 
 
+def forms_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """The best and the worst form of the proxy that reads best, measured here before published."""
+    frame = form_rows(cache, view)
+    if frame.empty:
+        return _not_measured(view)
+    frame = frame[frame["origin"] == frame["origin"].min()].sort_values("value", ascending=False, kind="stable")
+    own = frame[frame["series"] == frame["series"].iloc[0]]
+    best, worst = tables.rows(own.iloc[[0, -1]])
+    lead = f"With {traces(view.k)}, {best.name} keeps most of {len(own)} summaries of {best.proxy_name}: "
+    return [lead, html.Strong(percent(best.value)), f" right; {worst.name} least: {percent(worst.value)} (not tested)."]
+
+
 @pieces.needs(form_rows, _missing("forms over time", "--stage controls --method temporal"))
 def forms(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Forms over time."""
@@ -232,6 +244,19 @@ def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         for name, reads in zip(frame["proxy_name"], frame["view"], strict=True)
     ]
     return frame.assign(series=frame["block"], row=frame["reader"], name=names, value=frame["ratio"])
+
+
+def variance_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """How much the source counts next to the prompt in the first reader, and in how many it counts for more."""
+    frame = variance_rows(cache, view)
+    frame = frame[frame["series"] == "dc-ac"].sort_values(["origin", "value"], ascending=[True, False], kind="stable")
+    if frame.empty:
+        return _not_measured(view)
+    ratio = html.Strong(f"{rate_text(frame['value'].iloc[0])} times")
+    return [
+        f"Fingerprints of {frame['name'].iloc[0]} vary ", ratio, " as much with the source as with the prompt; the "
+        f"source counts for more in {int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}.",
+    ]  # fmt: skip
 
 
 @pieces.needs(variance_rows, _missing("variance", "--stage controls --method variance --view ur,r"))
@@ -266,6 +291,24 @@ def depth_frames(cache: QueryCache, view: View) -> tuple[dict[str, pd.DataFrame]
         for layer in selected.loc[selected["outer_fold"].isna(), "layer"]:
             modal[reader] = int(layer)
     return found, modal
+
+
+def depths_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """The layer that most folds chose for the first reader with a scan, and how it does next to the last one."""
+    found, modal = depth_frames(cache, view)
+    reader = next((reader for reader in found if reader in modal), "")
+    if not reader:
+        return _not_measured(view)
+    curve = found[reader].sort_values("layer").set_index("layer")
+    rates = [percent(curve["accuracy"].get(layer, float("nan"))) for layer in (modal[reader], curve.index[-1])]
+    return [
+        f"Most folds read {names_of(cache, list(found))[reader]} at ", html.Strong(f"layer {modal[reader]}"),
+        f", which names {rates[0]} right with one trace on inner validation folds; the last layer {rates[1]}.",
+    ]  # fmt: skip
+
+
+def _not_measured(view: View) -> list[Component | str]:
+    return [f"This has not been measured for {view.roster}."]
 
 
 def depths(cache: QueryCache, view: View) -> FigureView:
@@ -326,13 +369,33 @@ def _no_capability(_cache: QueryCache, view: View) -> FigureView:
     )
 
 
+def _correlations(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Correlations of capability and accuracy at K."""
+    frame = cache.ask(page_queries.correlations)
+    return frame[frame["reference"] == f"accuracy@{view.k}/{READS}"]
+
+
+def capability_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """Whether more capable proxies read better, by every benchmark."""
+    frame = _correlations(cache, view)
+    frame = frame[frame["statistic"] == "pearson"]
+    if frame.empty or capability_rows(cache, view).empty:
+        return _not_measured(view)
+    parts: list[Component | str] = []
+    for row in tables.rows(frame):
+        luck = ": may be luck" if row.p_value >= 0.05 else ""
+        parts += [" and " if parts else "", html.Strong(f"r = {rate_text(row.value)}")]
+        parts.append(f" with {row.subject} ({p_words(row.p_value)}{luck})")
+    better = "" if (frame["value"] > 0).all() else "do not always "
+    lead = f"With {traces(view.k)}, more capable proxies {better}read better: "
+    return [lead, *parts, f", over {int(frame['n'].max())} proxies."]
+
+
 @pieces.needs(capability_rows, _no_capability)
 def capability(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Do more capable proxies read better?"""
-    correlations = cache.ask(page_queries.correlations)
-    correlations = correlations[correlations["reference"] == f"accuracy@{view.k}/{READS}"]
     texts = {}
-    for benchmark, rows in correlations.groupby("subject"):
+    for benchmark, rows in _correlations(cache, view).groupby("subject"):
         by: Any = rows.set_index("statistic")
         texts[str(benchmark)] = ",  ".join(
             f"{sign} = {rate_text(by.at[name, 'value'])} ({p_words(by.at[name, 'p_value'])})"
@@ -471,7 +534,10 @@ def _label(reader: pd.Series, names: Mapping[str, str], alone: bool) -> str:
 @pieces.needs(cost_rows, pieces.no_grid(_unpriced))
 def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of what readers cost."""
+    frame = frame.sort_values("accuracy", ascending=False, kind="stable")
     machines = list(dict.fromkeys(frame["hardware"].dropna()))
+    guesses = frame.loc[frame["audit_parameters"] == 0, "reader"].nunique()
+    apart = f", {guesses} of them guessing" if guesses else ""
     origin, machine = origin_column(frame), [tables.wrapped("hardware", "Machine", 108)] if len(machines) > 1 else []
     columns = [
         tables.wrapped("name", "Reader", 366 - 92 * len(origin) - 108 * len(machine)),
@@ -484,11 +550,11 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         tables.number("peak_memory_gb", "Memory, GB", "number", 94),
         *machine,
     ]
-    apart = f"Times of different machines cannot be compared: {len(machines)} machines here"
-    where = apart if machine else f"All on one machine: {''.join(machines)}"
+    several = f"Times of different machines cannot be compared: {len(machines)} machines here"
+    where = several if machine else f"All on one machine: {''.join(machines)}"
     sentence = (
         "Parameters that are trained and that are run for a response, seconds to fit one fold, milliseconds a response "
         f"({TIMED}) and peak memory. {where}. "
-        f"n = {frame['reader'].nunique()} readers."
+        f"Most accurate first. n = {frame['reader'].nunique()} readers{apart}."
     )
     return tables.grid("costs-grid", frame, columns), sentence

@@ -60,10 +60,7 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
     for name, tab in compare.TABS.items():
         for figure in tab.figures:
             page = told(compare.layout(reader=TINY, roster="12-way", figure=figure))
-            assert (
-                page.count('"className": "figure"') == 1 + (figure == "views")
-                and compare.FIGURES[figure].question in page
-            )
+            assert page.count('"className": "figure"') == 1 and compare.FIGURES[figure].question in page
             assert f'"data": "{name}"' in page, figure
 
 
@@ -302,7 +299,7 @@ def test_shortened_responses_have_the_same_number_on_every_tab(asked: QueryCache
 
 
 def test_figures_of_whole_responses_have_an_answer_of_their_own(asked: QueryCache, view: View) -> None:
-    for figure in compare.ANSWERS:
+    for figure in ("reached", "brings", "gains"):
         short = dataclasses.replace(view, condition="t64", figure=figure)
         words = told(compare._answer(asked, short))
         assert "hole responses" in words and "first 64 tokens" not in words
@@ -379,6 +376,30 @@ def test_capability_has_a_fit_line_and_p(asked: QueryCache, view: View) -> None:
     assert "r = .900 (p = .040)" in figure["layout"]["annotations"][0]["text"]
     away = proxies.capability(asked, asked.resolve_view(View(roster="27-way")))
     assert away.absent is not None and "python -m jobs evaluate --stage statistics" in told(away.absent)
+
+
+def test_a_figure_of_something_else_than_its_tab_has_an_answer_and_its_own_controls(
+    asked: QueryCache, view: View
+) -> None:
+    answers = {name: told(compare._answer(asked, dataclasses.replace(view, figure=name))) for name in compare.ANSWERS}
+    assert len(set(answers.values())) == len(answers)
+    assert "more capable proxies read better: " in answers["capability"] and "r = .900" in answers["capability"]
+    assert " with MMLU-Pro (p = .040)" in answers["capability"] and "over 4 proxies" in answers["capability"]
+    assert ".600 times" in answers["variance"] and "for more in 1 of 2 readers" in answers["variance"]
+    assert "keeps most of 4 summaries of Tiny-1M" in answers["forms"] and "Final token least" in answers["forms"]
+    away = dataclasses.replace(view, roster="27-way")
+    for name in ("capability", "variance", "forms"):
+        assert "not been measured for 27-way" in told(compare._answer(asked, dataclasses.replace(away, figure=name)))
+    for figure, hidden in (("variance", True), ("depths", True), ("forms", False)):
+        head = told(compare.layout(reader=TINY, roster="12-way", figure=figure))
+        fields = re.findall(r'"hidden": (true|false)', head)
+        assert fields[1] == str(hidden).lower(), figure  # the budget, after the readers
+
+
+def test_all_costs_stand_by_accuracy(asked: QueryCache, view: View) -> None:
+    rows = proxies.costs(asked, view)[0].to_plotly_json()["props"]["rowData"]
+    rates = [row["accuracy"] for row in rows]
+    assert len(rates) > 1 and rates == sorted(rates, reverse=True)
 
 
 def test_cost_tells_machines_apart(asked: QueryCache, view: View) -> None:
