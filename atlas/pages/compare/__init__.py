@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -240,8 +241,26 @@ def _meta(rows: pieces.Rows, store: str = "attribution_metrics", here: bool = Fa
 
 
 def _plain(rows: pieces.Rows) -> pieces.Rows:
-    """Rows without what only the drawing needs."""
-    return pieces.without(rows, "row", "series", "words", "build_id", "p_text", "clear")
+    """Rows without what only the drawing needs: whole names first, ids last, the highest value on top."""
+    needless = pieces.without(rows, "row", "series", "words", "build_id", "p_text", "clear")
+
+    def plain(cache: QueryCache, view: View) -> pd.DataFrame:
+        frame, known = needless(cache, view), set(readers.everyone(cache))
+        if frame.empty:
+            return frame
+        own = frame["name" if "name" in frame else "reader"]
+        names = [
+            cache.reader_name(reader) if reader in known else name
+            for reader, name in zip(frame["reader"], own, strict=True)
+        ]
+        frame = frame.assign(name=names).sort_values(
+            "value" if "value" in frame else "accuracy", ascending=False, kind="stable"
+        )
+        ids = [name for name in ("reader", "method", "proxy") if name in frame]
+        rest = frame.columns.drop(["name", "proxy_name", *ids], errors="ignore")
+        return frame[["name", *rest, *ids]].reset_index(drop=True)
+
+    return plain
 
 
 _GAINS = readouts.of_fused(pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"))

@@ -334,7 +334,7 @@ def member_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         else:
             at = (stored["benchmark"] == benchmark) & (stored["condition"] == condition) & (stored["k"] == view.k)
             part = stored[at][["reader", "origin", "reduction", "value", "std", "n"]].assign(low=np.nan, high=np.nan)
-        parts.append(part.assign(series=series))
+        parts.append(part.assign(series=series, responses=LENGTHS[series].words))
     frame = _in_order(pd.concat(parts, ignore_index=True).merge(here, on="reader"), readers)
     return frame.assign(row=frame["reader"], name=frame["words"]).reset_index(drop=True)
 

@@ -55,6 +55,14 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
         assert len(frame), name
         assert len(frame.columns) == len(set(frame.columns)), name
         assert len(figure.builds(asked, view)), name
+    for name in ("brings", "parts", "views", "forms", "variance", "capability", "times", "cost"):
+        frame = compare.PAGE.figures[name].table(asked, view)
+        rates = frame["value" if "value" in frame else "accuracy"].tolist()
+        assert frame.columns[0] == "name" and "/" not in frame["name"].str.cat() and rates == sorted(rates)[::-1], name
+    parts = compare.PAGE.figures["parts"].table(asked, view)
+    assert f"READER, DC alone · Vast-70B · {readers.VIEW_READS['ur']}" in set(parts["name"])
+    members = compare.PAGE.figures["brings"].table(asked, view)
+    assert not members.duplicated(["name", "responses"]).any()
     assert sorted(name for tab in compare.TABS.values() for name in tab.figures) == sorted(compare.FIGURES)
     assert list(compare.TABS) == list(TABS)
     for name, tab in compare.TABS.items():
