@@ -236,10 +236,10 @@ def cosine_texts(values: Iterable[float]) -> list[str]:
 
 
 def figure_text(value: float) -> str:
-    """A number to three significant digits, without a leading zero."""
+    """A number to three significant digits, zeros at its end too, without a leading zero."""
     if pd.isna(value):
         return "–"
-    return rate_text(value) if abs(value) < 1 else f"{value:.3g}"
+    return rate_text(value) if abs(value) < 1 else f"{value:#.3g}".rstrip(".")
 
 
 def count(number: int, noun: str) -> str:

@@ -136,7 +136,7 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
     rest = ""
     for other in others:
         test: Any = tests.loc[other.reader] if other.reader in tests.index else None
-        rest += f"; {percent(other.value)} from {series[other.series].words}, {points(top.value - other.value)} less "
+        rest += f"; {percent(other.value)} from {series[other.series].words}, {points(top.value, other.value)} less "
         rest += " (not tested)" if test is None else f" ({tested_words(-test['high'], -test['low'], test['p_holm'])})"
     lead = f"With {traces(view.k)}, {top.name} names the right source "
     mean = _mean_words(part_rows(cache, view)) if series is PARTS else ""

@@ -275,9 +275,9 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
     if best != readers[0] and readers[0] in here.index and tested.empty:
         where = "" if (view.domain, view.condition) == TESTED else "; tests are made on whole Agent500 responses"
-        sentence.append(f": {points(here[best] - here[readers[0]])} more (not tested{where})")
-    for more, low, high, p in tables.rows(tested, "difference", "low", "high", "p_holm"):
-        sentence.append(f": {points(more)} more ({tested_words(low, high, p)})")
+        sentence.append(f": {points(here[best], here[readers[0]])} more (not tested{where})")
+    for low, high, p in tables.rows(tested, "low", "high", "p_holm"):
+        sentence.append(f": {points(here[best], here[readers[0]])} more ({tested_words(low, high, p)})")
     absent = [reader for reader in readers if reader not in here.index]
     chance = f"; chance: {percent(1 / pieces.roster_size(cache, view))}."
     wide = grouped_condition(cache, view).endswith(GLOBAL)
@@ -285,13 +285,13 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         *sentence,
         chance,
         *([" These groups were drawn across folds, those of whole responses within a fold."] if wide else []),
-        *_best_by_metric(cache, view, names),
+        *_best_by_metric(cache, view, names, here),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
     ]
 
 
-def _best_by_metric(cache: QueryCache, view: View, names: Mapping[str, str]) -> list[str]:
-    """Which of the named readers is best by a metric other than accuracy, as a sentence; nothing for accuracy."""
+def _best_by_metric(cache: QueryCache, view: View, names: Mapping[str, str], accuracy: pd.Series) -> list[str]:
+    """Which of the named readers is best by a metric other than accuracy, and how often that one is right."""
     if view.metric == "accuracy":
         return []
     stored = STORED[view.metric]
@@ -302,7 +302,9 @@ def _best_by_metric(cache: QueryCache, view: View, names: Mapping[str, str]) -> 
     lowest = view.metric in ("nll", "ece")
     best = str(here.idxmin() if lowest else here.idxmax())
     quantity = f"{METRICS[view.metric]}{MEAN if lowest else ''}"
-    return [f" The best {quantity} is that of {names[best]}: {plots.figure_text(here[best])}."]
+    # Who is seldom right and knows it is well calibrated.
+    right = f", which is right in {percent(accuracy[best])}" if best in accuracy and best != accuracy.idxmax() else ""
+    return [f" The best {quantity} is that of {names[best]}{right}: {plots.figure_text(here[best])}."]
 
 
 def percent(share: float) -> str:
@@ -310,9 +312,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
-def points(difference: float) -> str:
-    """A difference of two shares in a sentence."""
-    return f"{100 * difference:.1f} points"
+def points(more: float, less: float) -> str:
+    """A difference of two shares in a sentence, that of the percentages as they are printed."""
+    return f"{round(100 * more, 1) - round(100 * less, 1):.1f} points"
 
 
 def tested_words(low: float, high: float, p: float) -> str:

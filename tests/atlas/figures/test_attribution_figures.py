@@ -242,4 +242,4 @@ def test_rates_have_three_digits_and_no_leading_zero(value: float, text: str) ->
 
 
 def test_numbers_have_three_significant_digits() -> None:
-    assert [plots.figure_text(value) for value in (0.0372, 4.5678, 123.4)] == [".037", "4.57", "123"]
+    assert [plots.figure_text(value) for value in (0.0372, 4.2, 4.5678, 123.4)] == [".037", "4.20", "4.57", "123"]

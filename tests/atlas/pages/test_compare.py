@@ -155,6 +155,25 @@ def test_the_answer_is_of_the_chosen_metric_too(asked: QueryCache, view: View) -
         assert f" The best {words} is that of " in more and "The best " not in plain
 
 
+def test_the_best_of_another_metric_says_how_often_it_is_right(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrated = pd.DataFrame({"reader": [TINY, VAST], "k": view.k, "value": [0.4, 0.3]})
+    monkeypatch.setattr(pieces, "curves", lambda *_: calibrated)
+    ece = dataclasses.replace(view, metric="ece")
+    accuracy = pd.Series({TINY: 0.796, VAST: 0.107})
+    said = readers._best_by_metric(asked, ece, {TINY: "Tiny", VAST: "Vast"}, accuracy)
+    assert said == [
+        f" The best ECE of the mean evidence is that of Vast, which is right in {readers.percent(0.107)}: .300."
+    ]
+    said = readers._best_by_metric(asked, ece, {TINY: "Tiny", VAST: "Vast"}, 1 - accuracy)
+    assert "is that of Vast: .300" in said[0]
+
+
+def test_a_difference_is_that_of_the_printed_percentages() -> None:
+    assert readers.points(0.79647, 0.10653) == "68.9 points"  # 79.6 less 10.7, not 68.994
+
+
 def test_the_best_published_is_shown_where_there_is_some(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
