@@ -150,9 +150,10 @@ def register(app: Dash) -> None:
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def _curve(cache: QueryCache, view: View, metric: str) -> pd.DataFrame:
-    reader = cache.attribution_reader(view)
-    return cache.ask(queries.metric_curve, reader, view.roster, view.domain, "clean", metric, view.reduction)
+def _curve(cache: QueryCache, view: View, metric: str, others: list[str] | None = None) -> pd.DataFrame:
+    """A metric of the chosen reader, or of others, by K."""
+    readers = cache.attribution_reader(view) if others is None else others
+    return cache.ask(queries.metric_curve, readers, view.roster, view.domain, "clean", metric, view.reduction)
 
 
 def _stored(metric: str) -> list[str]:
@@ -248,7 +249,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     sentence = [
         *badges,
         "·",
-        f"{_better_lines(view, behind, parts[-1])} ",
+        f"{_better_readers(cache, view, parts)} ",
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
@@ -258,26 +259,28 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def _better_lines(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
-    """How many other lines are better at K than the chosen reader's, as a sentence; '' without any."""
-    here = behind[behind["k"] == view.k].set_index("reader")["value"]
-    mine = own.loc[own["k"] == view.k, "value"]
-    if here.empty or mine.empty:
-        return ""
+def _better_readers(cache: QueryCache, view: View, parts: list[pd.DataFrame]) -> str:
+    """How many other readers are better at K than the chosen one, by each kind of evidence; '' without any."""
     sign = -1 if view.metric in ("nll", "ece") else 1
-    better = int((sign * here > sign * mine.iloc[0]).sum())
-    alike = ", all by mean evidence" if view.metric in ("nll", "ece") else ""
-    return f" At K = {view.k}, {better} of {len(here)} other lines are better than this reader's{alike}."
+    readers, counts = _other_readers(cache, view), []
+    for own in parts:
+        stored = str(own["line"].iloc[0])
+        others = _curve(cache, view, stored, readers)
+        here, mine = (frame.loc[frame["k"] == view.k, "value"] for frame in (others, own))
+        if len(here) and len(mine):
+            evidence = POSTERIORS.get(stored.rpartition("_")[2], "")
+            counts.append((f"{int((sign * here > sign * mine.iloc[0]).sum())} of {len(here)}", evidence))
+    if not counts:
+        return ""
+    (first, evidence), *more = counts
+    by = "".join(f", {count} by {words}" for count, words in more)
+    by = f" by {evidence}{by}, which their lines show" if evidence else ""
+    return f" At K = {view.k}, {first} other readers are better than this one{by}."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
     """The same metric of :func:`_other_readers`, in the columns of the chosen reader's curve."""
-    return _curve_of(cache, view, _other_readers(cache, view))
-
-
-def _curve_of(cache: QueryCache, view: View, readers: list[str]) -> pd.DataFrame:
-    stored = _stored(view.metric)[-1]
-    return cache.ask(queries.metric_curve, readers, view.roster, view.domain, "clean", stored, view.reduction)
+    return _curve(cache, view, _stored(view.metric)[-1], _other_readers(cache, view))
 
 
 def _other_readers(cache: QueryCache, view: View) -> list[str]:
@@ -341,16 +344,16 @@ def _colours(cache: QueryCache, view: View) -> dict[str, str]:
 
     Readers of later metrics go without where there are no more colours.
     """
-    colours = READER_COLOURS[view.theme]
+    colours, readers = READER_COLOURS[view.theme], _other_readers(cache, view)
     free, given = list(colours[1:]), {}
-    views, readers = [dataclasses.replace(view, metric=metric) for metric in METRICS], _other_readers(cache, view)
-    drawn = [(one, _curve_of(cache, one, readers), _curve(cache, one, _stored(one.metric)[-1])) for one in views]
-    for reader in dict.fromkeys(reader for one in drawn for reader in _named(cache, *one)):
-        if free:
-            method = str(cache.reader_row(reader)["method"])
-            kind = colours[KINDS.get("Fused" if method.startswith(FUSED) else group_of(method), 3)]
-            given[reader] = kind if kind in free else free[-1]
-            free.remove(given[reader])
+    for metric in METRICS:
+        one, stored = dataclasses.replace(view, metric=metric), _stored(metric)[-1]
+        for reader in _named(cache, one, _curve(cache, one, stored, readers), _curve(cache, one, stored)):
+            if free and reader not in given:
+                method = str(cache.reader_row(reader)["method"])
+                kind = colours[KINDS.get("Fused" if method.startswith(FUSED) else group_of(method), 3)]
+                given[reader] = kind if kind in free else free[-1]
+                free.remove(given[reader])
     return given
 
 

@@ -105,10 +105,15 @@ def test_the_caption_counts_lines_that_are_better_by_the_same_evidence(
 ) -> None:
     view = dataclasses.replace(view, metric=metric)
     behind = attribution._others(asked, view)
-    own = attribution._curve(asked, view, f"{metric}_mean").set_index("k")["value"][view.k]
-    better = int((behind.loc[behind["k"] == view.k, "value"] < own).sum())
+    readers, better = list(behind["reader"].unique()), []
+    for evidence in ("sum", "mean"):
+        stored = f"{metric}_{evidence}"
+        others, own = (attribution._curve(asked, view, stored, whose) for whose in (readers, None))
+        here = others.loc[others["k"] == view.k, "value"]
+        better.append(f"{(here < own.set_index('k')['value'][view.k]).sum()} of {len(here)}")
     drawn = attribution._budget(asked, view)
-    assert f"{better} of 2 other lines are better than this reader's, all by mean evidence." in str(drawn.sentence)
+    compared = f"{better[0]} other readers are better than this one by summed evidence, {better[1]} by mean evidence,"
+    assert compared in str(drawn.sentence)
     assert drawn.figure.data[-1].name.strip("\u2068\u2069") == "READER · Tiny-1M, mean evidence"
     looks = [(line.name.rpartition(", ")[2][:6], line.line.dash) for line in drawn.figure.data if line.line.dash]
     assert ("summed", "dot") in looks and ("mean e", "solid") in looks
