@@ -105,14 +105,15 @@ def passed_by(frame: pd.DataFrame) -> pd.Series:
 
 
 def pair_scatter(
-    frame: pd.DataFrame, *, theme: Theme, model: str = "", chosen: tuple[str, str] = ("", "")
+    frame: pd.DataFrame, outside: pd.DataFrame, *, theme: Theme, model: str = "", chosen: tuple[str, str] = ("", "")
 ) -> go.Figure:
     """Pairs in the two scores of READER, with the decision line, or dotted one where no decisions are stored.
 
     frame : Columns model_a, model_b, related, dc, ac, decision (positive for related, NaN without one).
+    outside : The selected pair where frame is without it (columns dc, ac), else no row.
     model : Whose pairs are ringed. chosen : The two models of the selected pair, in any order.
     """
-    low_x, high_x = plots.reach(frame["dc"])
+    (low_x, high_x), reach_y = (plots.reach([*frame[name], *outside[name]]) for name in BLOCKS)
     decided_line = decision_line(frame)
     line = decided_line if decided_line is not None else orientation_line(frame)
     data = []
@@ -125,22 +126,24 @@ def pair_scatter(
             name, style = ORIENTATION, plots.pen(TOKENS[theme]["edge"], 1.25, "dot")
         data.append(plots.scatter(name, across.tolist(), (-(a * across + c) / b).tolist(), mode="lines", line=style))
     data += _points(frame, frame["dc"], frame["ac"], theme, model, chosen)
+    data += _ring(outside["dc"], outside["ac"], theme)
     style = {"tickformat": ".2~f", **plots.STILL}
     x = plots.titled("How alike the mean states are (cosine, DC)", range=[low_x, high_x], **style)
-    y = plots.titled("How alike the drift is (cosine, first AC)", range=plots.reach(frame["ac"]), **style)
+    y = plots.titled("How alike the drift is (cosine, first AC)", range=reach_y, **style)
     return _pairs(theme, data, x, y)
 
 
 def score_stacks(
-    frame: pd.DataFrame, *, theme: Theme, title: str, model: str = "", chosen: tuple[str, str] = ("", "")
-) -> go.Figure:
+    frame: pd.DataFrame, outside: pd.DataFrame, *, theme: Theme, title: str, model: str = "",
+    chosen: tuple[str, str] = ("", ""),
+) -> go.Figure:  # fmt: skip
     """A histogram of one score in which related pairs stand up and unrelated ones hang down.
 
     Heights are shares of each kind: a strict split tests far more unrelated pairs.
-    frame : Columns model_a, model_b, related, score, decision.
+    frame : Columns model_a, model_b, related, score, decision. outside : As in :func:`pair_scatter` (column score).
     """
     token = TOKENS[theme]
-    low, high = plots.reach(frame["score"])
+    low, high = plots.reach([*frame["score"], *outside["score"]])
     step = (high - low) / HISTOGRAM_BINS
     bins = ((frame["score"] - low) // step).astype(int)
     related = frame["related"].astype(bool)
@@ -157,6 +160,7 @@ def score_stacks(
     bounds = [-1.1 * most, 1.1 * most]
     y = plots.titled("Share of the pairs of each kind", range=bounds, tickvals=ticks, ticktext=percent, **plots.STILL)
     data = _points(frame, low + (bins + 0.5) * step, heights, theme, model, chosen)
+    data += _ring(outside["score"], outside["score"] * 0, theme)
     return _pairs(theme, data, x, y, shapes=shapes)
 
 
@@ -227,6 +231,13 @@ def _points(
         look = {"symbol": "circle-open", "size": size, "color": ink, "line": {"width": 2}}
         data.append(plots.scatter(name, x[ringed], y[ringed], marker=look, showlegend=False))
     return data
+
+
+def _ring(x: pd.Series, y: pd.Series, theme: Theme) -> list[Plot]:
+    """The selected pair where it is none of the split's."""
+    look = {"symbol": "circle-open", "size": 16, "color": TOKENS[theme]["ink"], "line": {"width": 2}}
+    name = "chosen pair, not in this split"
+    return [plots.scatter(name, x, y, [name], marker=look)] if len(x) else []
 
 
 def _pairs(theme: Theme, data: Sequence[Plot], x: Plot, y: Plot, **more: object) -> go.Figure:

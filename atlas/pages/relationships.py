@@ -148,6 +148,12 @@ def register(app: Dash) -> None:
             return left, trigger["model"]
         return no_update, no_update
 
+    @app.callback(
+        Output("protocol", "value"), Input({"type": "tested", "protocol": ALL}, "n_clicks"), prevent_initial_call=True
+    )
+    def switched(clicks: list[int | None]) -> Any:
+        return ctx.triggered_id["protocol"] if any(clicks) else no_update
+
 
 # ---- pairs of models -------------------------------------------------------------------------------------------------
 
@@ -283,10 +289,13 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     }
     name = figures.leading(frame)
     two = name == "ac" and frame["dc"].notna().any()
+    asked = pair_rows(cache, view)
+    outside = frame[:0] if asked.empty else asked[asked["reader"].eq(reader) & ~asked["pair_id"].isin(frame["pair_id"])]
     if two:
-        figure = figures.pair_scatter(frame, **focus)
+        figure = figures.pair_scatter(frame, outside, **focus)
     else:
-        figure = figures.score_stacks(frame.assign(score=frame[name]), title=SCORE_WORDS[name], **focus)
+        both = (rows.assign(score=rows[name]) for rows in (frame, outside))
+        figure = figures.score_stacks(*both, title=SCORE_WORDS[name], **focus)
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
     sentence: list[Component | str] = [
         badge(cache, reader),
@@ -364,18 +373,20 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     related = bool(frame["related"].iloc[0])
     decided = frame.set_index("reader")[DECISIONS[view.protocol]].dropna()
     correct = int(((decided > 0) == related).sum())
-    many = f"{correct} of {len(decided)} readers say so" if len(decided) else _untested(frame)
+    many = [f"{correct} of {len(decided)} readers say so"] if len(decided) else _untested(frame)
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
-    return [*example, html.P(["In truth ", _truth(related), f"; {many}{own}."], className="pair-answer"), *cards]
+    return [*example, html.P(["In truth ", _truth(related), "; ", *many, f"{own}."], className="pair-answer"), *cards]
 
 
-def _untested(frame: pd.DataFrame) -> str:
-    """How many readers have scores of a pair that none decided under the chosen protocol; which protocols tested it."""
-    tested = [PROTOCOLS[name] for name, column in DECISIONS.items() if frame[column].notna().any()]
-    where = f"; decisions are under {' and '.join(tested)}, above" if tested else ""
+def _untested(frame: pd.DataFrame) -> list[Component | str]:
+    """How many readers have scores of a pair that none decided under the chosen split; the splits that tested it."""
     have = "reader has" if len(frame) == 1 else "readers have"
-    return f"{len(frame)} {have} scores, none a decision of this split{where}"
+    parts: list[Component | str] = [f"{len(frame)} {have} scores, none a decision of this split"]
+    for name in [name for name, column in DECISIONS.items() if frame[column].notna().any()]:
+        parts.append("; decisions are under " if len(parts) == 1 else " and ")
+        parts.append(html.Button(PROTOCOLS[name], id={"type": "tested", "protocol": name}, className="kin-split"))
+    return parts
 
 
 def _truth(related: bool) -> Component:

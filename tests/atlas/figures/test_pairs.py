@@ -104,7 +104,7 @@ def test_contrasts_stand_around_zero_with_their_p() -> None:
 
 
 def test_pairs_differ_in_colour_and_symbol_and_bring_their_models_along(scored: pd.DataFrame) -> None:
-    figure = pairs.pair_scatter(scored, theme="light", chosen=("b3", "a3"))
+    figure = pairs.pair_scatter(scored, scored[:0], theme="light", chosen=("b3", "a3"))
     line, strangers, relatives, ringed, halo = figure.data
     assert line.name == "decision line"
     assert strangers.name == f"unrelated ({int((~scored['related']).sum())})"
@@ -117,15 +117,15 @@ def test_pairs_differ_in_colour_and_symbol_and_bring_their_models_along(scored: 
     assert len(ringed.x) == 0 and list(halo.x) == [scored["dc"][3]]
     everything = "".join([*strangers.hovertext, *relatives.hovertext])
     assert "<img" not in everything and "&lt;img src=x&gt;" in everything
-    assert len(pairs.pair_scatter(scored, theme="light", model="a5").data[3].x) == 1
+    assert len(pairs.pair_scatter(scored, scored[:0], theme="light", model="a5").data[3].x) == 1
 
 
 def test_the_decision_line_is_where_the_mean_decision_turns(scored: pd.DataFrame) -> None:
     assert pairs.decision_line(scored) == pytest.approx((0.5, 2.0, -1.0))
-    line = pairs.pair_scatter(scored, theme="dark").data[0]
+    line = pairs.pair_scatter(scored, scored[:0], theme="dark").data[0]
     assert np.allclose(0.5 * np.array(line.x) + 2 * np.array(line.y) - 1, 0)
     assert pairs.decision_line(scored.assign(decision=np.nan)) is None
-    undecided = pairs.pair_scatter(scored.assign(decision=np.nan), theme="dark")
+    undecided = pairs.pair_scatter(scored.assign(decision=np.nan), scored[:0], theme="dark")
     names = {trace.name for trace in undecided.data}
     assert "decision line" not in names and pairs.ORIENTATION in names
 
@@ -138,7 +138,7 @@ def test_readers_without_decisions_get_a_line_that_parts_the_kinds(scored: pd.Da
     many = pd.concat([scored, *[scored[~scored["related"]]] * 9])
     assert pairs.orientation_line(many) == pytest.approx((a, b, c))
     assert pairs.orientation_line(scored[scored["related"]]) is None
-    line = pairs.pair_scatter(scored.assign(decision=np.nan), theme="dark").data[0]
+    line = pairs.pair_scatter(scored.assign(decision=np.nan), scored[:0], theme="dark").data[0]
     assert line.name == pairs.ORIENTATION and line.line.dash == "dot"
 
 
@@ -155,7 +155,8 @@ def test_the_score_at_which_decisions_turn_stands_upright() -> None:
     )
     assert pairs.turning_point(frame) == pytest.approx(0.4)
     assert any(
-        shape.x0 == pytest.approx(0.4) for shape in pairs.score_stacks(frame, theme="dark", title="x").layout.shapes
+        shape.x0 == pytest.approx(0.4)
+        for shape in pairs.score_stacks(frame, frame[:0], theme="dark", title="x").layout.shapes
     )
     assert pairs.turning_point(frame.assign(decision=np.nan)) is None
 
@@ -170,7 +171,7 @@ def test_every_pair_is_a_mark_of_the_histogram() -> None:
             "decision": np.nan,
         }
     )
-    figure = pairs.score_stacks(frame, theme="dark", title="Match")
+    figure = pairs.score_stacks(frame, frame[:0], theme="dark", title="Match")
     strangers, relatives = figure.data[:2]
     assert len(strangers.x) == 4 and len(relatives.x) == 2
     # Heights are shares of the pairs of a kind, half a mark above the floor.

@@ -80,8 +80,25 @@ def test_the_best_readout_is_named_whichever_it_is(readout: str, called: str) ->
 def test_a_pair_without_a_decision_says_who_scored_it_and_where_one_is() -> None:
     frame = pd.DataFrame({"decision": [None], "decision_model": [0.2], "decision_family": [-0.1]})
     none = "1 reader has scores, none a decision of this split"
-    assert relationships._untested(frame) == f"{none}; decisions are under Models and Families, above"
-    assert relationships._untested(frame.assign(decision_model=None, decision_family=None)) == none
+    words, under, models, also, families = relationships._untested(frame)
+    assert words == none and (under, also) == ("; decisions are under ", " and ")
+    assert [(split.children, split.id["protocol"]) for split in (models, families)] == [
+        ("Models", "model"), ("Families", "family"),
+    ]  # fmt: skip
+    assert relationships._untested(frame.assign(decision_model=None, decision_family=None)) == [none]
+
+
+def test_a_chosen_pair_of_another_split_is_a_hollow_ring_at_its_scores(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="family"))
+    reader, truth = relationships.shown_reader(asked, view), asked.ask(store.relationship_pairs)
+    inside = set(relationships.shown_rows(asked, view)["pair_id"])
+    known = asked.ask(store.relationship_scores, "pair_disjoint", reader)["pair_id"]
+    other = truth[truth["pair_id"].isin(known) & ~truth["pair_id"].isin(inside)].iloc[0]
+    chosen = dataclasses.replace(view, left=other["model_a"], right=other["model_b"])
+    ring = relationships.kinship(asked, chosen).figure.data[-1]
+    score = relationships.pair_rows(asked, chosen).set_index("reader").loc[reader]
+    assert (ring.name, ring.x[0], ring.y[0]) == ("chosen pair, not in this split", score["dc"], score["ac"])
+    assert "not in this split" not in told(relationships.kinship(asked, view).figure)
 
 
 def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
@@ -130,7 +147,7 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     absent, _ = relationships.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
     assert "one parent" in told(absent)
     answer = told(relationships.pair_answer(asked, view))
-    assert "0 of 2 readers say so; READER" in answer and "is wrong" in answer
+    assert "0 of 2 readers say so" in answer and "; READER" in answer and "is wrong" in answer
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
     assert "Choose two models" in told(relationships.pair_answer(asked, View(left=CHILD)))
     partners, _ = relationships.verdicts(asked, asked.resolve_view(View(protocol="pair", left=MARKUP)))
