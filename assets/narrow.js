@@ -3,13 +3,13 @@
 (function () {
   "use strict";
   const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
-  const SMALL = 9;  // pixels of a family's name on a slide, which is enlarged
-  const SCALE = 0.62;  // a scale of colours, as a share of the drawing's width
+  const SMALL = 10;  // pixels of a family's name on a slide, which is enlarged
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const SHORT = 8;  // letters of a label that finds room inside the drawing
   const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
 
   const presented = () => document.documentElement.dataset.present === "1";
+  const scale = () => presented() ? 0.5 : 0.62;  // of colours, as a share of the drawing's width
   const bare = (text) => String(text || "").replace(/<(?!br)[^>]*>/g, "");
   const longest = (texts) => Math.max(0, ...texts.map((text) => Math.max(...bare(text).split("<br>").map((line) => line.length))));
   const axes = (layout, letter) => Object.keys(layout).filter((name) => name.startsWith(letter + "axis"));
@@ -130,7 +130,7 @@
   // Names above the columns of a matrix, and beside its rows, that do not run into the one before.
   function headsApart([columns, rows], layout, across, down) {
     let free = -Infinity, under = -Infinity;
-    const line = presented() ? SMALL + 1 : LINE, gap = presented() ? 0 : LETTER;
+    const line = presented() ? SMALL : LINE, gap = presented() ? 0 : LETTER;
     layout.annotations = (layout.annotations || []).filter((note) => {
       if (presented() && (note.x === -0.5 || note.y === 1)) note.font = { ...note.font, size: SMALL };
       if (!note.xref && !note.yref && note.x === -0.5) {
@@ -149,9 +149,9 @@
 
   // A scale of rates as wide as the drawing, without ticks that would run into each other.
   function roomy(bar, across) {
-    const free = (bar.tickvals || []).map((value, i, all) => i === all.length - 1 || (all[i + 1] - value) * across * SCALE > 24);
+    const free = (bar.tickvals || []).map((value, i, all) => i === all.length - 1 || (all[i + 1] - value) * across * scale() > 24);
     const kept = (values) => values && values.filter((_, i) => free[i]);
-    return { ...bar, len: SCALE, tickangle: 0, tickvals: kept(bar.tickvals), ticktext: kept(bar.ticktext) };
+    return { ...bar, len: scale(), tickangle: 0, tickvals: kept(bar.tickvals), ticktext: kept(bar.ticktext) };
   }
 
   // A figure for a drawing so wide, and by how many pixels it grows.
@@ -172,8 +172,9 @@
         const names = (layout.annotations || []).filter((note) => note.x === -0.5).map((note) => note.text);
         if (square) margin.l = Math.min(margin.l, LETTER * longest(names) + EDGE + LINE);
         for (const note of layout.annotations || []) if (note.textangle === -90) note.xshift = LINE + 4 - margin.l;
+        if (square && presented()) margin.r = Math.max(margin.r, width - margin.l - drawing);  // a slide keeps its height
         const across = width - margin.l - margin.r;
-        if (square && !presented()) drawing = across;  // a slide keeps its height
+        if (square && !presented()) drawing = across;
         headsApart(cells, layout, across, drawing);
       }
       if ((heat || right) && yaxis.ticktext) {

@@ -44,22 +44,33 @@
     return pathname === "/" ? 1 : 0;
   }
 
-  // The figure after or before the one at the top, and past the last or first one the next slide; the head of a page is one too.
-  function step(way) {
-    const stage = document.getElementById("content"), at = slide();
-    if (!stage) return;
+  // What the arrows stop at, and how far below the top of the screen it is; the head of a page is one too.
+  function stops() {
     const figures = ".column > .page-head, .first-screen, .figure:not(.first-screen *), .sheet";
-    const stops = [...document.querySelectorAll(figures)].filter((one) => one.checkVisibility());
-    const top = stage.getBoundingClientRect().top, ended = stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
-    const far = (stop) => stop.getBoundingClientRect().top - top - 16;
-    const stop = way > 0 ? !ended && stops.find((one) => far(one) > 32) : stops.filter((one) => far(one) < -32).pop();
+    return [...document.querySelectorAll(figures)].filter((one) => one.checkVisibility());
+  }
+
+  const far = (stop) => stop.getBoundingClientRect().top - document.getElementById("content").getBoundingClientRect().top - 16;
+
+  // The figures that follow the confusions belong to their slide.
+  function figure(number) {
+    const all = number === 3 ? stops() : [], own = all.slice(all.findIndex((one) => one.matches(SLIDES[3][2])));
+    return own.length > 1 ? ` · figure ${Math.max(own.filter((one) => far(one) < 32).length, 1)} of ${own.length}` : "";
+  }
+
+  // The figure after or before the one at the top, and past the last or first one the next slide.
+  function step(way) {
+    const stage = document.getElementById("content"), at = slide(), all = stops();
+    if (!stage) return;
+    const ended = stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
+    const stop = way > 0 ? !ended && all.find((one) => far(one) > 32) : all.filter((one) => far(one) < -32).pop();
     // Compare has one figure at a time: after the last one of the page comes the next link to one.
     const links = [...document.querySelectorAll(".questions > div:first-child a")];
     if (stop && stop.matches(SLIDES[3][2])) show(3);
     else if (stop) stage.scrollTo({ top: stage.scrollTop + far(stop) });
     else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
     else if (at && SLIDES[at + way]) show(at + way);
-    if (stop && slide() !== at) strip(true, slide());
+    if (stop && slide()) strip(true, slide());
   }
 
   // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation. A new slide's number is
@@ -84,7 +95,7 @@
       pair.append(cap, " " + name);
       return pair;
     }));
-    if (number) keys.prepend(number + " / " + Object.keys(SLIDES).length);
+    if (number) keys.prepend(number + " / " + Object.keys(SLIDES).length + figure(number));
     keys.hidden = !shown;
   }
 
@@ -105,6 +116,7 @@
       if (found && found !== shown) {
         shown = found;
         found.scrollIntoView({ block: "start" });
+        strip(true, number);  // how many figures it has is known now
         // Without a chosen pair the matrix says little from afar.
         const truth = new URL(window.location.href).searchParams.get("truth");
         if (number === 3 && !truth) document.getElementById("largest").click();

@@ -132,7 +132,7 @@ def confusion_matrix(
     scale = {
         **{"orientation": "h", "thickness": 8, "len": 0.44, "x": 1, "xanchor": "right", "y": 0, "yanchor": "top"},
         **{"ypad": 14, "xpad": 0, "outlinewidth": 0, "ticklabelposition": "outside bottom"},
-        **{"tickvals": [0.01, 0.1, 0.25, 0.5, 1], "ticktext": [".01", ".10", ".25", ".50", "1"]},
+        **{"tickvals": [0.1, 0.25, 0.5, 1], "ticktext": [".10", ".25", ".50", "1"]},
         "tickfont": {"size": 12, "color": token["soft"]},
         "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
     }

@@ -777,12 +777,17 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.run("return getComputedStyle(document.querySelector('#present-off')).opacity") == "0"
     pressed(" ")
     browser.until(top, "#figure-confusion")
-    assert browser.text("#present-keys").startswith("3 / 4")
+    assert browser.text("#present-keys").startswith("3 / 4 · figure 1 of 5")
     browser.until("return document.querySelector('#pair tbody') !== null")
     assert browser.query()["truth"] != browser.query()["answer"]
     browser.until("return document.querySelector('#figure-confusion .sentence').innerText.includes('is taken for')")
     assert browser.run(seen, "#confusion-graph")
-    for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, "3"):
+    square = "const e = document.querySelector('#confusion-graph .bglayer .bg, #confusion-graph .plot');"
+    square += "const { width, height } = e.getBoundingClientRect(); return Math.abs(width / height - 1) < 0.1"
+    browser.until(square)
+    pressed(Keys.ARROW_RIGHT)
+    assert browser.text("#present-keys").startswith("3 / 4 · figure 2 of 5")
+    for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_LEFT, "3"):
         pressed(key)
     browser.until("return document.querySelector('#pair tbody') !== null")
     browser.until(top, "#figure-confusion")
