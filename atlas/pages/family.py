@@ -205,11 +205,12 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
         for column in map(str, frame)
         if column.startswith("accuracy_")
     ]
+    smallest = [drawing.traces(int(budget["headerName"])) for budget in budgets[:1]]  # confusions are those at it
     columns = [
         tables.source("name", "Source", width=140),
         tables.words("access", "Access", 64),
         *([{"headerName": "Accuracy at budget K", "children": budgets}] if budgets else []),
-        tables.source("confused_name", "Most confused with", "confused_with", 124),
+        tables.source("confused_name", ", ".join(["Most confused with", *smallest]), "confused_with", 124),
         tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.number(
