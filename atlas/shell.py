@@ -176,7 +176,7 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
 
 def nowhere(**_: str) -> Component:
     """The page of an address that leads nowhere."""
-    ways = [("The map", "/"), ("What everything means", "/methods")]
+    ways = [("The map", "/"), ("Ask about your own traces", "/attribute"), ("What everything means", "/methods")]
     remedy = "It may have been cut, or come from another version"
     sentence = empty("The address leads to none of the atlas's pages", remedy, ways)
     return html.Div([html.H1("There is no such page"), sentence], className="column")
@@ -188,7 +188,7 @@ def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -
     sentence = html.P(["The atlas has no ", kind, " called ", label, "."], className="sentence")
     ways = [(called, source_path(view, label, kind)) for called, label in near]
     remedy = "Did you mean one of these?" if near else "Look it up on the map"
-    note = empty("Names change between generations", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
+    note = empty("Names are spelled as on the map", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
     return html.Div([html.H1(f"There is no such {kind}"), sentence, note], className="column")
 
 

@@ -162,7 +162,8 @@ def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable
             called = _labels(cache, field)
             requested = cache.resolve_view(View.parse({**query, field: called.get(name, name)}))
             if not getattr(requested, field):
-                return shell.unknown(kind, name, requested, [(one, called[one]) for one in alike(name, called)])
+                near = alike(name, called) or [one for one in called if field == "zoom"]  # families are few
+                return shell.unknown(kind, name, requested, [(one, called[one]) for one in near])
             return lay(cache, requested, cache.opened(requested))
 
         return layout

@@ -67,6 +67,11 @@ def test_what_a_link_names_in_vain_is_told_until_another_choice(browser: Any) ->
     browser.run("dash_clientside.set_props('domain', { value: 'math100' })")
     browser.until("return document.querySelector('#link-note').innerText === ''")
     browser.settled()
+    browser.open("/attribution?theme=dark&reader=reader-paper")
+    told = browser.until("return document.querySelector('#link-note').innerText")
+    assert told.startswith(
+        "The link's reader, reader-paper, names no reader fully; readers that begin so: reader-paper/"
+    )
 
 
 LANDMARKS = {
