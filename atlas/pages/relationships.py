@@ -33,6 +33,10 @@ PROTOCOL_WORDS = {
 }
 NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families, as an auditor meets them"}
 """What of a test pair is new, as the answer says it."""
+CONTENTS = {
+    "kinship": "All pairs", "verdicts": "One pair", "readouts": "Readers", "mistaken": "Misleading pairs",
+    "contrasts": "Both halves", "tested": "More than luck", "rates": "Numbers",
+}  # fmt: skip
 MEASURE_HELP = {
     "accuracy": "share of pairs told right",
     "precision": "share of pairs called related that are",
@@ -94,13 +98,14 @@ def layout(cache: QueryCache, view: View) -> Component:
             html.Label(word, htmlFor=place, className="choice-label"), model_field(cache, place, value, word)
         )
     ]  # fmt: skip
+    contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
     card = pieces.live("kin-answer", pair_answer(cache, view))
     return html.Div(
         [
             drawing.remembered(PAGE.name),
-            drawing.head("Relationships", "related-answer", _answer(cache, view), controls, protocol),
+            drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
             show("kinship", aside=html.Div([*reader, *models, card], className="pair")),
-            *map(show, ("verdicts", "readouts", "mistaken", "contrasts", "tested", "rates")),
+            *map(show, list(CONTENTS)[1:]),
         ],
         className="column",
     )
