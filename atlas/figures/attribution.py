@@ -219,7 +219,8 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
     blind = [plots.level(expectation, token["soft"], 1, "dot")]
     notes = plots.end_notes([(expectation, "chance", token["soft"])], shift=8)
     more = {"shapes": blind, "annotations": notes, "hovermode": None}
-    return plots.figure(theme, (64, 72, 20, 52), [bars], CATEGORY_AXIS, y, **more)
+    x = {**CATEGORY_AXIS, "range": [-0.5, len(rows) + 0.3]}  # a narrow drawing has the word right of the last bar
+    return plots.figure(theme, (64, 72, 20, 52), [bars], x, y, **more)
 
 
 def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> go.Figure:

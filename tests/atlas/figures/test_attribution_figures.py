@@ -194,6 +194,7 @@ def test_family_errors_show_the_share_beside_the_blind_one() -> None:
     assert list(bar.text) == [".300", ".500"]
     assert list(bar.marker.color) == [TOKENS["dark"]["edge"], TOKENS["dark"]["accent"]]
     assert figure.layout.shapes[0].y0 == 0.18
+    assert figure.layout.xaxis.range[1] > len(bar.x)  # room for the word next to the level
     assert bar.hovertext[1] == "5 traces: 20 of 40 errors stay in the family"
 
 
