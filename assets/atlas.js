@@ -1,4 +1,4 @@
-// What the browser does by itself: the query string, the theme, keys, copying and pictures. No figure is computed here.
+// What the browser does by itself: the query string, the theme, keys and copying. No figure is computed here.
 (function () {
   "use strict";
   const SHARED = ["reader", "roster", "domain", "theme", "source", "present"];
@@ -79,32 +79,6 @@
   function choice(id) {
     const found = window.dash_component_api.getLayout(id);
     return found && found.props.value;
-  }
-
-  const generation = () => (document.querySelector("[data-generation]") || { dataset: {} }).dataset.generation;
-
-  // What a map without its page needs: the question, what is drawn of whom, and the families, which the page's panels tell.
-  function alone(plot) {
-    const said = (selector) => document.querySelector(".map-title " + selector).textContent.replace(/</g, "&lt;");
-    const on = (id) => document.querySelector("#" + id + " input:checked + label").textContent.trim();
-    const drawn = [choice("roster"), `${on("projection")} in ${on("dim")}`];
-    const trust = document.getElementById("trust").textContent.trim();
-    const scope = choice("space") === "one" ? [document.getElementById("domain").value, ...drawn, trust] : drawn;
-    const made = `Generation ${generation()}, saved ${new Date().toISOString().slice(0, 10)}`;
-    const lines = [said(".sentence").split(". ")[0], scope.filter(Boolean).join(" · "), made];
-    const text = said("h1") + lines.map((line) => `<br><span style="font-size:11px">${line}</span>`).join("");
-    const data = plot.data.map((trace) => ({
-      ...trace,
-      showlegend: !!trace.customdata && trace.name !== "context",
-      visible: trace.name === "labels" || trace.visible,  // the page writes names itself
-    }));
-    const layout = {
-      title: { text, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: { t: 24 }, font: { size: 18 } },
-      margin: { ...plot.layout.margin, t: 108 },
-      showlegend: true,
-      legend: { font: { size: 11 } },
-    };
-    return { data, layout };
   }
 
   // A camera as the link has it: eye, centre, up.
@@ -319,19 +293,7 @@
       },
       picture: function (png, svg) {
         const pressed = triggered();
-        if (!pressed) return none();
-        const { figure, type } = pressed, plot = document.querySelector("#figure-" + figure + " .js-plotly-plot");
-        if (plot && window.Plotly) {
-          const ground = getComputedStyle(plot).getPropertyValue("--ground").trim();  // a brief is drawn on paper
-          const { data, layout } = figure === "map" ? alone(plot) : plot;
-          window.Plotly.downloadImage({ data, layout: { ...plot.layout, ...layout, paper_bgcolor: ground } }, {
-            format: type,
-            filename: ["atlas", figure, choice("roster"), choice("domain"), generation()].filter(Boolean).join("_"),
-            width: plot.clientWidth,
-            height: plot.clientHeight,
-            scale: type === "png" ? 2 : 1,
-          });
-        }
+        if (pressed) window.atlasPicture(pressed);
         return none();
       },
       fold: function (clicks) {

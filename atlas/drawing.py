@@ -41,7 +41,7 @@ def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Componen
         if problem is not None:
             answers.refuse()
             return shell.no_generation(problem)
-        return lay(cache, cache.resolve_view(View.parse(query)))
+        return shell.of_generation(lay(cache, cache.resolve_view(View.parse(query))), cache.generation().name)
 
     return layout
 

@@ -143,6 +143,12 @@ def family_link(view: View, family: str) -> Component:
     return dcc.Link(html.Span(family, dir="auto"), href=href, className="family-link")
 
 
+def of_generation(page: Component, name: str) -> Component:
+    """A page that knows its generation, which pictures of its figures name."""
+    setattr(page, "data-generation", name)
+    return page
+
+
 def settled(linked: View, shown: View, text: str = "") -> Component:
     """What a page shows in place of its link's choices; the header follows."""
     text = text or f"This reader's accuracy is not measured on {linked.roster} here: {shown.roster} is shown."

@@ -164,7 +164,7 @@ def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable
             if not getattr(requested, field):
                 near = alike(name, called) or [one for one in called if field == "zoom"]  # families are few
                 return shell.unknown(kind, name, requested, [(one, called[one]) for one in near])
-            return lay(cache, requested, cache.opened(requested))
+            return shell.of_generation(lay(cache, requested, cache.opened(requested)), cache.generation().name)
 
         return layout
 

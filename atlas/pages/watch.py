@@ -119,7 +119,8 @@ def layout(**query: str) -> Component:
     ]  # fmt: skip
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
     below = html.Div([*_sample(view.theme), _starts(cache), *measured, _explained()], className="column")
-    return html.Div([clock, content, below], className="watch")
+    page = html.Div([clock, content, below], className="watch")
+    return page if cache.problem() else shell.of_generation(page, cache.generation().name)
 
 
 def register(app: Dash) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,15 +151,44 @@ def test_a_cluster_is_lassoed_and_compared_with_chance(person: Person) -> None:
     assert "chosen" not in browser.query()
 
 
+SAVED = "HTMLAnchorElement.prototype.click = function () {"
+SAVED += " window.saved = [this.download, decodeURIComponent(this.href)]; }"
+
+
 def test_a_picture_says_what_is_drawn(browser: Any) -> None:
-    browser.open("/?theme=light&roster=27-way&dim=2")
-    browser.until("return document.querySelectorAll('#names .name-at').length > 0")
-    browser.run("Plotly.downloadImage = (figure, options) => { window.saved = [figure.layout.title.text, options]; }")
-    browser.click("#figure-map .map-title .tool[id*=png]")
-    text, options = browser.until("return window.saved")
+    def saved(figure: str, kind: str) -> tuple[str, str]:
+        browser.run("window.saved = null; " + SAVED)
+        browser.click(f".tool[id*='\"{figure}\"'][id*={kind}]")
+        name, picture = browser.until("return window.saved")
+        return name, picture
+
+    def words(picture: str) -> str:
+        return html.unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)", picture))).replace("\u00a0", " ")
+
+    browser.open("/?theme=light&roster=27-way&dim=2&source=gpt_1")
+    browser.until("return document.querySelectorAll('#names .near').length > 0")
     generation = browser.run("return document.querySelector('[data-generation]').dataset.generation")
-    assert options["filename"] == f"atlas_map_27-way_agent500_{generation}"
-    assert all(part in text for part in ("27 sources as seen by", "27-way · t-SNE in 2-D", "Agent500", generation))
+    name, picture = saved("map", "svg")
+    assert name == f"atlas_map_27-way_agent500_{generation}.svg" and "@font-face" in picture
+    for part in ("27 sources as seen by", "27-way", "Agent500", "t-SNE in 2-D", generation):
+        assert part in words(picture)
+    near = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.textContent)")
+    below = words(picture).partition("Nearest of")[2]
+    assert near and all(f"{rank} {one}" in below for rank, one in enumerate(near, 1))
+    families = browser.run("return [...document.querySelectorAll('.legend-name')].map(e => e.textContent)")
+    listed = re.findall(r'class="legendtext"[^>]*>([^<]*)', picture)
+    assert set(families) <= set(map(html.unescape, listed))
+    browser.run("window.dash_clientside.set_props('colour', {value: 'accuracy'})")
+    browser.until("return document.querySelector('#scale .scale-bar') !== null")
+    picture = saved("map", "svg")[1]
+    assert "linearGradient" in picture and "Colour: Accuracy" in words(picture)
+    browser.open("/attribution?theme=light&roster=27-way")
+    browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
+    title = browser.text("#title-budget")
+    name, picture = saved("budget", "svg")
+    assert name == f"atlas_budget_27-way_agent500_{generation}.svg"
+    assert all(part in words(picture) for part in (title, "27-way", "n = ", generation))
+    assert saved("budget", "png")[1].startswith("data:image/png;base64,")
 
 
 def test_a_cluster_is_selected_by_keyboard_alone(browser: Any, downloads: Path) -> None:
@@ -335,7 +365,8 @@ def test_colours_of_numbers_and_months(browser: Any) -> None:
     browser.open("/?theme=dark&roster=27-way&colour=accuracy&dim=2")
     colours = {trace["name"]: trace["colour"] for trace in browser.traces("#map")}
     assert isinstance(colours["GPT"], list) and len(colours["GPT"]) == 4
-    assert browser.run("return document.querySelector('#scale .scale-bar') !== null")
+    browser.run("document.getElementById('legend-panel').open = false")
+    assert browser.run("return document.querySelector('#scale .scale-bar').checkVisibility()")
     browser.run("window.dash_clientside.set_props('colour', {value: 'family'})")
     browser.until(PLOT + "return typeof p.data.find(t => t.name === 'GPT').marker.color === 'string'")
     assert "colour" not in browser.query()
