@@ -360,9 +360,10 @@
   // Smaller marks on a phone, once for each figure.
   function shrink(plot) {
     if (window.innerWidth > NARROW) return;
-    const which = plot.data.map((trace, i) => i).filter((i) => plot.data[i].marker && plot.data[i].marker.size > 0 && !shrunk.has(plot.data[i].marker));
+    const smaller = (size) => (Array.isArray(size) ? size.map(smaller) : 0.7 * size);
+    const which = plot.data.map((trace, i) => i).filter((i) => (plot.data[i].marker || {}).size && !shrunk.has(plot.data[i].marker));
     which.forEach((i) => shrunk.add(plot.data[i].marker));
-    if (which.length) window.Plotly.restyle(plot, { "marker.size": which.map((i) => 0.7 * plot.data[i].marker.size) }, which);
+    if (which.length) window.Plotly.restyle(plot, { "marker.size": which.map((i) => smaller(plot.data[i].marker.size)) }, which);
   }
 
   function schedule() {

@@ -35,6 +35,7 @@ _NO_CLUSTERS = pd.DataFrame({"source": pd.Series(dtype=str), "cluster": pd.Serie
 LONGEST = 28  # letters of a name on the map
 OTHER_DOMAIN = 0.5  # opacity of the marks of the other domain
 MARGIN = 0.035  # how far a hull stays away from its outermost points, in units of the scaled map
+UNKNOWN = 0.6  # size of a point whose number is not known, as a share of the others
 FAINT = 0.4  # how much of its colour the edge of a hull has in the scene
 MAJORITY = 0.5  # a cluster is one family's where it has more than this share of the sources
 ACCESS_WORDS = {"local": "local weights", "api": "served by an API"}
@@ -281,7 +282,7 @@ def joint_figure(
             colours = None if tints is None else [tints[source][0] for source in rows["source"]]
             look = marker(mark, theme, solid, colours)
             if faint:
-                look["size"] = round(look["size"] * 0.7, 1)
+                look["size"] = (np.asarray(look["size"]) * 0.7).round(1).tolist()
             name, opacity = f"{plain(family)}, {plain(title)}", OTHER_DOMAIN if faint else 1
             data.append({"name": name, "marker": look, "opacity": opacity, **_points(rows, solid)})
     for name, ringed in {"second": placed[second], "selected": placed[own]}.items():
@@ -424,15 +425,20 @@ def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
 def marker(mark: Mark, theme: Theme, solid: bool, colours: Sequence[str] | None = None) -> Plot:
     """How the points of a family look; ``colours`` of each, by default the family's."""
     own = mark.colour(theme) if colours is None else list(colours)
-    look = {"symbol": mark.plotted, "color": own}
+    look: Plot = {"symbol": mark.plotted, "color": own}
     hollow, thin = mark.symbol.endswith("-open"), mark.symbol == "cross" and solid
-    edge = own if hollow or thin else plots.rim(mark, theme)
-    if not solid:
-        return {**look, "size": 10, "line": {"width": plots.rim_width(mark), "color": edge}}
+    faint, rim = TOKENS[theme]["context"], plots.rim(mark, theme)
+    edge = own if hollow or thin else rim if colours is None else [faint if one == faint else rim for one in colours]
     # The 3-D cross is a thin sign: larger, and thickened by its own outline.
-    size = 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
+    size = 10 if not solid else 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
     wide = thin or hollow or mark.symbol == RINGED
-    return {**look, "size": size, "line": {"width": 2 if wide else 0.5, "color": edge}}
+    width = plots.rim_width(mark) if not solid else 2 if wide else 0.5
+    look |= {"size": size, "line": {"width": width, "color": edge}}
+    if colours is None or faint not in colours:
+        return look
+    # Of several sizes, Plotly fades the marks, and halves them in a scene.
+    sizes = [round(UNKNOWN * size, 1) if one == faint else size for one in colours]
+    return look | {"size": sizes, "opacity": 1, "sizeref": 0.5 if solid else 1}
 
 
 def ramp(theme: Theme) -> tuple[str, ...]:
@@ -441,12 +447,12 @@ def ramp(theme: Theme) -> tuple[str, ...]:
 
 
 def shades(values: pd.Series, theme: Theme) -> list[str]:
-    """A colour of :func:`ramp` for every number; that of an edge for a missing one."""
+    """A colour of :func:`ramp` for every number; that of the context for a missing one."""
     steps = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in ramp(theme)])
     low, wide = values.min(), values.max() - values.min()
     place = ((values - low) / wide if wide > 0 else values * 0 + 1) * (len(steps) - 1)
     return [
-        TOKENS[theme]["edge"]
+        TOKENS[theme]["context"]
         if np.isnan(at)
         else "#" + "".join(f"{round(np.interp(at, range(len(steps)), channel)):02x}" for channel in steps.T)
         for at in place.astype(float)

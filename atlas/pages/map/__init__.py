@@ -97,8 +97,7 @@ def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
         html.P(sentence, id={"type": "sentence", "figure": "map"}, className="sentence"),
         shell.tools("map"),
     ]
-    made: dict[str, Any] = {"data-generation": cache.generation().name}
-    return html.Section(content, className="map-title", **made)
+    return html.Section(content, className="map-title")
 
 
 def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
@@ -110,7 +109,6 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
         "colour", offered(cache, view), view.colour, "Colour by", allowDeselect=False, comboboxProps=opens
     )
     foot = [
-        html.Div(_scale(cache, view), id="scale", className="scale"),
         shell.segmented("access", ACCESS, view.access, "Access"),
         shell.segmented("size", SIZES, view.size, "Size"),
         _dates(cache, view),
@@ -120,7 +118,8 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
     ]
     content = [
         html.Summary(
-            "Families", title="Fold or unfold. On the map a name stands at its family's densest place with room"
+            ["Families", html.Div(_scale(cache, view), id="scale", className="scale")],  # seen while folded, too
+            title="Fold or unfold. On the map a name stands at its family's densest place with room",
         ),
         html.Div([html.Label("Colour by", htmlFor="colour", className="choice-label"), colour], className="colour"),
         html.Div(_legend(cache, view, points), id="legend", className="legend-rows"),
@@ -558,8 +557,8 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
         _ticks(cache, view) if view.colour == "axis" else None,
         className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"},
     )  # fmt: skip
-    grey = f"Not known of {found.missing}: grey." if found.missing else ""
-    notes = [pieces.words(text) for text in (_ends(cache, view), grey) if text]
+    faint = f"Not known of {found.missing}: faint." if found.missing else ""
+    notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]
 
 

@@ -101,7 +101,7 @@ def offered(cache: QueryCache, view: View) -> list[dict[str, Any]]:
         lack = lacks.get(name, "")
         if read := STATED.get(name):
             known = sum(read(one) == read(one) for one in names)
-            lack = f"stated by {known} of {len(names)} names"
+            lack = f"{known} of {len(names)}"
         disabled = {"disabled": True} if lacks.get(name) else {}
         options.append({"value": name, "label": f"{words} ({lack})" if lack else words, **disabled})
     return options

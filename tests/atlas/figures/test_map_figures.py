@@ -10,12 +10,14 @@ import pytest
 from atlas.figures.map import (
     DEFAULT_CAMERA,
     HALF,
+    UNKNOWN,
     camera_layout,
     cluster_places,
     family_places,
     joint_figure,
     label_sides,
     map_figure,
+    marker,
     month_text,
     months_of,
     of_size,
@@ -319,7 +321,7 @@ def test_colours_of_numbers_replace_those_of_families(
 ) -> None:
     colours = shades(pd.Series([0.0, 1.0, 0.5, np.nan]), "dark")
     assert colours[0] == ramp("dark")[0].lower() and colours[1] == ramp("dark")[-1].lower()
-    assert colours[3] == TOKENS["dark"]["edge"]
+    assert colours[3] == TOKENS["dark"]["context"]
     tints = {
         source: (colour, f"Size: {n}B")
         for n, (source, colour) in enumerate(zip(points["source"], colours, strict=True))
@@ -327,6 +329,8 @@ def test_colours_of_numbers_replace_those_of_families(
     named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, tints=tints))
     assert list(named["Qwen"].marker.color) == colours[:2] and "Size: 1B" in named["Qwen"].text[1]
     assert named["Qwen"].marker.symbol == MARKS["Qwen"].plotted
+    known = marker(MARKS["Qwen"], "dark", dimensions == 3, colours[:1])["size"]
+    assert marker(MARKS["Qwen"], "dark", dimensions == 3, colours[2:])["size"] == [known, round(UNKNOWN * known, 1)]
 
 
 def test_names_of_families_stand_where_they_are_dense() -> None:

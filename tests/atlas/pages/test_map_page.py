@@ -40,7 +40,7 @@ def view(cache: QueryCache) -> View:
 
 def test_colours_know_what_they_lack(cache: QueryCache, view: View) -> None:
     offered = {one["value"]: one for one in columns.offered(cache, view)}
-    assert "stated by 0 of 27 names" in offered["date"]["label"] and not offered["accuracy"].get("disabled")
+    assert "(0 of 27)" in offered["date"]["label"] and not offered["accuracy"].get("disabled")
     alone = {one["value"]: one for one in columns.offered(cache, dataclasses.replace(view, other=""))}
     assert alone["axis"]["disabled"] and "select two sources" in alone["axis"]["label"]
     assert columns.colouring(cache, dataclasses.replace(view, colour="date")) is None
