@@ -110,10 +110,10 @@
   // ---- names -------------------------------------------------------------------------------------------------------
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
-  const STUCK = 60;  // height of the heading that stays on top of the card
+  const ABOVE = 24;  // pixels between the top of the card and what it says of two sources
   const NARROW = 640, shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
-  const anchors = new Map();  // by the name of a group, the number of the member at which it stands
+  const anchors = new Map();  // by the name and place of a group, the number of the member at which it stands
   const sizes = new WeakMap();
   let watched = null, waiting = false, compared = null;
 
@@ -181,7 +181,7 @@
 
   // The same, and at the corners, further and further away.
   function further(x, y, width, gap) {
-    return [1, 1.6, 2.4].flatMap((by) => {
+    return [1, 1.6, 2.4, 4].flatMap((by) => {
       const away = by * gap, side = 0.7 * away;
       const corners = [[side, -side - TALL], [side, side], [-side - width, -side - TALL], [-side - width, side]];
       return [...sides(x, y, width, away), ...corners.map(([left, top]) => [x + left, y + top, x + left + width, y + top + TALL])];
@@ -290,7 +290,7 @@
     return [
       ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
       ...joinedNear(near, see),
-      ...((trace && trace.meta) || []).map((one) => ({ places: one.places, text: one.text, kind: "group", gap: GAP + 2 })),
+      ...((trace && trace.meta) || []).map((one, i) => ({ places: one.places, text: one.text, key: `${one.text} ${i}`, kind: "group", gap: GAP + 2 })),
       ...others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP })),
     ];
   }
@@ -328,13 +328,13 @@
       let box = null;
       if (label.kind === "group") {
         // The member that had the name keeps it while there is room, so that names do not jump in a turn.
-        const before = anchors.get(label.text), order = label.places.map((_, i) => i);
+        const before = anchors.get(label.key), order = label.places.map((_, i) => i);
         if (before < order.length) order.unshift(before);
         for (const at of order) {
           const [x, y] = see(label.places[at]);
           if (out([x, y, x, y])) continue;
           box = sides(x, y, width, label.gap).find((one) => !blocked(one) && !covers(one));
-          if (box) { anchors.set(label.text, at); break; }
+          if (box) { anchors.set(label.key, at); break; }
         }
       } else {
         const [x, y] = see(label.at), boxes = (label.kind === "other" ? sides : further)(x, y, width, label.gap);
@@ -468,7 +468,7 @@
         if (changed) window.setTimeout(() => {
           const pair = document.getElementById("card-pair"), card = pair && pair.closest(".card");
           if (!card) return;
-          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - STUCK;
+          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - ABOVE;
           if (card.scrollHeight <= card.clientHeight) pair.scrollIntoView({ block: "nearest" });
           // The pressed button was replaced with the rows of the card.
           if (document.activeElement === document.body) pair.focus({ preventScroll: true });

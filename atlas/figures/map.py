@@ -40,6 +40,7 @@ FAINT = 0.4  # how much of its colour the edge of a hull has in the scene
 MAJORITY = 0.5  # a cluster is one family's where it has more than this share of the sources
 ACCESS_WORDS = {"local": "local weights", "api": "served by an API"}
 KIN = 3  # nearest relatives that say how dense a family is at a point
+CLUMP, CLUMPS = 0.3, 3  # radius of a place that holds more of a family than :data:`KIN`, and how many have its name
 Tints = Mapping[str, tuple[str, str]]
 Places = npt.NDArray[np.float64]
 Place = tuple[float, ...]
@@ -463,19 +464,32 @@ def shades(values: pd.Series, theme: Theme) -> list[str]:
 
 
 def family_places(points: pd.DataFrame, solid: bool) -> list[Plot]:
-    """Name of every family of at least three points, largest first, and its members, from where it is densest."""
+    """Name of every family of at least three points, largest first, and its members, from where it is densest.
+
+    A family in several places is named at up to :data:`CLUMPS` of them, the second ones after all first ones.
+    """
     names, everyone = (
         points["family"].to_numpy(dtype=object),
         points[list("xyz" if solid else "xy")].to_numpy(dtype=float),
     )
     found = []
     for family, count in Counter(names).items():
-        if count >= 3:
-            places = everyone[names == family]
+        places, clumps = everyone[names == family], list[Places]()
+        while len(clumps) < CLUMPS and len(places) > (KIN if clumps else 2):
             apart = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2))
             order = np.sort(apart, axis=1)[:, : KIN + 1].sum(axis=1).argsort(kind="stable")
-            found.append({"text": str(family), "n": count, "places": places[order].round(3).tolist()})
-    return sorted(found, key=lambda one: -int(one["n"]))
+            near = apart[order[0]] <= CLUMP
+            if near.sum() <= KIN and clumps:
+                break
+            clumps.append(places[order[near[order]]])
+            rest, places = places[order[~near[order]]], places[~near]
+        if clumps:
+            clumps[0] = np.vstack([clumps[0], rest])
+        found += [
+            {"text": str(family), "n": count, "at": at, "places": clump.round(3).tolist()}
+            for at, clump in enumerate(clumps)
+        ]
+    return sorted(found, key=lambda one: (one["at"], -int(one["n"])))
 
 
 def cluster_words(families: pd.Series) -> str:

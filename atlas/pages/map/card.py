@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -126,7 +127,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back), cosine,
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
+        for pair, cosine in zip(tables.rows(frame), map(plots.cosine_text, frame["cosine"]), strict=True)
     ]  # fmt: skip
     rank = shell.term("rank", "Place of the second among the neighbours of the first")
     back = shell.term("back", "Place of the first among the neighbours of the second")
@@ -190,16 +191,17 @@ def axis_strip(cache: QueryCache, view: View) -> list[Component]:
     members: Any = cache.ask(queries.sources, view.roster).set_index("source")
     low, wide = places.min(), max(places.max() - places.min(), 1e-9)
     marks = cache.marks()
+    heights = np.random.default_rng(0).uniform(8, 45, len(places))  # in an order, stacked marks would show stripes
     dots = [
         html.Span(
             className="strip-dot" if source not in (view.source, view.other) else "strip-dot end",
             style={
-                "left": f"{100 * (place - low) / wide:.1f}%", "top": f"{8 + 37 * (number % 7) / 6:.0f}px",
+                "left": f"{100 * (place - low) / wide:.1f}%", "top": f"{height:.0f}px",
                 "background": marks[members.at[source, "family"]].colour(view.theme),
             },
             title=f"{members.at[source, 'name']}: {rate_text(place)}",
         )
-        for number, (source, place) in enumerate(places.sort_values().items())
+        for height, (source, place) in zip(heights, places.items(), strict=True)
         if source in members.index
     ]  # fmt: skip
     between = places.drop([view.source, view.other])
@@ -275,7 +277,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
         *([shell.term("seen by", seen)] if several else []),
     ]
-    return [
+    parts = [
         html.Div(
             [
                 html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)]),
@@ -292,6 +294,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
             " are as alike or more.",
         ),
     ]
+    return [html.Div(parts)]  # its heading stays in sight as long as its rows do
 
 
 def _near_row(neighbor: str, title: str, parts: list[Component], name: str) -> Component:

@@ -340,6 +340,9 @@ def test_names_of_families_stand_where_they_are_dense() -> None:
     members = near[["x", "y"]].to_numpy().tolist()
     assert (found["text"], found["n"]) == ("Qwen", 5) and sorted(found["places"]) == sorted(members)
     assert found["places"][-1] == [5.0, 5.0]
+    first, second = family_places(pd.concat([near, near[["x", "y"]].add(2).assign(family="Qwen")]), False)
+    assert first["text"] == second["text"] and all(max(place) <= 2.1 for place in second["places"])
+    assert first["places"][0] != second["places"][0] and len(first["places"]) + len(second["places"]) == 10
     grouped = near.assign(cluster=[0, 0, 0, 0, 1], family=["Qwen", "Qwen", "GPT", "Qwen", "GPT"])
     (found,) = cluster_places(grouped, {0}, False)
     assert (found["text"], found["n"]) == ("1: Qwen 3 of 4", 4) and sorted(found["places"]) == sorted(members[:4])
