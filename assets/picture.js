@@ -93,7 +93,7 @@
 
   async function draw(figure, plot, place) {
     const style = getComputedStyle(plot), [ground, ink, soft] = ["ground", "ink", "soft"].map((name) => style.getPropertyValue(`--${name}`).trim());  // a brief is drawn on paper
-    const map = figure === "map", coloured = map && document.querySelector("#scale .scale-bar"), listed = map && !coloured;
+    const map = figure === "map", coloured = map && document.querySelector("#scale .scale-bar"), listed = (map || figure === "brief-map") && !coloured;
     const families = listed ? plot.data.filter((trace) => trace.customdata && trace.name !== "context" && trace.customdata.length) : [];
     const wide = plot.clientWidth + (listed ? FAMILIES : 0), high = Math.max(plot.clientHeight, families.length * ROW + 32);
     const data = listed ? plot.data.map((trace) => ({ ...trace, showlegend: families.includes(trace) })) : plot.data;

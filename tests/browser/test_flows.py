@@ -469,8 +469,8 @@ def test_pages_fit_their_window(browser: Any) -> None:
             assert browser.run(APART, ".bar .choice, .bar .icon-button"), (path, width)
             if path == "/":
                 assert browser.run(APART, ".legend, .map-side, .projector, .map-title"), width
-            if path == "/" and width == 390:  # the source is read below the map, before all families
-                places = [browser.run(TOP, part) for part in (".map-stage", ".map-side > .card", ".legend")]
+            if path == "/" and width == 390:  # what the colours stand for is read under the map, then the source
+                places = [browser.run(TOP, part) for part in (".map-stage", ".legend", ".map-side > .card")]
                 assert places == sorted(places)
 
 
