@@ -44,7 +44,10 @@ K = 20
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.{1 if share < 0.01 else 3}g} %" if pd.notna(share) else "an unknown share"
+    """A share in whole per cent; in tenths of one where it is small or nearly all."""
+    digits = 0 if 0.1 <= share <= 0.99 or share == 1 else 1
+    text = f"{100 * share:.{digits}f}".removesuffix(".0")
+    return f"{text} %" if pd.notna(share) else "an unknown share"
 
 
 def _at_k(frame: pd.DataFrame) -> pd.DataFrame:
@@ -59,14 +62,13 @@ def _pools_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(frame.loc[change.sort_values(ascending=False).index]))
     tested = frame.dropna(subset="rejected").sort_values("rejected").drop_duplicates("rejected")
     ends = tables.rows(tested.iloc[:: max(len(tested) - 1, 1)], "rejected", "traffic")
-    without = " and ".join(f"{_percent(share)} ({traffic})" for share, traffic in ends)
+    without = " and ".join(f"{_percent(share)} on {traffic}" for share, traffic in ends)
     return (
-        f"Sources of roster {row.roster}, enrolled on other prompts: with {row.k} traces, added traffic changes how "
-        f"often a model is named, most on {row.traffic}: {row.reader} names {_percent(row.right_pool)} right instead "
-        f"of {_percent(row.right)}. It does not tell whether a model is enrolled: "
-        f"{_percent(frame['rejected_pool'].min())} or more of the enrolled ones fail the unknown-source test with it, "
-        f"{without or 'an unknown share'} without. "
-        "So Attribute never says UNKNOWN where traffic was added."
+        f"Sources of roster {row.roster}, enrolled on other prompts, with {row.k} traces. Added traffic changes how "
+        f"often a model is named, most on {row.traffic}, where {row.reader} names {_percent(row.right_pool)} right "
+        f"instead of {_percent(row.right)}. It does not tell whether a model is enrolled: with it at least "
+        f"{_percent(frame['rejected_pool'].min())} of the enrolled ones fail the unknown-source test; without it "
+        f"{without or 'an unknown share'} fail. So Attribute never says UNKNOWN where traffic was added."
     )
 
 
@@ -91,11 +93,11 @@ def _mixture_result(frame: pd.DataFrame) -> str:
 
 def _streams_result(frame: pd.DataFrame) -> str:
     own = frame[(frame["reader"] == frame["reader"].iloc[0]) & (frame["level"] == frame["level"].min())]
-    changed = [f"after {row.delay:.0f} traces ({row.scenario})" for row in tables.rows(own) if pd.notna(row.delay)]
+    changed = [f"{row.scenario} {row.delay:.0f}" for row in tables.rows(own) if pd.notna(row.delay)]
     false = own.loc[own["delay"].isna(), "alarms"].max()
     return (
-        f"Half of the watches by {own['reader'].iloc[0]} have seen a change {', '.join(changed)}; where nothing "
-        f"changes, at most {_percent(false)} raise a false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
+        f"Half of the watches by {own['reader'].iloc[0]} have seen a change after so many traces of it: "
+        f"{', '.join(changed)}. Where nothing changes, at most {_percent(false)} raise a false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
     )
 
 

@@ -77,11 +77,11 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
     with measured.test_request_context():
         name = json.dumps(measured.extensions["atlas"].reader_name(READER))[1:-1]
     for result in (
-        f"most on Math100: {name} names 71 % right instead of 60 %",
+        f"most on Math100, where {name} names 71 % right instead of 60 %",
         "tells 74 % of siblings and an unknown share of other families from the genuine model, and raises 4 % false",
         "(answers: our own, asked twice; n = 100 pairs of each kind)",
         f"With 50 traces, {name} finds a second source in 80 % of cases once it wrote 26 % of them",
-        f"Half of the watches by {name} have seen a change after 5 traces (another family); where",
+        f"Half of the watches by {name} have seen a change after so many traces of it: another family 5. Where",
     ):
         assert result in on_methods
     questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]
