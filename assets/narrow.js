@@ -25,8 +25,8 @@
     return lines;
   }
 
-  // Names of rows above them, and the number at the end of a row on the line of its name.
-  function nameAbove(data, layout, room) {
+  // Names of rows above them, over the lines of the grid, and the number at the end of a row on the line of its name.
+  function nameAbove(data, layout, room, ground) {
     const { yaxis, margin } = layout, names = yaxis.ticktext, notes = layout.annotations || [];
     const off = data.flatMap((trace) => (trace.y || []).map((y) => Math.abs(y - Math.round(y)) || 0));
     const half = data.some((trace) => trace.type === "bar") ? 0.26 : Math.min(0.32, Math.max(0, ...off));  // of a row
@@ -44,7 +44,7 @@
       .concat(names.map((name, i) => ({
         text: cut(name, number(yaxis.tickvals[i]) ? bare(number(yaxis.tickvals[i]).text).length : 0),
         x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up,
-        showarrow: false, font,
+        showarrow: false, font, bgcolor: ground, borderpad: 0,
       })));
     yaxis.showticklabels = false;
     margin.t += LINE;
@@ -155,13 +155,13 @@
   }
 
   // A figure for a drawing so wide, and by how many pixels it grows.
-  function fit(traces, wide, width, height) {
+  function fit(traces, wide, width, height, ground) {
     const data = traces.map((trace) => ({ ...trace }));
     const layout = structuredClone(wide), margin = layout.margin, before = { ...margin };
     const heat = data.find((trace) => trace.type === "heatmap"), { yaxis } = layout;
     const rows = yaxis && yaxis.ticktext && margin.l > 96 && !heat;
     let drawing = Math.max(height - margin.t - margin.b, 120), key = [];
-    if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE);
+    if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE, ground);
     else {
       key = [...keyBelow(layout), ...numbered(data)];
       const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
@@ -226,7 +226,7 @@
     if (!width || width >= NARROW || !layout || !layout.margin || layout.scene || !layout.xaxis || plot.closest("#map")) {
       return plot.atlasWide;
     }
-    const { taller, ...narrow } = fit(data || [], layout, width, plot.clientHeight);
+    const { taller, ...narrow } = fit(data || [], layout, width, plot.clientHeight, getComputedStyle(plot).getPropertyValue("--ground").trim());
     if (body) {
       body.atlasHeight = body.style.height;
       body.style.height = `${parseFloat(body.style.height) + taller}px`;
