@@ -117,9 +117,9 @@
         const label = (options, value) =>
           (options.flatMap((o) => [o, ...(o.items || [])]).find((o) => o.value === value) || {}).label;
         const choices = [["reader", readers, reader], ["roster", rosters, roster], ["domain", domains, domain]];
-        const begun = (options, value) => options.flatMap((o) => o.items || [o]).map((o) => o.value).filter((o) => o.startsWith(value));
-        const vain = (name, options, value) => begun(options, value).length
-          ? `names no ${name} fully; ${name}s that begin so: ${begun(options, value).slice(0, 5).join(", ")}. ` : "is not in this atlas: ";
+        const begun = (options, value) => options.flatMap((o) => o.items || [o]).filter((o) => o.value.startsWith(value)).length;
+        const vain = (name, options, value) => begun(options, value)
+          ? `names no ${name} fully; ${begun(options, value)} in the list above begin so. ` : "is not in this atlas: ";
         tell(choices.filter(([name, options, now]) => given[name] && now && !offered(options, given[name])).map(
           ([name, options, shown]) => ({
             shown: { [name]: shown }, text: `The link's ${name}, ${given[name].slice(0, 80)}, ${vain(name, options, given[name])}${label(options, shown)} is shown.`,

@@ -55,12 +55,13 @@
     return pitch * Math.abs(yaxis.range ? yaxis.range[0] - yaxis.range[1] : names.length);
   }
 
-  // Labels of line ends: short ones on their lines, others as a key below the drawing.
-  function keyBelow(layout) {
+  // Labels of line ends: short ones on their lines where no bars of intervals are, others as a key below the drawing.
+  function keyBelow(data, layout) {
     const notes = layout.annotations || [], ends = notes.filter(atEnd);
     const heights = ends.map((note) => note.y), [low, high] = (layout.yaxis && layout.yaxis.range) || [Math.min(...heights), Math.max(...heights)];
     const alone = (note) => ends.every((other) => other === note || Math.abs(other.y - note.y) > Math.abs(high - low) / 8);
-    const short = (note) => bare(note.text).length <= SHORT && alone(note);
+    const barred = data.some((trace) => trace.error_y && trace.error_y.array && trace.error_y.array.length);
+    const short = (note) => bare(note.text).length <= SHORT && alone(note) && !barred;
     const inside = ends.filter(short).map((note) => ({ ...note, xanchor: "right", xshift: 0, yanchor: "bottom" }));
     const key = ends.filter((note) => !short(note)).sort((a, b) => b.y - a.y);
     layout.annotations = [...notes.filter((note) => !atEnd(note)), ...inside];
@@ -163,7 +164,7 @@
     let drawing = Math.max(height - margin.t - margin.b, 120), key = [];
     if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE, ground);
     else {
-      key = [...keyBelow(layout), ...numbered(data)];
+      key = [...keyBelow(data, layout), ...numbered(data)];
       const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
       margin.r = Math.min(margin.r, Math.max(EDGE, right ? margin.r : beyond(data, layout)), Math.round(0.45 * width));
       if (heat) margin.l = Math.min(margin.l, Math.round(0.34 * width));

@@ -48,6 +48,8 @@ RATES = ("accuracy", "share", "percentile", "value", "std", "low", "high", "puri
 
 BuildKey = Callable[[QueryCache, View], tuple[str, dict[str, object]] | None]
 """A table of the store, and the key of its rows; None where there are none."""
+FEW_NAMES = 6
+"""So many names can be meant by another one; more are all that there are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,12 +173,13 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     before, start, rest = remedy.partition("python -m ")
     command, _, after = rest.partition(", ")
     before = before.strip()
-    children.append(html.P(before if start or before.endswith((".", "?")) else f"{before}."))
+    children.append(html.P(before if start or before.endswith((".", "?", ":")) else f"{before}."))
     if start:
         children.append(html.Code(start + command, className="command"))
     if after:
         children.append(html.P(f"{after[0].upper()}{after[1:].rstrip('.')}."))
-    children += [dcc.Link(words, href=link, className="forward way") for words, link in ways]
+    links: list[Component | str] = [dcc.Link(words, href=link, className="forward way") for words, link in ways]
+    children += [html.Div(links, className="many-ways")] if len(ways) > FEW_NAMES else links
     return html.Div(children, className="empty", role="note")
 
 
@@ -194,6 +197,7 @@ def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -
     sentence = html.P(["The atlas has no ", kind, " called ", label, "."], className="sentence")
     ways = [(called, source_path(view, label, kind)) for called, label in near]
     remedy = "Did you mean one of these?" if near else "Look it up on the map"
+    remedy = remedy if len(near) <= FEW_NAMES else f"The atlas has {len(near)}:"
     note = empty("Names are spelled as on the map", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
     return html.Div([html.H1(f"There is no such {kind}"), sentence, note], className="column")
 

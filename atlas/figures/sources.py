@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,8 @@ def accuracy_curves(
     columns = _measured(table)
     budgets = list(columns.values())
     values = table[list(columns)].to_numpy(dtype=float)
-    shapes = [plots.upright(k, token["accent"], xref="x")] if k in budgets else []
+    # Dotted and grey: intervals are drawn as upright lines in the colour of the source.
+    shapes = [plots.upright(k, token["soft"], 1, "dot", xref="x")] if k in budgets else []
     data = []
     for low, high, density in BANDS:
         under, over = np.nanquantile(values, [low, high], axis=0)
@@ -62,8 +64,10 @@ def accuracy_curves(
         data.append(_curve(name, f"<b>{name}</b>", measured, heights, style, **marks))
         ends.append((accuracy[measured[-1]], plain(line.label, 22), line.colour))
     x, y = plots.budget_axis(budgets), plots.titled("Accuracy", range=[0, 1.02], tickformat=".1~f")
-    more = {"annotations": plots.end_notes(ends, 0.055, 1.02), "shapes": shapes}
-    return plots.figure(theme, (64, 176, 12, 52), data, x, y, **more)
+    notes = plots.end_notes(ends, 0.055, 1.02)
+    if shapes:
+        notes.append(plots.note(math.log10(k), 1, f"K = {k}", 12, token["soft"], yref="paper", yanchor="bottom"))
+    return plots.figure(theme, (64, 176, 24, 52), data, x, y, annotations=notes, shapes=shapes)
 
 
 def _curve(name: str, words: str, x: Sequence[int], y: Sequence[float], line: Plot, **more: Any) -> Plot:

@@ -58,7 +58,8 @@ SAME_SOURCES = "Of the reader and sources that judged the case, in groups drawn 
 BEHIND = "Every number names the command, the code and the data behind it, and the proxy, where one was used."
 NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
 OWN: list[Component | str] = [
-    "These numbers are of the reader below. For an answer about your own traces, print the report of ",
+    "These numbers are of the reader below, where they name no other. For an answer about your own traces, print the "
+    "report of ",
     dcc.Link("Attribute", href="/attribute"),
     ": it names who judged them, and that reader's error rates.",
 ]
@@ -590,13 +591,14 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigur
 def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case: Mapping[str, Any]) -> PrintFigure:
     """A matrix or map with rings around the claimed source of a case and those that its answer does not tell apart."""
     results = case["results"]
-    named = [results.get("claimed"), *(results.get("siblings") or ())] if name in RINGED else []
+    undecided = (results.get("siblings") or ()) if results["stated"] else ()  # an answer that names nobody rings nobody
+    named = [results.get("claimed"), *undecided] if name in RINGED else []
     order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
     own = order[order["name"].isin(named) | order["source"].isin(named)]
     if own.empty:
         return printed
     names, figure = dict(tables.rows(own, "source", "name")), go.Figure(printed.figure)
-    said = f" Ringed, of the case: {' and '.join(names.values())}."
+    said = f" Ringed, of the case: {', '.join(names.values())}."
     if name == "map":
         places = map.scaled(_points(cache, view)[["source", "name", "x", "y"]])
         places = places[places["source"].isin(names)]

@@ -376,22 +376,27 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     if frame.empty:
         return [pieces.words("This pair is not in the task."), *cards]
     related = bool(frame["related"].iloc[0])
-    decided = frame.set_index("reader")[DECISIONS[view.protocol]].dropna()
+    under = decided_under(frame, view.protocol)
+    decided = frame.set_index("reader")[DECISIONS[under]].dropna()
     correct = int(((decided > 0) == related).sum())
-    many = [f"{correct} of {len(decided)} readers say so"] if len(decided) else _untested(frame)
+    many = [*_elsewhere(under, view.protocol), f"{correct} of {len(decided)} readers say so"]
+    many = many if len(decided) else [f"{pieces.counted(len(frame), 'reader')} with scores, and no decision"]
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
     return [*example, html.P(["In truth ", _truth(related), "; ", *many, f"{own}."], className="pair-answer"), *cards]
 
 
-def _untested(frame: pd.DataFrame) -> list[Component | str]:
-    """How many readers have scores of a pair that none decided under the chosen split; the splits that tested it."""
-    have = "reader has" if len(frame) == 1 else "readers have"
-    parts: list[Component | str] = [f"{len(frame)} {have} scores, none a decision of this split"]
-    for name in [name for name, column in DECISIONS.items() if frame[column].notna().any()]:
-        parts.append("; decisions are under " if len(parts) == 1 else " and ")
-        parts.append(html.Button(PROTOCOLS[name], id={"type": "tested", "protocol": name}, className="kin-split"))
-    return parts
+def decided_under(frame: pd.DataFrame, protocol: str) -> str:
+    """The split whose decisions of a pair are shown: the chosen one, else the first that tested the pair."""
+    return next((name for name in (protocol, *DECISIONS) if frame[DECISIONS[name]].notna().any()), protocol)
+
+
+def _elsewhere(under: str, protocol: str) -> list[Component | str]:
+    """That the chosen split does not test a pair, and a way to the one that does."""
+    if under == protocol:
+        return []
+    way = html.Button(PROTOCOLS[under], id={"type": "tested", "protocol": under}, className="kin-split")
+    return [f"{PROTOCOLS[protocol]} does not test this pair; under ", way, " "]
 
 
 def _truth(related: bool) -> Component:
@@ -418,7 +423,8 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
         return shell.empty("No reader has scored this pair", why), "A pair that is not in the task."
     names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
-    related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[view.protocol]]
+    under = decided_under(frame, view.protocol)
+    related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[under]]
     scores = [name for name in COLUMNS if frame[name].notna().any()]
     rows = [
         pieces.row(
@@ -452,7 +458,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         f". {verdict}",
         shell.term("Above unrelated", ABOVE_HELP),
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
-        f"{PROTOCOLS[view.protocol].lower()} split.",
+        f"{PROTOCOLS[under].lower()} split{', as the chosen one has none' * (under != view.protocol)}.",
     ]
     return html.Div(parts), sentence
 
@@ -653,18 +659,6 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
                 others[NEW[protocol]] = rate(rows.iloc[0])[0]
         told = ", ".join(f"{value} {words}" for words, value in others.items())
         more = f"The same readout: {told}. " if told else ""
-    picked = 0
-    for origin, words in (("measured", "readouts measured here"), ("published", "published readouts")):
-        top, count = best(cache, view, origin), int((table["origin"] == origin).sum())
-        if top is None:
-            continue
-        if own is not None and own.name == top.name:
-            more += f"It is the best of {count} {words}. "
-            continue
-        picked += count > 1
-        more += f"Best of {count} {words}: {called(top, names)}, {rate(top)[0]}. "
-    if picked:
-        more += "Picked on these pairs, so optimistic."
     return [*answer, html.P(more, className="sentence")]
 
 

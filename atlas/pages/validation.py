@@ -97,7 +97,8 @@ def _streams_result(frame: pd.DataFrame) -> str:
     false = own.loc[own["delay"].isna(), "alarms"].max()
     return (
         f"Half of the watches by {own['reader'].iloc[0]} have seen a change after so many traces of it: "
-        f"{', '.join(changed)}. Where nothing changes, at most {_percent(false)} raise a false alarm, of {_percent(own['level'].iloc[0])} that are allowed."
+        f"{', '.join(changed)}. Where nothing changes, at most {_percent(false)} raise a false alarm, of "
+        f"{_percent(own['level'].iloc[0])} that are allowed."
     )
 
 

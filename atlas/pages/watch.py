@@ -330,7 +330,7 @@ def _filled(known: list[Ecosystem], claim: str | None, **given: str | None) -> l
 
 
 def _content(theme: Theme) -> list[Component]:
-    copy = html.A("Copy the command", href="#watch-start")
+    copy = html.A("To the command", href="#watch-start")
     how: list[Component | str] = [
         " It is started in a terminal on the machine that serves this atlas, not on this page. ",
         copy,

@@ -49,7 +49,6 @@ ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 156, 104, 114, 172
-SHORT_NAME = 12  # characters of a name that have room at the right of the chart
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
     "SUPPORTS": "Yes{among}: {who}",
@@ -171,7 +170,8 @@ def meanings(report: Report) -> dict[str, tuple[str, str]]:
     results, words = report["results"], {word: (word, meaning) for word, meaning in WORDS.items()}
     if results["level"] == "family":
         given = results["verdict"]
-        words[given] = (verdict_words(results), WORDS[given].replace("this source", "this family"))
+        rest = " SUPPORTS alone would name one source." * (given == "SUPPORTS")
+        words[given] = (verdict_words(results), WORDS[given].replace("this source", "this family") + rest)
     return words
 
 
@@ -385,23 +385,17 @@ def write_html(report: Report) -> str:
             results["running"],
             results["spread"]["points"],
             results["log10_ratio_others"] if results["level"] == "family" else None,
-            results["subject"],
         ),
     )
 
 
 def evidence_chart(
-    running: Sequence[Mapping[str, Any]],
-    spread: Sequence[Mapping[str, Any]],
-    family: float | None = None,
-    subject: str = "it",
+    running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]], family: float | None = None
 ) -> dict[str, Any]:
     """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders.
 
     family : log10 ratio of the source's family, marked after all traces, where the answer is about that.
-    subject : name of the source, in labels that have room for it.
     """
-    who = subject if len(subject) <= SHORT_NAME else "it"
     values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
     values += [] if family is None else [family]
@@ -430,7 +424,7 @@ def evidence_chart(
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
-        "rules": [(y(2), f"needed to name {who}"), (y(-2), f"needed against {who}")],
+        "rules": [(y(2), "100 to 1 for"), (y(-2), "100 to 1 against")],
         "family": None if family is None else (x(last), y(family)),
     }
 

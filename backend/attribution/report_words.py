@@ -23,6 +23,7 @@ from backend.inference.verdict import (
     REFERENCE_CHECK,
     SCALE,
     SHORT,
+    SUSPECT,
     UNLIKE,
     VERIFY,
     WEAK,
@@ -33,6 +34,7 @@ from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
 COMMAND = "python -m jobs"
+SUSPECTED = SUSPECT.partition("{")[0]
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
 TESTED = ", the largest tested number that is not above yours"
@@ -364,7 +366,8 @@ def steps_of(report: Report) -> list[Step]:
         text = step.replace("traces.jsonl", file).replace(*read)
         command = next((one for one in pages if one in text), None)
         if command is None:
-            out.append(Step(text))
+            how = f": {COMMAND} enroll LABELLED --name NAME" if text.startswith(SUSPECTED) else ""
+            out.append(Step(f"{text.rstrip('.')}{how}." if how else text))
             continue
         before, _, after = text.partition(command)
         out.append(Step(before, pages[command], command, after))

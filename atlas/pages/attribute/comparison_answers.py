@@ -74,6 +74,7 @@ OTHER_KIND = (
     "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
     "alone error rates were measured."
 )
+OTHER_RULE = "These words follow another rule here than in One set of traces, where enrolled sources are weighed."
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
 
@@ -151,6 +152,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         [traces, " against the reference ", reference, *claim],
         ("ref-verdict", sign, [test["verdict"], html.Span(means, className="verdict-means", dir="auto")]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
+        html.P(OTHER_RULE, className="hint"),
         _next_step(test["next_step"], *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
@@ -207,8 +209,7 @@ def _meanings(verdict: str) -> Component:
         html.Div([html.Dt(html.Strong(word)), html.Dd(meaning)], className="meaning-given" if word == verdict else "")
         for word, meaning in sorted(MEANINGS.items(), key=lambda entry: entry[0] != verdict)
     ]
-    rule = "These words follow another rule here than in One set of traces, where enrolled sources are weighed."
-    return html.Div([html.Dl(lines, className="meanings"), html.P(rule, className="hint")])
+    return html.Dl(lines, className="meanings")
 
 
 def _after_windows(test: Mapping[str, Any]) -> list[Component]:

@@ -232,15 +232,16 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         drawing = sections.graph(name, draw(name, report, view.theme))
         return show(name, sentence, drawing, height=height, picture=True, **options)
 
-    decided = results["stated"] or results["verdict"] == "UNKNOWN"
+    unknown = results["verdict"] == "UNKNOWN"
+    lands = landing(report, cache, view)
     detail = [
         plot("evidence", grows, 380, controls=_stops(report)),
         show("candidates", explains, candidates(report, marks, view, known)),
-        mixture(report, show) if decided else None,
+        mixture(report, show) if results["stated"] or unknown else None,
         html.Div([plot("adds", adds), plot("without", sensitivity(report) + apart)], className="two"),
         readers(report, show),
         tokens(report, show, known),
-        landing(report, cache, view),
+        None if unknown else lands,
     ]
     summary = html.Summary(html.H2(UNDECIDED))
     return html.Div(
@@ -249,8 +250,12 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
             verdict.exports(report, sections.view_of_judge(cache, view, report) is not None),
             *(
                 detail
-                if decided
-                else [mixture(report, show), html.Details([summary, *detail], className="figure folded")]
+                if results["stated"]
+                # No source is named, so that numbers of sources come second: what the traces are like comes first.
+                else [
+                    lands if unknown else mixture(report, show),
+                    html.Details([summary, *detail], className="figure folded"),
+                ]
             ),
             verdict.validated(report),
             ratio_figures(report, plot),

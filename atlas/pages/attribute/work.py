@@ -40,6 +40,7 @@ def step() -> Component:
     drawn = html.Div(graph, className="live-graph", role="img", **shell.aria(label="Evidence so far"))
     start = [
         html.Button("Run attribution", id="attr-go", className="button button-main", disabled=True),
+        sections.hint(None, id="attr-go-why"),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
         html.Div("Reading the file …", id="attr-starting", className="ready ready-loading", role="status", hidden=True),
     ]
@@ -116,13 +117,13 @@ def register(app: Dash) -> None:
 
     @sections.callback(
         app,
-        "attr-go.disabled attr-go.title attr-go-now.disabled attr-go-words.children",
+        "attr-go.disabled attr-go.title attr-go-why.children attr-go-now.disabled attr-go-words.children",
         "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data attr-claim.value attr-prefilled.data",
         prevent=False,
     )
     def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text, claim: Text, looked: Stored) -> Any:
         if job:
-            return True, "These traces are being read", True, "These traces are being read."
+            return True, "These traces are being read", None, True, "These traces are being read."
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         if upload and columns and not read:
@@ -139,9 +140,9 @@ def register(app: Dash) -> None:
         asks = "Asks which enrolled source it is. To test a claim, name it in step 2 first."
         if claim:
             asks = f"Asks: is it {sections.known_sources(questions()).get(claim, claim)}?"
-        if read and read < question.FEWEST:
-            asks = f"{read:,} of the {question.FEWEST} traces needed. {asks}"
-        return bool(why), why, bool(why), f"{why}." if why else asks
+        few = f"{read:,} of the {question.FEWEST} traces needed." if read and read < question.FEWEST else ""
+        said = f"{why}." if why else few
+        return bool(why), why, said, bool(why), f"{why}." if why else f"{few} {asks}".lstrip()
 
     _running(app)
     _results(app)

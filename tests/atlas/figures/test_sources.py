@@ -39,7 +39,7 @@ def test_curves_stand_before_the_spread_of_all_sources(table: pd.DataFrame) -> N
     assert list(named["50% of all sources"].y) == pytest.approx([0.4, 0.8, 0.55, 0.15])
     assert list(named["chosen"].y) == [0.1, 0.5] and list(named["other"].x) == [1]
     assert named["other"].line.dash == "dot"
-    assert {note.text for note in figure.layout.annotations} == {"median source", "other", "chosen"}
+    assert {note.text for note in figure.layout.annotations} == {"median source", "other", "chosen", "K = 5"}
     assert [shape.x0 for shape in figure.layout.shapes] == [5]
     assert list(figure.layout.xaxis.tickvals) == [1, 5]
 

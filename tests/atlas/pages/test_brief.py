@@ -77,15 +77,14 @@ def test_the_best_readout_is_named_whichever_it_is(readout: str, called: str) ->
     assert relationships.called(pd.Series({"reader": "a", "readout": readout}), {"a": "Reader A"}) == called
 
 
-def test_a_pair_without_a_decision_says_who_scored_it_and_where_one_is() -> None:
+def test_a_pair_that_the_chosen_split_does_not_test_has_the_decisions_of_another() -> None:
     frame = pd.DataFrame({"decision": [None], "decision_model": [0.2], "decision_family": [-0.1]})
-    none = "1 reader has scores, none a decision of this split"
-    words, under, models, also, families = relationships._untested(frame)
-    assert words == none and (under, also) == ("; decisions are under ", " and ")
-    assert [(split.children, split.id["protocol"]) for split in (models, families)] == [
-        ("Models", "model"), ("Families", "family"),
-    ]  # fmt: skip
-    assert relationships._untested(frame.assign(decision_model=None, decision_family=None)) == [none]
+    assert relationships.decided_under(frame, "family") == "family"
+    assert relationships.decided_under(frame, "pair") == "model"
+    words, way, _ = relationships._elsewhere("model", "pair")
+    assert words == "Pairs does not test this pair; under " and way.id["protocol"] == "model"
+    assert relationships._elsewhere("model", "model") == []
+    assert relationships.decided_under(frame.assign(decision_model=None, decision_family=None), "model") == "model"
 
 
 def test_a_chosen_pair_of_another_split_is_a_hollow_ring_at_its_scores(asked: QueryCache) -> None:
@@ -124,7 +123,7 @@ def test_text_alone_stands_in_where_no_reader_was_measured(text_alone: Dash) -> 
         assert relationships.shown_reader(asked, view) == "mpt"
         assert relationships.kinship(asked, view).figure.layout.xaxis.title.text.startswith("Share of 600")
         page = told(relationships.layout(protocol="family"))
-        assert re.search(r"It is the best of \d+ readouts measured here.*Best of \d+ published readouts: ", page)
+        assert re.search(r"the highest measured here.*the highest published", page)
 
 
 def test_a_published_reader_keeps_to_the_pairs_that_were_released(asked: QueryCache) -> None:
@@ -259,7 +258,7 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     facts = {"reader": "reader-paper/tiny/ur", "proxy": "tiny", "view": "ur", "facts": {"roster": "12-way"}}
     case = {
         "method": facts, "reference": {"sources": ["a", "b"], "enrolment": "mine"}, "validation": {"rows": rows},
-        "results": {"traces": 10, "calibrated": True}, "sha256": "5a17",
+        "results": {"traces": 10, "calibrated": True, "stated": True}, "sha256": "5a17",
     }  # fmt: skip
     monkeypatch.setattr(brief, "_newest_case", lambda: case)
     monkeypatch.setattr(brief, "_case", lambda *_: ["the verdict"])
@@ -316,14 +315,15 @@ def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
 def test_the_sources_of_a_case_are_ringed(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
     one, other = asked.ask(brief.queries.sources, view.roster)["name"][:2]
-    results: dict[str, Any] = {"claimed": one, "siblings": [one, other]}
+    results: dict[str, Any] = {"claimed": one, "siblings": [one, other], "stated": True}
     for name in brief.RINGED:
         plate = KINDS[name].printed(asked, view)
         assert plate is not None
         ringed = brief._ringed(asked, view, name, plate, {"results": results})
-        assert f"Ringed, of the case: {one} and {other}." in ringed.caption
+        assert f"Ringed, of the case: {one}, {other}." in ringed.caption
         assert (f"{one} is taken for {other} in " in ringed.caption) == (name == "confusion")
-        assert brief._ringed(asked, view, name, plate, {"results": {"claimed": "nobody"}}) is plate
+        refused = {"claimed": None, "siblings": [one, other], "stated": False}  # an answer that names nobody
+        assert brief._ringed(asked, view, name, plate, {"results": refused}) is plate
 
 
 def test_a_case_is_offered_where_the_brief_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
