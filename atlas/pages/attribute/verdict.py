@@ -21,7 +21,7 @@ from atlas.state import BUDGETS
 from backend.attribution.background import background_sentences
 from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
-from backend.attribution.report_page import case_title, first_findings, headline
+from backend.attribution.report_page import HASHED, case_title, first_findings, headline
 from backend.attribution.report_words import (
     Step,
     answer_sentence,
@@ -350,7 +350,10 @@ def verify(report: Report) -> Component:
             html.H2("Can somebody else check it?", id="title-verify"),
             html.P(sentence, className="sentence"),
             html.Div(copied, className="copyable"),
-            html.P(["Report ", html.Code(f"sha256 {report['sha256']}", className="long")], className="sentence"),
+            html.P(
+                [f"Report's hash, {HASHED}: ", html.Code(f"sha256 {report['sha256']}", className="long")],
+                className="sentence",
+            ),
             html.Details([summary, table], className="folded"),
             html.H3("Limits"),
             html.Ul([html.Li(limit) for limit in report["limits"]], className="limits"),
