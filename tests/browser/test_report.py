@@ -87,7 +87,7 @@ def test_the_first_sheet_has_what_a_board_asks_for(driver, report, tmp_path: Pat
     ):
         assert word in front
     headings = [one.text for one in driver.find_elements("css selector", "body > h2")]
-    fields = ["Items and their integrity", "Propositions", "Findings", "Uncertainty", "Validation", "Method"]
+    fields = ["Propositions", "Findings", "Uncertainty", "Validation", "Items and their integrity", "Method"]
     assert headings == [*fields, "For reviewers"]
     for jargon in ("python", "--", "log10 likelihood", report["method"]["reader"], report["method"]["proxy"]):
         assert jargon not in front
