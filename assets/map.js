@@ -26,7 +26,7 @@
 
   // ---- choices in the address, and steps back ----------------------------------------------------------------------
 
-  let last = "", stage = null, settling = 0;
+  let last = "", stage = null, settling = 0, sliding = 0;
 
   // What makes a step: neither the camera nor what belongs to the window.
   function step(href) {
@@ -385,7 +385,7 @@
     return sorted(fitting.map((entry) => (entry.items ? { ...entry, items: sorted(entry.items) } : entry)));
   }
 
-  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, { month: monthText, closest });
+  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, { closest });
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     map: {
@@ -434,9 +434,16 @@
         start(100);
         return none();
       },
-      released: function (value, min, max, now) {
-        const undated = (now || "").endsWith(UNDATED) ? UNDATED : "";
-        return value && (value[0] > min || value[1] < max) ? value.map(monthText).join("..") + undated : "";
+      // The texts below the slider follow a drag; the map waits until it rests.
+      released: function (value, min, max) {
+        window.clearTimeout(sliding);
+        if (!value) return none();
+        ["first-month", "last-month"].forEach((id, at) => set(id, { children: monthText(value[at]) }));
+        sliding = window.setTimeout(() => {
+          const undated = (get("released", "data") || "").endsWith(UNDATED) ? UNDATED : "";
+          change("released", "data", value[0] > min || value[1] < max ? value.map(monthText).join("..") + undated : "");
+        }, SETTLED);
+        return none();
       },
       undated: function (clicks, now) {
         if (!clicks.some(Boolean) || !now) return none();

@@ -9,6 +9,7 @@
   const shown = (id) => (document.getElementById(id) || {}).value || "";
   const texts = (selector) => [...document.querySelectorAll(selector)].map((one) => one.textContent.trim()).filter(Boolean);
 
+  const on = (id) => document.querySelector(`#${id} input:checked + label`).textContent.trim();
   const generation = () => (document.querySelector("[data-generation]") || { dataset: {} }).dataset.generation;
 
   function wrapped(text, room, size, weight = 400) {
@@ -31,7 +32,6 @@
     const parts = [...((sentence || {}).childNodes || [])].filter((part) => !(part.matches && part.matches(".origin")));
     const said = parts.map((part) => part.textContent).join("").replace(/^[\s·]+/, "")
       .split(/(?<=\.) /).filter((one) => !/^(Click|Point|Tap|Press) /.test(one)).join(" ");  // nobody clicks on paper
-    const on = (id) => document.querySelector(`#${id} input:checked + label`).textContent.trim();
     const own = map ? [`${on("projection")} in ${on("dim")}`, ...document.getElementById("trust").innerText.split("\n")] : [];
     // Pairs of related models have no roster; some figures are of a roster that they name.
     const pairs = window.location.pathname === "/relationships", other = /\b\d+-way\b/.test(title + said);
@@ -70,11 +70,13 @@
       + write(EDGE, top + 24, ends[0], ink) + write(EDGE + BAR, top + 24, ends[1], ink, 'text-anchor="end"');
   }
 
-  // Below the map: by what its points are coloured, and whose ranks are on it.
+  // Below the map: by what its points are coloured, which are in front, and whose ranks are on it.
   function footOf() {
     const near = [...document.querySelectorAll("#card .near-line .near-row")].map((row) => [".rank", ".name"].map((part) => row.querySelector(part).textContent).join(" "));
     const ranked = document.querySelector("#names .near") && near.length ? [`Nearest of ${shown("search")} in the original space: ${near.join(" · ")}`] : [];
-    return [...(shown("colour") && document.querySelector("#scale .scale-bar") ? [`Colour: ${shown("colour")}`] : []), ...texts("#scale p"), ...ranked];
+    const filters = [["access", "Access"], ["size", "Size"]].filter(([id]) => on(id) !== "All").map(([id, word]) => `${word}: ${on(id)}`);
+    const coloured = shown("colour") && document.querySelector("#scale .scale-bar") ? [`Colour: ${shown("colour")}`] : [];
+    return [...coloured, ...texts("#scale p"), ...texts("#undated p"), ...filters, ...ranked];
   }
 
   // The page's letters, without which another program would set wider ones.
@@ -93,14 +95,17 @@
 
   async function draw(figure, plot, place) {
     const style = getComputedStyle(plot), [ground, ink, soft] = ["ground", "ink", "soft"].map((name) => style.getPropertyValue(`--${name}`).trim());  // a brief is drawn on paper
-    const map = figure === "map", coloured = map && document.querySelector("#scale .scale-bar"), listed = (map || figure === "brief-map") && !coloured;
+    const map = figure === "map", coloured = map && document.querySelector("#scale .scale-bar"), listed = map || figure === "brief-map";
     const families = listed ? plot.data.filter((trace) => trace.customdata && trace.name !== "context" && trace.customdata.length) : [];
     const wide = plot.clientWidth + (listed ? FAMILIES : 0), high = Math.max(plot.clientHeight, families.length * ROW + 32);
-    const data = listed ? plot.data.map((trace) => ({ ...trace, showlegend: families.includes(trace) })) : plot.data;
+    // Where colours are not those of families, shapes are listed alone: traces that draw nothing.
+    const shapes = coloured ? families.map(({ type, name, marker }) => ({ type, name, mode: "markers", x: [null], y: [null], z: [null], showlegend: true,
+      marker: { symbol: marker.symbol, color: soft, size: 8, line: { width: marker.line.width < 1.5 ? 0 : 2, color: ink } } })) : [];
+    const data = listed ? [...plot.data.map((trace) => ({ ...trace, showlegend: !coloured && families.includes(trace) })), ...shapes] : plot.data;
     const beside = listed && {
       margin: { ...plot.layout.margin, r: FAMILIES, b: high - plot.clientHeight, autoexpand: false },
       showlegend: true,
-      legend: { x: 1, y: 1, xanchor: "left", font: { size: 11 }, itemsizing: "constant" },
+      legend: { x: 1, y: 1, xanchor: "left", title: { text: coloured ? "Shape: family" : "" }, font: { size: 11 }, itemsizing: "constant" },
     };
     const layout = { ...plot.layout, ...beside, width: wide, height: high, paper_bgcolor: "rgba(0,0,0,0)" };
     const drawing = await window.Plotly.toImage({ data, layout }, { format: "svg", width: wide, height: high, imageDataOnly: true });

@@ -182,6 +182,11 @@ def test_a_picture_says_what_is_drawn(browser: Any) -> None:
     browser.until("return document.querySelector('#scale .scale-bar') !== null")
     picture = saved("map", "svg")[1]
     assert "linearGradient" in picture and "Colour: Accuracy" in words(picture)
+    listed = re.findall(r'class="legendtext"[^>]*>([^<]*)', picture)
+    assert set(families) <= set(map(html.unescape, listed))  # marks keep the shapes of families
+    browser.run("window.dash_clientside.set_props('released', {data: '2025-03..2026-06'})")
+    browser.until("return document.querySelector('#undated p') !== null")
+    assert "Shown: dated 2025-03 to 2026-06; faint:" in words(saved("map", "svg")[1])
     browser.open("/attribution?theme=light&roster=27-way")
     browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
     title = browser.text("#title-budget")

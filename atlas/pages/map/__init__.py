@@ -188,23 +188,28 @@ def _dates(cache: QueryCache, view: View) -> Component:
     if not months or months[0] == months[-1]:
         return html.Div(id="months")
     ends = months[0], months[-1]
+    chosen = months_of(view.released) or ends
     slider: Component = dmc.RangeSlider(
-        id="months", min=ends[0], max=ends[1], step=1, minRange=0, value=list(months_of(view.released) or ends),
-        size="xs", label={"function": "month"}, thumbFromLabel="First month", thumbToLabel="Last month",
+        id="months", min=ends[0], max=ends[1], step=1, minRange=0, value=list(chosen), updatemode="drag",
+        size="xs", label=None, thumbFromLabel="First month", thumbToLabel="Last month",
     )  # fmt: skip
-    below = html.Div([html.Span(month_text(end)) for end in ends], className="scale-ends")
+    named = zip(("first-month", "last-month"), chosen, strict=True)
+    below = html.Div([html.Span(month_text(month), id=name) for name, month in named], className="scale-ends")
     return html.Div([shell.term("Date", DATE_HELP), html.Div([slider, below])], className="dates")
 
 
 def _undated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
-    """How many sources a range of months leaves, and the choice to keep those without a date."""
-    if not months_of(view.released) or points.empty:
+    """The range of months, how many sources it leaves faint, and the choice to keep those without a date."""
+    months = months_of(view.released)
+    if months is None or points.empty:
         return []
-    names = cache.ask(queries.sources, view.roster)["name"]
-    undated, kept = int(names.map(stated_month).isna().sum()), view.released.endswith(UNDATED)
+    stated = cache.ask(queries.sources, view.roster)["name"].map(stated_month).astype(float)
+    kept, undated = view.released.endswith(UNDATED), f"{stated.isna().sum()} undated"
+    outside = f"{(stated.notna() & ~stated.between(*months)).sum()} outside"
     words = "Leave out the undated" if kept else "Keep the undated"
+    dated = f"Shown: dated {' to '.join(map(month_text, months))}"
     return [
-        pieces.words(f"{_counted(points, view)} shown; {undated} state no date."),
+        pieces.words(f"{dated}, and {undated}; faint: {outside}" if kept else f"{dated}; faint: {undated}, {outside}"),
         html.Button(words, id={"undated": "map"}, className="quiet"),
     ]
 
@@ -252,7 +257,7 @@ def register(app: Dash) -> None:
     mine("offer", Output("mapped-told", "data"), Input("mapped", "data"), *shell.SHARED[:3], initial=True)
     mine("names", Output("names-drawn", "data"), Input("map", "figure"), initial=True)
     range_of, released = [State("months", "min"), State("months", "max")], Output("released", "data")
-    mine("released", released, Input("months", "value"), *range_of, State("released", "data"))
+    mine("released", released, Input("months", "value"), *range_of)
     clicked = Input({"undated": ALL}, "n_clicks")
     mine("undated", Output("released", "data", allow_duplicate=True), clicked, State("released", "data"))
     two = State("search", "value"), State("map-other", "value")
@@ -557,7 +562,8 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
         _ticks(cache, view) if view.colour == "axis" else None,
         className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"},
     )  # fmt: skip
-    faint = f"Not known of {found.missing}: faint." if found.missing else ""
+    told = view.colour == "date" and months_of(view.released)  # next to the range
+    faint = f"Not known of {found.missing}: faint." if found.missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]
 

@@ -117,12 +117,12 @@ def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View
         parts = map._undated(cache, dataclasses.replace(view, released=released), points)
         return json.dumps(parts, default=lambda part: part.to_plotly_json())
 
-    assert "0 of the 0 sources with a date shown; 27 state no date." in told("2025-01..2025-06")
+    assert "Shown: dated 2025-01 to 2025-06; faint: 27 undated, 0 outside" in told("2025-01..2025-06")
     dated = points.assign(name=["a-2025-04-14", "b-2025-08-01", *points["name"][2:]])
     assert map._counted(dated, dataclasses.replace(view, released="2025-01..2025-06")) == (
         "1 of the 2 sources with a date"
     )
-    assert "27 sources shown; 27 state no date." in told("2025-01..2025-06,undated")
+    assert "2025-06, and 27 undated; faint: 0 outside" in told("2025-01..2025-06,undated")
 
 
 def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view: View) -> None:
