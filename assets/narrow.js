@@ -30,7 +30,7 @@
     const { yaxis, margin } = layout, names = yaxis.ticktext, notes = layout.annotations || [];
     const off = data.flatMap((trace) => (trace.y || []).map((y) => Math.abs(y - Math.round(y)) || 0));
     const half = data.some((trace) => trace.type === "bar") ? 0.26 : Math.min(0.32, Math.max(0, ...off));  // of a row
-    const pitch = Math.max(44, Math.round(2 * LINE / (1 - 2 * half))), up = Math.round(half * pitch) + 6;
+    const pitch = Math.max(44, Math.round(2 * LINE / (1 - 2 * half))), up = Math.round(half * pitch) + 9;  // half a line over the marks, whose numbers are as high
     const font = yaxis.tickfont;
     const numbers = notes.filter(atEnd), alone = numbers.length <= names.length;
     const cut = (name, taken) => {

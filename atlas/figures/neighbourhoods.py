@@ -200,9 +200,9 @@ def domain_search(frame: pd.DataFrame, words: Mapping[str, str], *, theme: Theme
     accent = TOKENS[theme]["accent"]
     measured = [metric for metric in words if metric in set(frame["metric"])]
     data = []
-    for variant, name, symbol, aside in (
-        ("raw", "as it is", "circle", -0.13),
-        ("centred", "domain's mean taken away", "circle-open", 0.13),
+    for variant, name, symbol, aside in (  # so far apart that the line of a row runs between its two numbers
+        ("raw", "as it is", "circle", -0.25),
+        ("centred", "domain's mean taken away", "circle-open", 0.25),
     ):
         rates = frame[frame["variant"] == variant].drop_duplicates("metric").set_index("metric")["value"]
         drawn = [metric for metric in measured if metric in rates.index]

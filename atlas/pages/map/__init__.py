@@ -36,8 +36,9 @@ REGIONS_HELP = (
     "are (HDBSCAN); coloured where most of them are one family. Both describe the drawing, not the original space"
 )
 SPACE_HELP = "Both domains on one map: a source stands twice, joined by a line; centred takes each domain's mean away"
-FINGERPRINT_HELP = (
-    "Two numbers a hidden unit of the proxy: the mean over the response, and how it drifts from start to end"
+SIGNATURE_HELP = (
+    "The mean fingerprint of a source's responses. A fingerprint has two numbers a hidden unit of the proxy: the mean "
+    "over the response, and how it drifts from start to end"
 )
 TRUST_HELP = "How far neighbours on the map are neighbours in the original space: 1 when all are (10 nearest counted)"
 DATE_HELP = (
@@ -461,12 +462,12 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         return [count, text]
     builds = cache.ask(queries.builds_of, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
     responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
-    each = f"of {responses} responses" if responses else "of its responses"
+    each = f"over {responses} responses" if responses else "over its responses"
     return [
         count,
         f" as seen by {cache.proxy_name(reader) if reader == view.reader else cache.reader_words(reader)}. "
-        "A point is the mean ",
-        shell.term("fingerprint", FINGERPRINT_HELP),
+        "A point is a source's ",
+        shell.term("signature", SIGNATURE_HELP),
         f" {each}; near points write alike.{_outlined(cache, view, points)}",
     ]
 

@@ -106,6 +106,7 @@ def test_the_search_across_domains_shows_both_variants() -> None:
     raw, centred = figure.data
     assert list(raw.x) == [0.5, 0.6] and list(centred.x) == [0.7]
     assert raw.marker.symbol == "circle" and centred.marker.symbol == "circle-open"
+    assert [*raw.y, *centred.y] == [-0.25, 0.75, 0.25]  # the line of a row runs between its numbers
     assert list(figure.layout.yaxis.ticktext) == ["first", "mean"]
 
 
