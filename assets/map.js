@@ -162,9 +162,11 @@
     if (xaxis && resized) window.atlasWhole(plot, own.length === 4 && own);
   }
 
-  // A flat map has no room between both panels, and names families itself.
+  // A flat map has no room between both panels, and names families itself; on a phone a selected source comes before filters.
   function makeRoom(plot) {
-    const legend = document.getElementById("legend-panel"), deep = String(!!plot._fullLayout.scene);
+    const legend = document.getElementById("legend-panel"), deep = String(!!plot._fullLayout.scene), picked = String(!!get("search", "value"));
+    if (window.innerWidth <= NARROW && (legend.dataset.picked || "false") !== picked) legend.open = picked === "false";
+    legend.dataset.picked = picked;
     if (legend.dataset.deep !== deep && window.innerWidth >= 1100 && window.innerWidth < 1500) legend.open = deep === "true";
     legend.dataset.deep = deep;
   }

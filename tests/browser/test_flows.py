@@ -472,6 +472,8 @@ def test_pages_fit_their_window(browser: Any) -> None:
             if path == "/" and width == 390:  # what the colours stand for is read under the map, then the source
                 places = [browser.run(TOP, part) for part in (".map-stage", ".legend", ".map-side > .card")]
                 assert places == sorted(places)
+                assert browser.run("return document.querySelector('.legend-row').checkVisibility()")
+                assert not browser.run("return document.querySelector('.legend-foot').checkVisibility()")
 
 
 def test_a_reader_is_found_by_words_in_any_order(browser: Any) -> None:
