@@ -181,16 +181,25 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
 def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """Accuracy against what an audit costs, one mark a reader, measured ones filled.
 
+    Those :func:`far_below` the others stand at the foot with their accuracy.
     frame : Columns name, label (next to the mark), kind (the legend), origin, cost (positive), cost_text, value.
     """
     token = TOKENS[theme]
     traces: list[Plot] = []
-    across = np.log10(frame["cost"])
-    area = (*plots.reach(across, 0.12, 0.5), *plots.reach(frame["value"], 0.12, 0.05))
-    # Where there is no room for every name, the most accurate have theirs.
-    best = frame["value"].sort_values(ascending=False, kind="stable").index
-    sides = _sides(across[best], frame.assign(name=frame["label"]).loc[best], area, 900, free=True)
-    frame = frame.assign(side=pd.Series(sides, best))
+    across, below = np.log10(frame["cost"]), far_below(frame["value"])
+    low, high = plots.reach(frame.loc[~below, "value"], 0.12, 0.05)
+    foot, low = low, low - 0.12 * (high - low) * below.any()
+    start, stop = plots.reach(across, 0.12, 0.5)
+    area = (start, stop + 0.1 * (stop - start), low, high)  # what is best is often dear, and has a long name
+    values = [f" {rate_text(value)}" if under else "" for value, under in zip(frame["value"], below, strict=True)]
+    frame = frame.assign(label=frame["label"] + values, height=frame["value"].mask(below, foot), below=below)
+    # The best and the cheapest always have names; where there is no room for the others, the most accurate have theirs.
+    cheapest = frame.loc[frame["origin"] == frame["origin"].min(), "cost"].idxmin()  # 'measured' before 'published'
+    first = list(dict.fromkeys([*frame.groupby("origin")["value"].idxmax(), cheapest]))
+    best = [*first, *frame["value"].sort_values(ascending=False, kind="stable").index.drop(first)]
+    named = frame.assign(name=frame["label"], value=frame["height"]).loc[best]
+    frame = frame.assign(side=pd.Series(_sides(across[best], named, area, 900, fixed=len(first)), best))
+    frame = frame.sort_values("below", kind="stable")  # the legend draws a kind's first symbol
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
         ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
         published = (rows["origin"] == "published").tolist()
@@ -200,13 +209,14 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
             for row in tables.rows(rows, "name", "origin", "cost_text", "value")
         ]
         fill = [token["ground"] if hollow else ink for hollow in published]
+        symbols = ["triangle-down" if under else KIND_SYMBOLS[number % len(KIND_SYMBOLS)] for under in rows["below"]]
         traces.append(
             plots.scatter(
-                str(kind), rows["cost"], rows["value"], hover, mode="markers+text", cliponaxis=False,
-                marker=plots.outlined(11, fill, ink, symbol=KIND_SYMBOLS[number % len(KIND_SYMBOLS)]),
+                str(kind), rows["cost"], rows["height"], hover, mode="markers+text", cliponaxis=False,
+                marker=plots.outlined(11, fill, ink, symbol=symbols),
                 text=[short(name) if side else "" for name, side in tables.rows(rows, "label", "side")],
                 textposition=rows["side"].replace("", "top center").tolist(),
-                textfont={"size": 11, "color": token["soft"]},
+                textfont={"size": 11, "color": [token["ink" if row in first else "soft"] for row in rows.index]},
             )
         )  # fmt: skip
     x = plots.titled(axis, **plots.STILL, type="log", dtick=1, exponentformat="B", showgrid=False, range=list(area[:2]))
@@ -215,9 +225,15 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     return plots.plot(theme, (64, 24, 44, 56), traces, x, y, **more)
 
 
+def far_below(values: pd.Series) -> pd.Series:
+    """Which accuracies lie so far below the others that these would be one clump on an axis with them."""
+    quarter, three = values.quantile([0.25, 0.75])
+    return values < quarter - max(3 * (three - quarter), 0.1)
+
+
 def short(name: str) -> str:
-    """A model's name without what every name ends with."""
-    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?$", "", name), 38)
+    """A reader's name without what every model's ends with."""
+    return plain(re.sub(r"-(?:Instruct|it)(?:-\d+)?(?!\S)", "", name))
 
 
 def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str, str], tuple[float, float]]:
@@ -229,13 +245,14 @@ def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str
 
 
 def _sides(
-    across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int, *, free: bool = False
-) -> list[str]:
-    """Sides of names, '' for one without a ``free`` side.
+    across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int, *,
+    fixed: int | None = None,
+) -> list[str]:  # fmt: skip
+    """Sides of names as :func:`plots.sides` finds them.
 
     area : Its ends across, then upwards; about ``wide`` pixels wide and 280 high.
     """
     start, stop, low, high = area
     places = (wide * (across - start) / (stop - start)).tolist()
     heights = (280 * (rows["value"] - low) / (high - low)).tolist()
-    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide, free)
+    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide, fixed)

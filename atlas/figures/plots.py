@@ -271,12 +271,12 @@ def signed(value: float) -> str:
 
 
 def sides(
-    across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float, free: bool = False
+    across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float, fixed: int | None = None
 ) -> list[str]:  # fmt: skip
     """Plotly's text position of every mark, at ``across`` and upwards in pixels of a drawing so wide.
 
-    One name after another finds the first free side, or the least covered one, '' for none where only ``free`` ones
-    count; over an end counts as covered.
+    One name after another finds the first free side, or the least covered one; over an end counts as covered.
+    fixed : So many of the first names always find a place; of the others, '' stands for one without a free side.
     """
     taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
     taken += [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
@@ -284,7 +284,7 @@ def sides(
     for x, y, name in zip(across, heights, names, strict=True):
         boxes = {side: _box(x, y, LETTER * len(name), side) for side in SIDES}
         side = min(SIDES, key=lambda side: _covered(boxes[side], taken))
-        hidden = free and _covered(boxes[side], taken)
+        hidden = fixed is not None and len(found) >= fixed and _covered(boxes[side], taken)
         found.append("" if hidden else side)
         taken += [] if hidden else [boxes[side]]
     return found

@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import METHOD_NAMES, VIEW_NAMES, QueryCache
+from atlas.data import METHOD_NAMES, VIEW_NAMES, VIEW_READS, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
@@ -481,7 +481,7 @@ def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the time that a response takes."""
     sentence = (
         f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
-        f"Hover for a name without room. n = {len(frame)} readers measured here."
+        f"{_arrows(frame)}Hover for a name without room. n = {len(frame)} readers measured here."
     )
     return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response, log scale"), sentence)
 
@@ -495,10 +495,14 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
-        f"to the one that is read.{several} Filled: measured here; hollow: published. Hover for a "
-        f"name without room. n = {len(frame)} readers, {here} of them measured here.{mine}"
+        f"to the one that is read.{several} Filled: measured here; hollow: published. {_arrows(frame)}"
+        f"Hover for a name without room. n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return FigureView(_scatter(cache, view, frame, "audit_parameters", axis), sentence)
+
+
+def _arrows(frame: pd.DataFrame) -> str:
+    return "Pointing down, at the foot: too low for the axis. " if compare.far_below(frame["accuracy"]).any() else ""
 
 
 def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axis: str) -> Plot:
@@ -526,7 +530,7 @@ def _one_proxy(cache: QueryCache, frame: pd.DataFrame) -> bool:
 def _label(reader: pd.Series, names: Mapping[str, str], alone: bool) -> str:
     """A reader next to its mark: READER's proxy, or READER with one alone, and what it reads; others' names."""
     if reader["method"] != READER_PAPER:
-        return names[str(reader["reader"])]
+        return names[str(reader["reader"])].removesuffix(f" · {VIEW_READS[READS]}")
     proxy = METHOD_NAMES[READER_PAPER] if alone else compare.short(str(reader["proxy_name"]))
     return proxy if reader["view"] == READS else f"{proxy}, {VIEW_NAMES[reader['view']]}"
 

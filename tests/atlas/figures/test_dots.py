@@ -110,6 +110,25 @@ def test_costs_of_published_readers_are_hollow() -> None:
     assert low < 6 and high > 10
 
 
+def test_the_best_and_the_cheapest_have_whole_names_in_a_clump_that_one_far_below_does_not_press_together() -> None:
+    values = [0.85 + 0.002 * number for number in range(24)]
+    names = [f"A readout of several others, the {number}th of them all" for number in range(24)]
+    frame = pd.DataFrame({"name": names, "label": names, "cost": 50.0, "value": values}).assign(
+        kind="Readouts", origin="measured", cost_text="slow"
+    )
+    low = {"name": "lost", "label": "lost", "cost": 20.0, "value": 0.4}
+    fast = {"name": "quick", "label": "quick", "cost": 0.05, "value": 0.88}
+    frame = pd.concat([pd.DataFrame([frame.iloc[0].to_dict() | low, frame.iloc[0].to_dict() | fast]), frame])
+    figure = go.Figure(compare.cost_scatter(frame.reset_index(drop=True), theme="light", axis="Milliseconds", k=20))
+    (marks,) = figure.data
+    bottom, top = figure.layout.yaxis.range
+    assert bottom > 0.8 and all(bottom < y < top for y in marks.y)
+    where = dict(zip(marks.text, range(len(marks.text)), strict=True))
+    assert {"quick", "lost .400", names[-1]} < set(where) and not any("…" in name for name in where)
+    assert marks.marker.symbol[where["lost .400"]] == "triangle-down" and ".400" in marks.hovertext[where["lost .400"]]
+    assert marks.y[where["lost .400"]] == min(marks.y) and marks.marker.symbol[0] == "circle"
+
+
 def test_differences_stand_in_their_places_with_their_p() -> None:
     series = {"a": dots.Series("one trace", "diamond", 1, 1), "b": dots.Series("many", "circle", -1, 0)}
     frame = pd.DataFrame(
