@@ -83,10 +83,12 @@
     if (texts.length < 6 || longest(texts) < 12) return [];
     let count = 0;
     return named.flatMap((trace) => {
-      const first = count + 1, font = trace.textfont;
-      count += trace.text.length;
-      const key = trace.text.map((text, i) => ({ text: `${first + i}  ${text}`, sign: "", showarrow: false, xref: "paper", font }));
-      trace.text = trace.text.map((_, i) => String(first + i));
+      const { color, size } = trace.textfont || {}, key = [];
+      trace.text = trace.text.map((text, i) => {
+        if (!text) return text;  // a mark without a name, for which a wide drawing has no room either
+        key.push({ text: `${++count}  ${text}`, sign: "", showarrow: false, xref: "paper", font: { size, color: Array.isArray(color) ? color[i] : color } });
+        return String(count);
+      });
       return key;
     });
   }
