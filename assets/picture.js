@@ -35,9 +35,11 @@
     const own = map ? [`${on("projection")} in ${on("dim")}`, ...document.getElementById("trust").innerText.split("\n")] : [];
     // Pairs of related models have no roster; some figures are of a roster that they name.
     const pairs = window.location.pathname === "/relationships", other = /\b\d+-way\b/.test(title + said);
-    const chosen = [!map && "reader", !pairs && !other && "roster", !pairs && "domain"].map((id) => id && shown(id));
-    const origin = place.querySelector(".origin"), made = generation(), day = `saved ${new Date().toISOString().slice(0, 10)}`;
-    const scope = [origin && origin.textContent, ...chosen, ...own].filter(Boolean).join(" · ");
+    const chosen = [!pairs && !other && "roster", !pairs && "domain"].map((id) => id && shown(id));
+    const compared = texts(".compare-choice:not([hidden]) .mantine-Pill-label").join(", ");  // else its marks have their names
+    const reader = place.closest(".compare") ? compared : !map && shown("reader");
+    const origins = new Set([...place.querySelectorAll(".origin")].map((one) => one.textContent)), made = generation(), day = `saved ${new Date().toISOString().slice(0, 10)}`;
+    const scope = [...origins, reader, ...chosen, ...own].filter(Boolean).join(" · ");
     return { title, lines: [said, ...(made ? [scope, `Generation ${made}, ${day}`] : [`Live result, ${day}`])].filter(Boolean) };
   }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -126,6 +126,12 @@ def origin_badge(origin: str, figure: str = "") -> Component:
         return html.Span()
     identity: dict[str, Any] = {"id": {"type": "origin", "figure": figure}} if figure else {}
     return html.Span(ORIGINS[origin], className=f"origin origin-{origin}", **identity)
+
+
+def origin_badges(origins: Iterable[str]) -> list[Component | str]:
+    """The badges of a figure of several origins, at the head of its sentence."""
+    drawn = set(origins)
+    return [part for origin in ORIGINS if origin in drawn for part in (origin_badge(origin), " ")] + ["· "]
 
 
 def source_link(view: View, source: str, name: str) -> Component:

@@ -245,10 +245,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     before = ", before calibration," if view.metric in ("nll", "ece") else ""
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
-    badges = [part for origin in shell.ORIGINS if origin in drawn for part in (shell.origin_badge(origin), " ")]
     sentence = [
-        *badges,
-        "·",
+        *shell.origin_badges(drawn),
         f"{_better_readers(cache, view, parts)} ",
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
@@ -275,7 +273,7 @@ def _better_readers(cache: QueryCache, view: View, parts: list[pd.DataFrame]) ->
     (first, evidence), *more = counts
     by = "".join(f", {count} by {words}" for count, words in more)
     by = f" by {evidence}{by}, which their lines show" if evidence else ""
-    return f" At K = {view.k}, {first} other readers are better than this one{by}."
+    return f"At K = {view.k}, {first} other readers are better than this one{by}."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:

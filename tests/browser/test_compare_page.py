@@ -160,6 +160,16 @@ def test_table_csv_and_builds_of_the_readouts(calm: Browser, downloads: Path) ->
     calm.until("return document.querySelectorAll('.made .build').length >= 2")
 
 
+def test_a_picture_names_the_readers_that_it_compares(calm: Browser, downloads: Path) -> None:
+    calm.open(f"{LINK}light&figure=curves&readers=reader-paper/tiny/ur,fused/tiny/ur")
+    names = calm.run(
+        "return [...document.querySelectorAll('.compare-choice .mantine-Pill-label')].map(e => e.innerText)"
+    )
+    calm.run("[...document.querySelectorAll('#figure-curves .tool')].find(b => b.innerText.trim() === 'SVG').click()")
+    found = calm.wait(lambda: sorted(downloads.glob("atlas_curves*.svg")), "a downloaded picture")
+    assert len(names) == 2 and f">Measured here · {', '.join(names)} · 12-way" in found[0].read_text(encoding="utf-8")
+
+
 def test_numbers_are_taken_from_methods(calm: Browser, downloads: Path) -> None:
     calm.open("/methods?theme=light")
     calm.until("return document.querySelectorAll('.downloads tbody tr').length > 10")

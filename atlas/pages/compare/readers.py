@@ -343,6 +343,7 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     evidence = f"{MEAN}, before calibration," if view.metric in ("nll", "ece") else ""
     sentence: shell.Children = [
+        *shell.origin_badges(frame["origin"]),
         f"{METRICS[view.metric]}{evidence} on {pieces.domain_words(view.domain)}, {condition}; {how}"
         f"{_bands(frame, view)}. n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
         *without_numbers(cache, view, absent, "such curve"),
@@ -488,12 +489,13 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         frame, places(cache, view), lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k,
         unit=view.metric != "nll",
     )  # fmt: skip
-    sentence = (
+    sentence: shell.Children = [
+        *shell.origin_badges(frame["origin"]),
         f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
         f"trained on whole responses of {pieces.domain_words(home(cache, view))}. "
         f"{grouped_words(frame)}Bands: {pieces.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at "
-        "the smallest K."
-    )
+        "the smallest K.",
+    ]
     return FigureView(figure, sentence)
 
 
@@ -593,6 +595,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     terms = shell.term("Balanced", BALANCED_HELP), " and ", shell.term("adapted", ADAPTED_HELP)
     helped: list[Component | str] = [*terms, ": by unlabelled responses to other prompts of that domain. "]
     sentence: shell.Children = [
+        *shell.origin_badges(frame["origin"]),
         f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} {grouped_words(frame)}",
         *(helped if help_here else []),
         f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
