@@ -216,7 +216,7 @@ def _calibration(cache: QueryCache, view: View) -> str:
     worst = float(clean["value"].max())
     aim = f" (target: {100 * WORST_ECE:.0f})" if view.roster == AIMED_ROSTER else ""
     return (
-        f" Not in the figure: once calibrated, the stated probabilities of the fused readout are off by at most "
+        " Once calibrated, the stated probabilities of the fused readout are off by at most "
         f"{100 * worst:.1f} points on average{aim}, at the K where they are worst."
     )
 
@@ -239,19 +239,21 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     names |= {row: f"{row}\n({name})" for row, name in published.items()}
     marks = "All measured here. "
     if len(published):
-        marks = (
-            "Hollow, and named in brackets: the best of every reader that the paper publishes, picked for each line. "
-            "Filled: measured here. "
-        )
+        marks = "Filled: measured here; hollow, and named in brackets: the best published for each line. "
     marks += "" if frame["aim"].isna().all() else "Vertical ticks: our target. "
     own = frame.loc[frame["answer"] == "reader", "reader"].unique()
-    probe = "".join(f" READER here reads with {cache.proxy_name(reader)}." for reader in own)
+    probe = "".join(f" (READER: {cache.proxy_name(reader)})" for reader in own)
+    details = (
+        "The best published is picked out of every reader that the paper publishes. Thick bars: 95 % intervals, where "
+        f"they are stored. {grouped_words(frame)}Balanced and adapted: with unlabelled responses."
+        f"{_calibration(cache, view)}"
+    )
     sentence: shell.Children = [
-        "Numbers at the right are those of the ",
+        "Numbers at the right: the ",
         shell.term("fused readout", FUSED_HELP),
-        f", which reads with {cache.proxy_name(fused_reader(cache, view))} on any machine.{probe} {marks}Thick bars: "
-        f"95 % intervals, where they are stored. {grouped_words(frame)}Balanced and adapted: with unlabelled responses."
-        f"{_calibration(cache, view)} n = {view.roster.removesuffix('-way')} sources.",
+        f" of {cache.proxy_name(fused_reader(cache, view))}{probe}. {marks}",
+        shell.term("Bars, groups and calibration", details),
+        f". n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
 

@@ -117,7 +117,7 @@ def test_the_fused_readout_stands_beside_the_best_published(asked: QueryCache, v
     assert one.at["readout", "value"] == pytest.approx(MEMBERS["fused"])
     assert one.at["readout", "low"] == pytest.approx(MEMBERS["fused"] - 0.02)
     assert one["aim"].isna().all()  # aims are for 100 sources
-    assert "once calibrated, the stated probabilities" in (words := told(readouts.reached(asked, view).sentence))
+    assert "Once calibrated, the stated probabilities" in (words := told(readouts.reached(asked, view).sentence))
     assert "off by at most 2.0 points" in words
     assert ("100 traces, Math100", "readout") in frame.index
     # The best of every published reader, parts of READER too, named with what reads and how; as on the other tabs.
