@@ -199,7 +199,7 @@ def _best_measured(cache: QueryCache, view: View, reader: str) -> list[Component
         return []
     address = f"{PAGE.path}?{dataclasses.replace(view, reader=best).query()}"
     link = dcc.Link(names_of(cache, [reader, best])[best], address)
-    return [" Best measured here: ", link, f", {percent(here[best])}."]
+    return [" Best accuracy measured here: ", link, f", {percent(here[best])}."]
 
 
 def _kinship(cache: QueryCache, view: View) -> str:
@@ -332,8 +332,7 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
             for reader in dict.fromkeys(behind["reader"])
             if reader not in [*named, *worst]
         ),
-        *(Line(reader, names[reader], edge, front=False) for reader in worst),
-        *(Line(reader, names[reader], colours.get(reader, edge), front=False) for reader in named),
+        *(Line(reader, names[reader], colours.get(reader, edge), front=False) for reader in [*worst, *named]),
     ]
 
 

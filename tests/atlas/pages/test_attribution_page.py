@@ -127,6 +127,17 @@ def test_a_line_keeps_its_colour_under_every_metric(asked: QueryCache, view: Vie
     assert all(given.items() <= shared.items() and given for given in colours) and len(set(shared.values())) == 2
 
 
+def test_a_line_that_ends_far_below_keeps_the_colour_of_another_metric(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind, own = attribution._others(asked, view), parts(asked, view)
+    far = behind.assign(value=behind["value"].where(behind["reader"] != behind["reader"].iloc[0], 0.0))
+    worst = str(behind["reader"].iloc[0])
+    monkeypatch.setattr(attribution, "_named", lambda *_: [one for one in set(behind["reader"]) if one != worst])
+    monkeypatch.setattr(attribution, "_colours", lambda *_: {worst: "#123456"})
+    assert "#123456" in {line.colour for line in attribution._rivals(asked, view, far, own) if line.named}
+
+
 def parts(asked: QueryCache, view: View) -> pd.DataFrame:
     return attribution._curve(asked, view, attribution._stored(view.metric)[-1])
 
