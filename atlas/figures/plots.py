@@ -280,7 +280,7 @@ def sides(
     """
     taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
     taken += [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
-    found = []
+    found: list[str] = []
     for x, y, name in zip(across, heights, names, strict=True):
         boxes = {side: _box(x, y, LETTER * len(name), side) for side in SIDES}
         side = min(SIDES, key=lambda side: _covered(boxes[side], taken))
