@@ -54,8 +54,10 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "methods": ("/methods", {}),
 }
 """Path and choices of the pictures that ``docs/web.md`` shows."""
+SAMPLE = "[id*='attr-sample\"'][id*='\"figure\":2']"
+"""The button of the sample whose claim is supported."""
 PRESSED: dict[str, tuple[tuple[str, str], ...]] = {
-    "attribute": (("#attr-sample", "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg"))
+    "attribute": ((SAMPLE, "#attr-go:not([disabled])"), ("#attr-go", "#figure-evidence .main-svg"))
 }
 """What is pressed before a picture is taken, and what has to be there afterwards: the shipped sample, attributed."""
 ANSWER_S = 180.0
