@@ -333,8 +333,10 @@ def test_malformed_callbacks_are_one_line_each(app: Dash, pages: FlaskClient, ca
     caplog.clear()
     for change in wrong:
         assert pages.post(CALLBACK, json=asked_for(app, **change)).status_code == 400, change
-    assert len(caplog.records) == len(wrong)
-    numbers = [int(record.getMessage().split("number ")[1].split()[0]) for record in caplog.records]
+    # A server that another test has stopped may still tell of its end.
+    told = [record for record in caplog.records if record.name != "waitress"]
+    assert len(told) == len(wrong)
+    numbers = [int(record.getMessage().split("number ")[1].split()[0]) for record in told]
     assert numbers == list(range(numbers[0], numbers[0] + len(wrong)))
     assert not any(record.exc_info for record in caplog.records)
 
