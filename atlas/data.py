@@ -90,7 +90,7 @@ class QueryCache:
             pinned = request.environ[PINNED] = self._followed.current()
         return pinned
 
-    def _once(self, what: str, compute: Callable[[], T]) -> T:
+    def once(self, what: str, compute: Callable[[], T]) -> T:
         """A value that is computed once a generation."""
         name, found = self.generation().name, self._derived.get(what)
         if found is None or found[0] != name:
@@ -149,7 +149,7 @@ class QueryCache:
             families = pd.concat(members).drop_duplicates().sort_values("family_position")["family"]
             return family_marks(list(families))
 
-        return dict(self._once("marks", compute))
+        return dict(self.once("marks", compute))
 
     def domains(self) -> list[str]:
         """Domains of which anything is stored."""
@@ -159,7 +159,7 @@ class QueryCache:
             stored = {domain for column in ("benchmarks", "domains") for names in readers[column] for domain in names}
             return sorted(stored, key=lambda domain: (domain not in DOMAIN_NAMES, domain))
 
-        return self._once("domains", compute)
+        return self.once("domains", compute)
 
     def holds_own_sources(self) -> bool:
         """Whether the generation holds sources that were enrolled here: they are roster and domain of one name."""
@@ -202,7 +202,7 @@ class QueryCache:
             known = list(CONDITION_NAMES)
             return sorted(measured, key=lambda name: (known.index(name) if name in known else len(known), name))
 
-        return self._once("conditions", compute)
+        return self.once("conditions", compute)
 
     def opened(self, view: View) -> View:
         """The view, or its reader's largest roster with attribution where it has none here."""
@@ -263,7 +263,7 @@ class QueryCache:
             here = (rows["roster"] == view.roster) & (rows["benchmark"] == view.domain) & (rows["condition"] == "clean")
             return set(rows["reader"][here])
 
-        return self._with(view, self._once(f"measured {view.roster} {view.domain}", compute))
+        return self._with(view, self.once(f"measured {view.roster} {view.domain}", compute))
 
     def knows(self, reader: str) -> bool:
         """Whether a reader has rows in the generation."""
@@ -271,7 +271,7 @@ class QueryCache:
 
     def reader_row(self, reader: str) -> pd.Series:
         """Row of :func:`backend.store.queries.readers`; a page names dozens of them, so they are split once."""
-        rows = self._once("rows", lambda: {row["reader"]: row for _, row in self.ask(queries.readers).iterrows()})
+        rows = self.once("rows", lambda: {row["reader"]: row for _, row in self.ask(queries.readers).iterrows()})
         return rows[reader]
 
     def origin(self, reader: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from atlas.figures import plots, tables
 from atlas.figures.plots import End, Line, figure_text, rate_text
@@ -26,7 +25,7 @@ CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=Fal
 def budget_curves(
     frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool,
     values: bool = False,
-) -> go.Figure:  # fmt: skip
+) -> Plot:  # fmt: skip
     """A metric against the budget of traces, with bands around lines in front; bars where only some have an interval.
 
     frame : columns line (key), k, value, low, high (NaN without), band (what these are, in words), n, origin.
@@ -45,8 +44,8 @@ def budget_curves(
     printed: list[float] = []
     for _, line, rows, published in plots.by_line(frame, lines, "line"):
         name = plain(line.label)
-        banded = rows.dropna(subset=["low", "high"])
-        if line.front and len(banded) == len(rows):
+        banded = rows.dropna(subset=["low", "high"]) if line.front else rows[:0]
+        if len(banded) == len(rows):
             data.append(plots.band(f"{name}, band", banded["k"], banded["low"], banded["high"], line.colour, 0.18))
         words = [
             f"{plots.heading(line.label, published)}{plots.count(row.k, 'trace')}: {figure_text(row.value)}"
@@ -61,9 +60,9 @@ def budget_curves(
             "line": plots.pen(line.colour, width, "dash" if published else line.dash),
             "marker": plots.outlined(size, fill, line.colour, 2 if line.front else 1.25),
         }
-        if line.front and 0 < len(banded) < len(rows):  # a band would run straight past the values between
-            ends_apart = {"array": rows["high"] - rows["value"], "arrayminus": rows["value"] - rows["low"]}
-            look["error_y"] = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0, **ends_apart}
+        if 0 < len(banded) < len(rows):  # a band would run straight past the values between
+            over, under = (end.fillna(0) for end in (rows["high"] - rows["value"], rows["value"] - rows["low"]))
+            look["error_y"] = plots.bars(over, under, line.colour, 1.5)
         data.append(plots.scatter(name, rows["k"], rows["value"], text=words, hovertemplate=plots.TEXT, **look))
         if line.named:
             # The colour of lines in the background is too faint for words.
@@ -88,7 +87,7 @@ def budget_curves(
         notes.append(plots.note(math.log10(k), 1, f"values at K = {k}", 12, token["accent-ink"], **where))
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)
-    return plots.figure(theme, margins, data, x, y, shapes=shapes, annotations=notes)
+    return plots.plot(theme, margins, data, x, y, shapes=shapes, annotations=notes)
 
 
 def _in_order(ends: Sequence[End], printed: Sequence[float], together: float) -> list[End]:
@@ -195,7 +194,7 @@ def cell_at(order: pd.DataFrame, zoom: str, x: str, y: str) -> tuple[str, str]:
     return (sources.get(y, ""), sources.get(x, "")) if x in sources and y in sources else ("", "")
 
 
-def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: int) -> go.Figure:
+def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: int) -> Plot:
     """Share of the errors that stay inside the family: columns k, errors, errors_within_family.
 
     expectation : share if wrong answers fell on any other source alike.
@@ -220,10 +219,10 @@ def family_errors(frame: pd.DataFrame, *, theme: Theme, expectation: float, k: i
     notes = plots.end_notes([(expectation, "chance", token["soft"])], shift=8)
     more = {"shapes": blind, "annotations": notes, "hovermode": None}
     x = {**CATEGORY_AXIS, "range": [-0.5, len(rows) + 0.3]}  # a narrow drawing has the word right of the last bar
-    return plots.figure(theme, (64, 72, 20, 52), [bars], x, y, **more)
+    return plots.plot(theme, (64, 72, 20, 52), [bars], x, y, **more)
 
 
-def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> go.Figure:
+def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) -> Plot:
     """Inner validation accuracy of every block, and which blocks were chosen.
 
     curve : columns layer, accuracy, std, low, high. selected : columns outer_fold (NA for the modal one), layer.
@@ -257,10 +256,10 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
     dtick = 2 if len(curve) <= 32 else 5
     x = plots.titled("Layer of the proxy", showgrid=False, dtick=dtick, range=reach)
     y = plots.titled("Accuracy at one trace", tickformat=".2~f")
-    return plots.figure(theme, (64, 32, 24, 52), data, x, y, hovermode=None)
+    return plots.plot(theme, (64, 32, 24, 52), data, x, y, hovermode=None)
 
 
-def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.Figure:
+def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plot:
     """How far every fold lies from the folds' mean (columns k, fold, value, n)."""
     token = TOKENS[theme]
     rows = frame.sort_values(["k", "fold"])
@@ -278,7 +277,7 @@ def fold_spread(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> go.F
     reach = 1.15 * widest if widest > 0 else 0.01
     y = plots.titled(f"{axis} less its mean", range=[-reach, reach], tickformat="+.2~g", nticks=6)
     zero = plots.level(0, token["edge"])
-    return plots.figure(theme, (64, 16, 12, 52), [folds], CATEGORY_AXIS, y, shapes=[zero], hovermode=None)
+    return plots.plot(theme, (64, 16, 12, 52), [folds], CATEGORY_AXIS, y, shapes=[zero], hovermode=None)
 
 
 def blind_share(families: pd.Series) -> float:

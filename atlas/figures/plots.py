@@ -51,11 +51,10 @@ def by_line(
     frame: pd.DataFrame, lines: Sequence[Line], column: str = "reader"
 ) -> Iterator[tuple[int, Line, pd.DataFrame, bool]]:
     """Number, line, its rows by budget, and whether all were published; without lines that have no rows."""
+    of = dict(list((frame.sort_values("k") if "k" in frame else frame).groupby(column)))
     for number, line in enumerate(lines):
-        rows = frame[frame[column] == line.key]
-        if len(rows):
-            rows = rows.sort_values("k") if "k" in rows else rows
-            yield number, line, rows, bool((rows["origin"] == "published").all())
+        if line.key in of:
+            yield number, line, of[line.key], bool((of[line.key]["origin"] == "published").all())
 
 
 # ---- traces, notes, axes, layouts -----------------------------------------------------------------------------------

@@ -122,28 +122,32 @@ def of_fused(rows: pieces.Rows) -> pieces.Rows:
 
 def readouts(cache: QueryCache, view: View) -> pd.DataFrame:
     """Readouts measured here on the roster, and what they are compared with: columns reader, method, group, words."""
-    readers = cache.ask(queries.readers)
-    rows = readers[
-        readers["method"].isin(list(MEMBERS))
-        & readers["origin"].eq("measured")
-        & _on(readers, view.roster)
-        & (readers["view"].eq("ur") | readers["proxy"].isna() | readers["method"].eq("encoder-lengths"))
-    ]
-    order = {method: place for place, method in enumerate(MEMBERS)}
-    whole = rows["reader"] == fused_reader(cache, view)
-    rows = rows.assign(
-        place=rows["method"].map(order).mask(whole, -1),
-        alone=~rows["reader"].str.contains("+", regex=False),
-        group=rows["method"].map(GROUP_OF).mask(whole, ""),
-    ).sort_values(["place", "alone"], kind="stable")
-    proxies = rows["proxy_name"]
-    several = rows.groupby("method")["reader"].transform("count") > 1
-    short = brief_names(list(proxies.dropna().unique()))
-    words = [
-        f"{MEMBERS[method]} · {short[proxy]}" if many and isinstance(proxy, str) else MEMBERS[method]
-        for method, proxy, many in zip(rows["method"], proxies, several, strict=True)
-    ]
-    return rows[["reader", "method", "group"]].assign(words=words).reset_index(drop=True)
+
+    def compute() -> pd.DataFrame:
+        readers = cache.ask(queries.readers)
+        rows = readers[
+            readers["method"].isin(list(MEMBERS))
+            & readers["origin"].eq("measured")
+            & _on(readers, view.roster)
+            & (readers["view"].eq("ur") | readers["proxy"].isna() | readers["method"].eq("encoder-lengths"))
+        ]
+        order = {method: place for place, method in enumerate(MEMBERS)}
+        whole = rows["reader"] == fused_reader(cache, view)
+        rows = rows.assign(
+            place=rows["method"].map(order).mask(whole, -1),
+            alone=~rows["reader"].str.contains("+", regex=False),
+            group=rows["method"].map(GROUP_OF).mask(whole, ""),
+        ).sort_values(["place", "alone"], kind="stable")
+        proxies = rows["proxy_name"]
+        several = rows.groupby("method")["reader"].transform("count") > 1
+        short = brief_names(list(proxies.dropna().unique()))
+        words = [
+            f"{MEMBERS[method]} · {short[proxy]}" if many and isinstance(proxy, str) else MEMBERS[method]
+            for method, proxy, many in zip(rows["method"], proxies, several, strict=True)
+        ]
+        return rows[["reader", "method", "group"]].assign(words=words).reset_index(drop=True)
+
+    return cache.once(f"readouts {view.roster}", compute)
 
 
 def brief_names(proxies: Sequence[str]) -> dict[str, str]:

@@ -114,8 +114,9 @@ def test_the_caption_counts_lines_that_are_better_by_the_same_evidence(
     drawn = attribution._budget(asked, view)
     compared = f"{better[0]} other readers are better than this one by summed evidence, {better[1]} by mean evidence,"
     assert compared in str(drawn.sentence)
-    assert drawn.figure.data[-1].name.strip("\u2068\u2069") == "READER · Tiny-1M, mean evidence"
-    looks = [(line.name.rpartition(", ")[2][:6], line.line.dash) for line in drawn.figure.data if line.line.dash]
+    data = drawn.figure["data"]
+    assert data[-1]["name"].strip("\u2068\u2069") == "READER · Tiny-1M, mean evidence"
+    looks = [(line["name"].rpartition(", ")[2][:6], line["line"].get("dash")) for line in data]
     assert ("summed", "dot") in looks and ("mean e", "solid") in looks
 
 

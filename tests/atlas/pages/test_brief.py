@@ -300,7 +300,7 @@ def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(theme="dark", roster="12-way")))
     plate = KINDS["budget"].printed(asked, view)
     assert plate is not None
-    assert plate.figure.data[-1].line.color == TOKENS["light"]["accent"]
+    assert plate.figure["data"][-1]["line"]["color"] == TOKENS["light"]["accent"]
     assert TOKENS["light"]["ink"] in told(brief.layout(theme="dark"))
     apart = KINDS["kinship"].printed(asked, asked.resolve_view(View(protocol="pair")))
     assert apart is not None and "Above the decision line: called related." in apart.caption
