@@ -270,7 +270,7 @@
           name: short(decode(name || "")),
           at: [trace.x[i], trace.y[i], trace.z ? trace.z[i] : 0],
           rank: near ? +near[1] : 0,
-          family: decode(trace.name),
+          family: decode(trace.customdata[i][1]),
           colour: [].concat(trace.marker.color)[Array.isArray(trace.marker.color) ? i : 0],
           front: trace.name !== "context" && !(trace.opacity < 1),
         });

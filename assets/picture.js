@@ -95,15 +95,27 @@
     return (await Promise.all(whole)).join("");
   }
 
+  // Families, the largest first, as traces that draw nothing; shapes alone where colours are not those of families.
+  function familiesOf(plot, shape, ink) {
+    const found = new Map();
+    for (const { type, name, marker, customdata = [] } of plot.data) {
+      if (name === "context") continue;
+      customdata.forEach(([, family], i) => {
+        const line = { width: marker.line.width < 1.5 ? 0 : 2, color: shape ? ink : marker.line.color[i] };
+        const one = found.get(family) || { n: 0, type, name: family, mode: "markers", x: [null], y: [null], z: [null], showlegend: true,
+          marker: { symbol: marker.symbol[i], color: shape || marker.color[i], size: 8, line } };
+        found.set(family, { ...one, n: one.n + 1 });
+      });
+    }
+    return [...found.values()].sort((a, b) => b.n - a.n).map(({ n, ...trace }) => trace);
+  }
+
   async function draw(figure, plot, place) {
     const style = getComputedStyle(plot), [ground, ink, soft] = ["ground", "ink", "soft"].map((name) => style.getPropertyValue(`--${name}`).trim());  // a brief is drawn on paper
     const map = figure === "map", coloured = map && document.querySelector("#scale .scale-bar"), listed = map || figure === "brief-map";
-    const families = listed ? plot.data.filter((trace) => trace.customdata && trace.name !== "context" && trace.customdata.length) : [];
+    const families = listed ? familiesOf(plot, coloured ? soft : "", ink) : [];
     const wide = plot.clientWidth + (listed ? FAMILIES : 0), high = Math.max(plot.clientHeight, families.length * ROW + 32);
-    // Where colours are not those of families, shapes are listed alone: traces that draw nothing.
-    const shapes = coloured ? families.map(({ type, name, marker }) => ({ type, name, mode: "markers", x: [null], y: [null], z: [null], showlegend: true,
-      marker: { symbol: marker.symbol, color: soft, size: 8, line: { width: marker.line.width < 1.5 ? 0 : 2, color: ink } } })) : [];
-    const data = listed ? [...plot.data.map((trace) => ({ ...trace, showlegend: !coloured && families.includes(trace) })), ...shapes] : plot.data;
+    const data = listed ? [...plot.data.map((trace) => ({ ...trace, showlegend: false })), ...families] : plot.data;
     const beside = listed && {
       margin: { ...plot.layout.margin, r: FAMILIES, b: high - plot.clientHeight, autoexpand: false },
       showlegend: true,

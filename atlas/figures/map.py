@@ -1,7 +1,8 @@
 """The map of sources (paper: geometry of signatures): projected points, family marks, links of the original space.
 
-The same traces stand in the same places, whatever is shown: links of everyone and of the selection, grey context, one
-trace a family (and domain), rings, labels, hulls. So a page can replace traces and leave the reader's camera alone.
+The same traces stand in the same places, whatever is shown: links of everyone and of the selection, grey context,
+filled and outlined marks (of a domain), rings, labels, hulls. So a page can replace traces and leave the reader's
+camera alone.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def map_figure(
 
     points : Columns source, name, family, access, x, y, z; one row a source.
     links : Columns source, neighbor, rank: pairs to join, from the original space.
-    marks : Every family of the atlas, in the order of the traces.
+    marks : Every family of the atlas.
     families, access, size, released, chosen : See :func:`shown`.
     selected, other : Labels of the selected source and of a second one, or empty.
     tints : Colour of every source, and words about it, in place of its family's.
@@ -225,11 +226,7 @@ def _traces(
             lines[source == selected].append((where[source], where[neighbor]))
     traces = _line_traces(lines[False], lines[True], theme, solid, 3 if solid else 1.5)
     traces.append(_context(points[~front], theme, solid))
-    families = dict(iter(points[front].groupby("family")))
-    for family, mark in marks.items():
-        rows = families.get(family, points.iloc[:0])
-        colours = None if tints is None else [tints[source][0] for source in rows["source"]]
-        traces.append({"name": plain(family), "marker": marker(mark, theme, solid, colours), **_points(rows, solid)})
+    traces += _source_traces(points[front], marks, theme, solid, tints)
     names = dict(zip(points["source"], points["name"], strict=True))
     chosen = [selected] if selected in names else []
     second = [other] if other in names and other != selected else []
@@ -275,17 +272,13 @@ def joint_figure(
     everyone = joined(placed[drawn & ~own])
     data = _line_traces(everyone, joined(none if links == "off" else placed[own]), theme, solid, 4 if solid else 2)
     data.append(_context(placed[~front], theme, solid))
-    groups = dict(iter(placed[front].groupby(["domain", "family"])))
     for domain, title in domains.items():
         faint = domain != next(iter(domains))
-        for family, mark in marks.items():
-            rows = groups.get((domain, family), none)
-            colours = None if tints is None else [tints[source][0] for source in rows["source"]]
-            look = marker(mark, theme, solid, colours)
+        for trace in _source_traces(placed[front & (placed["domain"] == domain)], marks, theme, solid, tints):
             if faint:
-                look["size"] = (np.asarray(look["size"]) * 0.7).round(1).tolist()
-            name, opacity = f"{plain(family)}, {plain(title)}", OTHER_DOMAIN if faint else 1
-            data.append({"name": name, "marker": look, "opacity": opacity, **_points(rows, solid)})
+                trace["marker"]["size"] = (np.asarray(trace["marker"]["size"]) * 0.7).round(1).tolist()
+            trace |= {"name": f"{trace['name']}, {plain(title)}", "opacity": OTHER_DOMAIN if faint else 1}
+            data.append(trace)
     for name, ringed in {"second": placed[second], "selected": placed[own]}.items():
         data.append(ring(name, theme, solid, _tuples(ringed, solid)))
     full = placed["domain"] == next(iter(domains))
@@ -339,12 +332,33 @@ def _points(rows: pd.DataFrame, solid: bool) -> Plot:
         "mode": "markers",
         **_coordinates(_tuples(rows, solid), solid),
         # Lists, not arrays: NumPy customdata does not come back in clickData.
-        "customdata": [[source] for source in rows["source"]],
+        "customdata": [[source, plain(family)] for source, family in tables.rows(rows, "source", "family")],
         "text": [f"<b>{plain(name)}</b><br>{words}" for name, words in tables.rows(rows, "name", "words")],
         "hovertemplate": plots.TEXT,
         # A lasso fades nothing: what is not selected is drawn as context.
         **({} if solid else {"unselected": {"marker": {"opacity": 1}}}),
     }
+
+
+def _source_traces(
+    rows: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme, solid: bool, tints: Tints | None
+) -> list[Plot]:
+    """Sources, filled marks and outlined ones: a scene prepares every trace anew, so a family has none of its own."""
+    traces = []
+    for name, outlined in (("filled", False), ("outlined", True)):
+        own = rows[[_outlined(marks[family].symbol, solid) == outlined for family in rows["family"]]]
+        symbols = [marks[family].symbol for family in own["family"]]
+        colours = [
+            marks[family].colour(theme) if tints is None else tints[source][0]
+            for family, source in tables.rows(own, "family", "source")
+        ]
+        traces.append({"name": name, "marker": marker(symbols, colours, theme, solid, outlined), **_points(own, solid)})
+    return traces
+
+
+def _outlined(symbol: str, solid: bool) -> bool:
+    """Whether a symbol has a wide outline; the cross of a scene is a thin sign, which its own outline thickens."""
+    return plots.rim_width(symbol) == 2 or (symbol == "cross" and solid)
 
 
 def _context(rows: pd.DataFrame, theme: Theme, solid: bool) -> Plot:
@@ -423,23 +437,22 @@ def _seen(places: Sequence[Place], camera: Sequence[float]) -> Places:
     return seen
 
 
-def marker(mark: Mark, theme: Theme, solid: bool, colours: Sequence[str] | None = None) -> Plot:
-    """How the points of a family look; ``colours`` of each, by default the family's."""
-    own = mark.colour(theme) if colours is None else list(colours)
-    look: Plot = {"symbol": mark.plotted, "color": own}
-    hollow, thin = mark.symbol.endswith("-open"), mark.symbol == "cross" and solid
-    faint, rim = TOKENS[theme]["context"], plots.rim(mark, theme)
-    edge = own if hollow or thin else rim if colours is None else [faint if one == faint else rim for one in colours]
-    # The 3-D cross is a thin sign: larger, and thickened by its own outline.
-    size = 10 if not solid else 7.5 if thin else 5 if mark.symbol.startswith("circle") else 4.5
-    wide = thin or hollow or mark.symbol == RINGED
-    width = plots.rim_width(mark) if not solid else 2 if wide else 0.5
-    look |= {"size": size, "line": {"width": width, "color": edge}}
-    if colours is None or faint not in colours:
-        return look
-    # Of several sizes, Plotly fades the marks, and halves them in a scene.
-    sizes = [round(UNKNOWN * size, 1) if one == faint else size for one in colours]
-    return look | {"size": sizes, "opacity": 1, "sizeref": 0.5 if solid else 1}
+def marker(symbols: Sequence[str], colours: Sequence[str], theme: Theme, solid: bool, outlined: bool) -> Plot:
+    """How points of these symbols and colours look, all with a wide outline or none."""
+    faint = TOKENS[theme]["context"]
+    sizes, edges = [], []
+    for symbol, colour in zip(symbols, colours, strict=True):
+        thin = symbol == "cross" and solid
+        size = 10 if not solid else 7.5 if thin else 5 if symbol.startswith("circle") else 4.5
+        sizes.append(round(UNKNOWN * size, 1) if colour == faint else size)
+        edges.append(colour if thin or colour == faint else plots.rim(symbol, colour, theme))
+    return {
+        "symbol": ["circle" if symbol == RINGED else symbol for symbol in symbols],
+        "color": list(colours),
+        "line": {"width": 2 if outlined else 0.5 if solid else 0.75, "color": edges},
+        # Of several sizes, Plotly fades the marks, and halves them in a scene.
+        **{"size": sizes, "opacity": 1, "sizeref": 0.5 if solid else 1},
+    }
 
 
 def ramp(theme: Theme) -> tuple[str, ...]:

@@ -25,8 +25,11 @@ TREE_MARGIN = 64
 
 def mark_style(marks: Sequence[Mark], theme: Theme, size: float) -> Plot:
     """Plotly marker for points that carry the marks of their families."""
-    rims = {"color": [plots.rim(mark, theme) for mark in marks], "width": [plots.rim_width(mark) for mark in marks]}
-    colours = [mark.colour(theme) for mark in marks]
+    colours, symbols = [mark.colour(theme) for mark in marks], [mark.symbol for mark in marks]
+    rims = {
+        "color": [plots.rim(*look, theme) for look in zip(symbols, colours, strict=True)],
+        "width": list(map(plots.rim_width, symbols)),
+    }
     return {"size": size, "symbol": [mark.plotted for mark in marks], "color": colours, "line": rims}
 
 

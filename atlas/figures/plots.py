@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.theme import RINGED, TOKENS, Mark, Plot, Theme, dress, plain, translucent
+from atlas.theme import RINGED, TOKENS, Plot, Theme, dress, plain, translucent
 
 HOVER = "%{hovertext}<extra></extra>"
 TEXT = "%{text}<extra></extra>"
@@ -199,16 +199,16 @@ def figure(*values: Any, **more: Any) -> go.Figure:
     return go.Figure(plot(*values, **more))
 
 
-def rim(mark: Mark, theme: Theme) -> str:
+def rim(symbol: str, colour: str, theme: Theme) -> str:
     """Outline of a family's marker: an open one is its outline, a filled one is set off from those behind it."""
-    if mark.symbol == RINGED:
-        return TOKENS[theme]["ink"]
-    return mark.colour(theme) if mark.symbol.endswith("-open") else TOKENS[theme]["ground"]
+    if symbol.endswith("-open"):
+        return colour
+    return TOKENS[theme]["ink" if symbol == RINGED else "ground"]
 
 
-def rim_width(mark: Mark) -> float:
+def rim_width(symbol: str) -> float:
     """Width of :func:`rim` on a flat drawing."""
-    return 2 if mark.symbol == RINGED or mark.symbol.endswith("-open") else 0.75
+    return 2 if symbol == RINGED or symbol.endswith("-open") else 0.75
 
 
 # ---- numbers and names as text --------------------------------------------------------------------------------------

@@ -309,12 +309,12 @@ def test_published_curves_are_drawn_behind_and_marked(asked: QueryCache, app: Da
     with app.server.test_request_context():
         drawn = attribution._budget(asked, view)
         alone = attribution._budget(asked, dataclasses.replace(view, others="off"))
-    lines = {bare(trace.name): trace for trace in drawn.figure.data}
+    lines = {bare(trace["name"]): trace for trace in drawn.figure["data"]}
     assert list(lines) == ["Word n-grams", "READER · Vast-70B", "READER · Tiny-1M, band", "READER · Tiny-1M"]
-    assert lines["READER · Vast-70B"].line.dash == "dash" and lines["READER · Tiny-1M"].line.dash == "solid"
-    assert ", published" in lines["READER · Vast-70B"].text[0]
+    assert [lines[f"READER · {one}"]["line"]["dash"] for one in ("Vast-70B", "Tiny-1M")] == ["dash", "solid"]
+    assert ", published" in lines["READER · Vast-70B"]["text"][0]
     assert "published" in str(drawn.sentence) and "published" not in str(alone.sentence)
-    assert [trace.name for trace in alone.figure.data] == ["Tiny-1M, band", "Tiny-1M"]
+    assert [trace["name"] for trace in alone.figure["data"]] == ["Tiny-1M, band", "Tiny-1M"]
     table = attribution.PAGE.figures["budget"].table(asked, view)
     assert set(table["origin"]) == {"measured", "published"}
 
@@ -325,7 +325,7 @@ def test_a_published_reader_shows_what_it_has_and_says_what_it_lacks(asked: Quer
         text = json.dumps(attribution.layout(**choice).to_plotly_json(), default=_as_json)
         assert "published without them" in text and "Vast-70B" in text
         nll = attribution._budget(asked, asked.resolve_view(View.parse({**choice, "metric": "nll", "others": "off"})))
-        assert [trace.name for trace in nll.figure.data] == ["Vast-70B, mean evidence"]
+        assert [trace["name"] for trace in nll.figure["data"]] == ["Vast-70B, mean evidence"]
         placed = json.dumps(map.layout(**choice).to_plotly_json(), default=_as_json)
         assert "There is no map" not in placed and "Vast-70B" in placed
         assert "has no map of 12-way on Agent500 here: READER" in placed
@@ -418,7 +418,7 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
         table = json.dumps(readers.ends(asked, view)[0].to_plotly_json(), default=_as_json)
         elsewhere = readers.conditions(asked, view)
         default = readers.chosen(asked, asked.resolve_view(View(roster="12-way")))
-    lines = {bare(trace.name): trace for trace in drawn.figure.data}
+    lines = {bare(trace["name"]): trace for trace in drawn.figure["data"]}
     assert list(lines) == [
         "READER · Vast-70B",
         "Word n-grams, band",
@@ -426,7 +426,7 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
         "READER · Tiny-1M, band",
         "READER · Tiny-1M",
     ]
-    assert lines["READER · Vast-70B"].line.dash == "dash" and lines["READER · Tiny-1M"].line.dash == "solid"
+    assert [lines[f"READER · {one}"]["line"]["dash"] for one in ("Vast-70B", "Tiny-1M")] == ["dash", "solid"]
     tested = ends.loc[("ngram-word", "accuracy", 100)]
     first = ends.loc[("reader-paper/tiny/ur", "accuracy", 100)]
     assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])

@@ -53,9 +53,7 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
 
 def test_names_end_with_the_value_at_the_budget(curve: pd.DataFrame) -> None:
     lines = [Line("a", "ours", "#0F7EA3"), Line("b", "theirs", "#A53900", named=False)]
-    figure = curves(
-        curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True, values=True
-    )
+    figure = curves(curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True, values=True)
     assert [note.text for note in figure.layout.annotations] == ["ours .700", "values at K = 20"]
 
 
@@ -105,9 +103,7 @@ def test_labels_stand_at_their_own_lines_and_in_the_order_of_values_where_lines_
     rows = pd.DataFrame({"line": ["a", "a", "b", "b"], "k": [1, 100, 1, 100], "value": [0.1, end, 0.4, 0.7]})
     frame = rows.assign(low=np.nan, high=np.nan, band="", n=9, origin="measured")
     lines = [Line("a", "one", "#0F7EA3"), Line("b", "two", "#A53900")]
-    figure = curves(
-        frame, lines, theme="dark", axis="Accuracy", k=1, chance=None, unit=True, values=True
-    )
+    figure = curves(frame, lines, theme="dark", axis="Accuracy", k=1, chance=None, unit=True, values=True)
     labels = sorted((note for note in figure.layout.annotations if note.xref == "paper"), key=lambda note: -note.y)
     assert [note.text for note in labels] == order
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -62,9 +65,22 @@ def traces(figure: Plot) -> dict[str, go.Scatter]:
 
 
 ORDER = [
-    "links", "own links", "context", "Qwen", "GPT", "Phi", "Nobody",
-    "nearest", "second", "selected", "labels", "clusters",
+    "links", "own links", "context", "filled", "outlined", "nearest", "second", "selected", "labels", "clusters",
 ]  # fmt: skip
+
+
+def sources(named: Mapping[str, go.Scatter], domain: str = "") -> dict[str, SimpleNamespace]:
+    """What stands for every source in front, by its label."""
+    found = {}
+    for name in ("filled", "outlined"):
+        trace = named[name + domain]
+        for at, (source, family) in enumerate(trace.customdata):
+            parts = {key: trace.marker[key][at] for key in ("symbol", "color", "size")}
+            rim = trace.marker.line
+            found[source] = SimpleNamespace(
+                family=family, text=trace.text[at], rim=rim.color[at], width=rim.width, **parts
+            )
+    return found
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -76,33 +92,36 @@ def test_the_same_traces_in_the_same_places(
     assert [trace.name for trace in figure.data] == ORDER
     kinds = {type(trace) for trace in figure.data}
     assert kinds == {go.Scatter3d if dimensions == 3 else go.Scatter}
-    drawn = [trace for trace in figure.data if trace.name in {*MARKS, "context"}]
+    drawn = [trace for trace in figure.data if trace.name in {"filled", "outlined", "context"}]
     assert sum(len(trace.x) for trace in drawn) == len(points)
 
 
 def test_families_carry_their_mark_in_both_themes(points: pd.DataFrame, links: pd.DataFrame) -> None:
     for theme in ("dark", "light"):
         named = traces(map_figure(points, links, MARKS, theme=theme, dimensions=3))
-        for family in ("Qwen", "GPT", "Phi"):
-            assert named[family].marker.color == MARKS[family].colour(theme)
-            assert named[family].marker.symbol == MARKS[family].symbol
+        drawn = sources(named)
+        assert {source: one.family for source, one in drawn.items()} == dict(
+            zip(points["source"], points["family"], strict=True)
+        )
+        for one in drawn.values():
+            assert (one.color, one.symbol) == (MARKS[one.family].colour(theme), MARKS[one.family].symbol)
         assert named["context"].marker.color == TOKENS[theme]["context"]
-        assert list(named["Qwen"].customdata) == [["q1"], ["q2"]]
 
 
 def test_a_ringed_family_is_a_disc_with_a_rim_of_ink(points: pd.DataFrame, links: pd.DataFrame) -> None:
     marks = family_marks(["Qwen", "Doubao"])
     places = points.assign(family=["Qwen", "Qwen", "Doubao", "Doubao"])
     for dimensions in (2, 3):
-        named = traces(map_figure(places, links, marks, theme="dark", dimensions=dimensions))
-        assert named["Doubao"].marker.symbol == named["Qwen"].marker.symbol == "circle"
-        assert named["Doubao"].marker.line.color == TOKENS["dark"]["ink"] != named["Qwen"].marker.line.color
-        assert named["Doubao"].marker.line.width == 2
+        drawn = sources(traces(map_figure(places, links, marks, theme="dark", dimensions=dimensions)))
+        qwen, doubao = drawn["q1"], drawn["p1"]
+        assert (qwen.family, doubao.family) == ("Qwen", "Doubao") and doubao.symbol == qwen.symbol == "circle"
+        assert doubao.rim == TOKENS["dark"]["ink"] != qwen.rim
+        assert doubao.width == 2 != qwen.width
 
 
 def test_isolation_leaves_the_others_as_grey_context(points: pd.DataFrame, links: pd.DataFrame) -> None:
     named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=3, families=["GPT"]))
-    assert len(named["GPT"].x) == 1 and len(named["Qwen"].x) == 0
+    assert set(sources(named)) == {"g1"}
     assert [row[0] for row in named["context"].customdata] == ["q1", "q2", "p1"]
     both = shown(points, ["Qwen"], "api")
     assert list(both) == [False, True, False, False]
@@ -114,9 +133,9 @@ def test_a_selection_is_ringed_and_its_neighbours_ranked(points: pd.DataFrame, l
     assert named["selected"].marker.color == TOKENS["light"]["accent"]
     assert len(named["nearest"].x) == 2
     assert [text.strip("\u00a0") for text in _shown(named["labels"])] == ["Qwen/One", "1", "2"]
-    assert "nearest no. 2 of the selection" in named["Phi"].text[0]
     # Selected and near sources keep their colour even when their family is not isolated.
-    assert len(named["Qwen"].x) == 2 and len(named["Phi"].x) == 1
+    drawn = sources(named)
+    assert {"q1", "q2", "p1"} <= set(drawn) and "nearest no. 2 of the selection" in drawn["p1"].text
 
 
 def _shown(labels: go.Scatter | go.Scatter3d) -> list[str]:
@@ -132,7 +151,7 @@ def test_a_second_source_has_a_ring_and_a_name(points: pd.DataFrame, links: pd.D
     assert named["second"].marker.color == TOKENS["dark"]["ink"] != named["selected"].marker.color
     # Its name stands in the place of its rank, and it keeps its colour among other families.
     assert [text.strip("\u00a0") for text in _shown(named["labels"])] == ["Qwen/One", "phi", "1"]
-    assert len(named["Phi"].x) == 1
+    assert "p1" in sources(named)
     alone = traces(map_figure(points, links, MARKS, other="p1", **drawn))
     assert len(alone["selected"].x) == 0 and len(alone["second"].x) == 1
     same = traces(map_figure(points, links, MARKS, selected="q1", other="q1", **drawn))
@@ -184,9 +203,8 @@ def test_scaling_keeps_the_shape_and_fills_the_scene(points: pd.DataFrame) -> No
 
 def test_hostile_names_are_escaped_in_what_plotly_draws(points: pd.DataFrame, links: pd.DataFrame) -> None:
     named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=2, selected="g1"))
-    assert "<img" not in named["GPT"].text[0] and "&lt;img" in named["GPT"].text[0]
-    assert "<img" not in named["labels"].text[0]
-    assert named["GPT"].customdata[0] == ["g1"] or list(named["GPT"].customdata[0]) == ["g1"]
+    text = sources(named)["g1"].text
+    assert "<img" not in text and "&lt;img" in text and "<img" not in named["labels"].text[0]
 
 
 def test_the_camera_is_the_one_of_the_link(points: pd.DataFrame, links: pd.DataFrame) -> None:
@@ -267,14 +285,14 @@ def test_both_domains_stand_on_one_map_and_a_line_joins_a_source() -> None:
     for dimensions in (2, 3):
         plot = joint_figure(twice, MARKS, domains, theme="dark", dimensions=dimensions, selected="q1")
         named = traces(plot)
-        order = [f"{family}, {words}" for words in domains.values() for family in MARKS]
+        order = [f"{marks}, {words}" for words in domains.values() for marks in ("filled", "outlined")]
         assert list(named) == ["links", "own links", "context", *order, "second", "selected", "labels"]
         placed = scaled(twice)
         assert list(named["own links"].x) == [*placed.loc[[0, 2], "x"], None]
         assert list(named["links"].x) == [*placed.loc[[1, 3], "x"], None]
-        assert named["Qwen, Math100"].opacity == 0.5 and named["Qwen, Agent500"].opacity == 1
-        assert named["Qwen, Math100"].marker.size < named["Qwen, Agent500"].marker.size
-        assert list(named["GPT, Math100"].customdata[0]) == ["g1"] and "<img" not in named["GPT, Math100"].text[0]
+        agent, math = (sources(named, f", {words}") for words in domains.values())
+        assert named["filled, Math100"].opacity == 0.5 and named["filled, Agent500"].opacity == 1
+        assert math["q1"].size < agent["q1"].size and "<img" not in math["g1"].text
         assert len(named["selected"].x) == 2
         assert {text.strip("\u00a0") for text in _shown(named["labels"])} == {"q", "Math100"}
         two = traces(
@@ -285,7 +303,7 @@ def test_both_domains_stand_on_one_map_and_a_line_joins_a_source() -> None:
     quiet = traces(joint_figure(twice, MARKS, domains, links="selected", **alone))
     assert len(quiet["links"].x) == 0 and len(quiet["own links"].x) == 3
     off = traces(joint_figure(twice, MARKS, domains, links="off", families=["GPT"], **alone))
-    assert len(off["own links"].x) == 0 and len(off["Qwen, Agent500"].x) == 1 and len(off["context"].x) == 0
+    assert len(off["own links"].x) == 0 and "q1" in sources(off, ", Agent500") and len(off["context"].x) == 0
 
 
 @pytest.mark.parametrize(
@@ -326,11 +344,11 @@ def test_colours_of_numbers_replace_those_of_families(
         source: (colour, f"Size: {n}B")
         for n, (source, colour) in enumerate(zip(points["source"], colours, strict=True))
     }
-    named = traces(map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, tints=tints))
-    assert list(named["Qwen"].marker.color) == colours[:2] and "Size: 1B" in named["Qwen"].text[1]
-    assert named["Qwen"].marker.symbol == MARKS["Qwen"].plotted
-    known = marker(MARKS["Qwen"], "dark", dimensions == 3, colours[:1])["size"]
-    assert marker(MARKS["Qwen"], "dark", dimensions == 3, colours[2:])["size"] == [known, round(UNKNOWN * known, 1)]
+    drawn = sources(traces(map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, tints=tints)))
+    assert [drawn[source].color for source in points["source"]] == colours and "Size: 1B" in drawn["q2"].text
+    assert drawn["q1"].symbol == MARKS["Qwen"].symbol
+    known, faint = marker(["circle"] * 2, colours[2:], "dark", dimensions == 3, False)["size"]
+    assert faint == round(UNKNOWN * known, 1)
 
 
 def test_names_of_families_stand_where_they_are_dense() -> None:
