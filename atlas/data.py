@@ -169,7 +169,7 @@ class QueryCache:
         """Replace names that the generation does not know; a selected source survives a switch of rosters."""
         readers = self.ask(queries.readers)
         rosters = list(self.ask(queries.rosters)["roster"])
-        names = set(readers["reader"])
+        names = self._rows()
         if view.reader not in names:
             best: Any = min(readers.itertuples(index=False), key=_preference, default=None)
             view = dataclasses.replace(view, reader="" if best is None else str(best.reader))
@@ -183,7 +183,9 @@ class QueryCache:
         elif view.domain not in domains or view.domain in rosters:
             shared = [domain for domain in domains if domain not in rosters]
             view = dataclasses.replace(view, domain=shared[0] if shared else "")
-        known = {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
+        known = self.once(
+            "known", lambda: {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
+        )
         families = set(self.marks())
         fixed: dict[str, Any] = {
             field: "" for field in ("source", "truth", "answer", "other") if getattr(view, field) not in known
@@ -223,7 +225,7 @@ class QueryCache:
         usual = self.usual(view).reader
         own, standard = self.reader_row(view.reader), self.reader_row(usual)
 
-        def kin(row: pd.Series, of: pd.Series) -> bool:
+        def kin(row: dict[str, Any], of: dict[str, Any]) -> bool:
             return bool(
                 row["reader"] == of["reader"] or (row["method"] == of["method"] and row["proxy"] == of["proxy"])
             )
@@ -252,8 +254,12 @@ class QueryCache:
 
     def map_reader(self, view: View) -> str:
         """The reader whose map is shown: the chosen one, else its sibling that reads the other text, else ''."""
-        maps = self.ask(queries.maps)
-        return self._with(view, set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)]))
+
+        def compute() -> set[str]:
+            maps = self.ask(queries.maps)
+            return set(maps["reader"][(maps["roster"] == view.roster) & (maps["domain"] == view.domain)])
+
+        return self._with(view, self.once(f"mapped {view.roster} {view.domain}", compute))
 
     def attribution_reader(self, view: View) -> str:
         """The reader whose attribution is shown: as :meth:`map_reader`."""
@@ -267,12 +273,19 @@ class QueryCache:
 
     def knows(self, reader: str) -> bool:
         """Whether a reader has rows in the generation."""
-        return reader in set(self.ask(queries.readers)["reader"])
+        return reader in self._rows()
 
-    def reader_row(self, reader: str) -> pd.Series:
+    def reader_row(self, reader: str) -> dict[str, Any]:
         """Row of :func:`backend.store.queries.readers`; a page names dozens of them, so they are split once."""
-        rows = self.once("rows", lambda: {row["reader"]: row for _, row in self.ask(queries.readers).iterrows()})
-        return rows[reader]
+        return self._rows()[reader]
+
+    def _rows(self) -> dict[str, dict[str, Any]]:
+        def compute() -> dict[str, dict[str, Any]]:
+            readers = self.ask(queries.readers)
+            rows = (dict(zip(map(str, readers), row, strict=True)) for row in readers.itertuples(index=False))
+            return {str(row["reader"]): row for row in rows}
+
+        return self.once("rows", compute)
 
     def origin(self, reader: str) -> str:
         """'measured' or 'published'."""
@@ -327,12 +340,10 @@ class QueryCache:
     def _with(self, view: View, holders: set[str]) -> str:
         if view.reader in holders:
             return view.reader
-        readers = self.ask(queries.readers)
-        chosen = readers[readers["reader"] == view.reader]
-        if not len(chosen):
-            return ""
-        same = (readers["method"] == chosen["method"].iloc[0]) & (readers["proxy"] == chosen["proxy"].iloc[0])
-        return next((reader for reader in readers["reader"][same] if reader in holders), "")
+        own = self._rows().get(view.reader, {})
+        same = own.get("method"), own.get("proxy")
+        alike = (reader for reader, row in self._rows().items() if (row["method"], row["proxy"]) == same)
+        return next((reader for reader in alike if reader in holders), "") if isinstance(same[1], str) else ""
 
 
 def _preference(reader: Any) -> tuple[bool, bool, bool, int, bool]:

@@ -527,7 +527,7 @@ def _one_proxy(cache: QueryCache, frame: pd.DataFrame) -> bool:
     return own.map(lambda reader: cache.reader_row(reader)["proxy"]).nunique() == 1
 
 
-def _label(reader: pd.Series, names: Mapping[str, str], alone: bool) -> str:
+def _label(reader: Mapping[str, Any], names: Mapping[str, str], alone: bool) -> str:
     """A reader next to its mark: READER's proxy, or READER with one alone, and what it reads; others' names."""
     if reader["method"] != READER_PAPER:
         return names[str(reader["reader"])].removesuffix(f" · {VIEW_READS[READS]}")
