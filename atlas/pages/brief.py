@@ -34,13 +34,15 @@ from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings, paper_words
-from backend.attribution.report_words import line_words, validated_for, with_names
-from backend.protocol import READER_PAPER
+from backend.attribution.report_words import line_words, validated_for, verdict_words, with_names
+from backend.protocol import CLEAN, READER_PAPER
 from backend.store import page_queries, queries
 
 METHOD, LIMITS = TEXT["method"], TEXT["limits"]["ours"]
 PAPER = TOKENS["light"]
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
+ROOM, ROOM_OVER_TABLE, ROOM_OF_MATRIX = 330, 252, 440
+"""Pixels of a drawing's height on paper, so that two figures fit on a sheet; a taller one is scaled."""
 LEGEND_ROOM = 24  # pixels of a legend's second line
 OTHERS = 3
 """Readers next to the chosen one."""
@@ -411,11 +413,11 @@ def _newest_case() -> dict[str, Any] | None:
 
 
 def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Component]:
-    """The visitor's newest answer: verdict, the four words, and evidence."""
-    word = report["results"]["verdict"]
+    """The visitor's newest answer: verdict, the five words, and evidence."""
+    given = verdict_words(report["results"])
     words = [
-        html.Div([html.B(name), meaning], className=f"verdict-{one}{' given' if one == word else ''}")
-        for one, (name, meaning) in meanings(report).items()
+        html.Div([html.B(name), meaning], className=f"verdict-{name.split()[0]}{' given' if name == given else ''}")
+        for name, meaning in meanings(report).items()
     ]
     case = [
         html.P("Provenance Atlas", className="kicker"),

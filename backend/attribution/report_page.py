@@ -60,15 +60,17 @@ WITHOUT_ONE = {
     "UNKNOWN": "They fit none of the {many:,} enrolled sources; the nearest is {who}",
 }
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
+STRONG = f"At least {10**Rule.log10_lr:,.0f} times more likely from this {{who}} than from the others together"
 WORDS = {
-    "SUPPORTS": f"At least {10**Rule.log10_lr:,.0f} times more likely from this source than from the others together, "
-    f"and {100 * Rule.share:g} % probable.",
+    "SUPPORTS": f"{STRONG.format(who='source')}, and {100 * Rule.share:g} % probable.",
+    "SUPPORTS THE FAMILY": f"{STRONG.format(who='family')}, and {100 * Rule.share:g} % probable; which member is not "
+    "settled.",
     "AGAINST": f"At least {10**Rule.log10_lr:,.0f} times more likely from the others together than from this source.",
     "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
     "INCONCLUSIVE": "Evidence not strong enough either way, not enough traces, or traces of a kind for which no error "
     "rate is known.",
 }
-"""What the four answers mean, for people who read no further."""
+"""What the five answers mean, for people who read no further."""
 HASHED = "of its content, not of the file"  # what a report's hash is of
 SIGNATURES = ("Examined by (name, date, signature)", "Reviewed by (name, date, signature)")
 
@@ -165,14 +167,10 @@ def headline(report: Report) -> str:
     return words.format(who=who, among=among, many=many)
 
 
-def meanings(report: Report) -> dict[str, tuple[str, str]]:
-    """Name and meaning of the four answers; the one given is that of the family where it is about that."""
-    results, words = report["results"], {word: (word, meaning) for word, meaning in WORDS.items()}
-    if results["level"] == "family":
-        given = results["verdict"]
-        rest = " SUPPORTS alone would name one source." * (given == "SUPPORTS")
-        words[given] = (verdict_words(results), WORDS[given].replace("this source", "this family") + rest)
-    return words
+def meanings(report: Report) -> dict[str, str]:
+    """Meaning of the five answers; the one given is of the family where it is about that."""
+    given, family = verdict_words(report["results"]), report["results"]["level"] == "family"
+    return WORDS | ({given: WORDS[given].replace("this source", "this family")} if family else {})
 
 
 def _members(results: Mapping[str, Any], family: str) -> str:

@@ -143,11 +143,14 @@ def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
 
 
 def test_the_box_of_the_answer_is_called_as_the_answer() -> None:
-    words = meanings({"results": {"verdict": "SUPPORTS", "level": "family"}})
-    assert words["SUPPORTS"][0] == "SUPPORTS THE FAMILY" and "this family than" in words["SUPPORTS"][1]
-    assert words["AGAINST"][1].endswith("this source.") and "either way" in words["INCONCLUSIVE"][1]
-    words = meanings({"results": {"verdict": "SUPPORTS", "level": "source"}})
-    assert words["SUPPORTS"][0] == "SUPPORTS" and "this source than" in words["SUPPORTS"][1]
+    # A board sees the better answer that was not reached.
+    five = ["SUPPORTS", "SUPPORTS THE FAMILY", "AGAINST", "UNKNOWN", "INCONCLUSIVE"]
+    for level in ("family", "source"):
+        words = meanings({"results": {"verdict": "SUPPORTS", "level": level}})
+        assert list(words) == five
+        assert "this source than" in words["SUPPORTS"] and "this family than" in words["SUPPORTS THE FAMILY"]
+        assert words["AGAINST"].endswith("this source.") and "either way" in words["INCONCLUSIVE"]
+    assert meanings({"results": {"verdict": "AGAINST", "level": "family"}})["AGAINST"].endswith("this family.")
 
 
 def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
