@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.api import answers
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
-from atlas.pages import relationships
+from atlas.pages import brief, relationships
 from atlas.pages.attribute import sections, visitor
 from atlas.shell import Page, aria, icon
 from atlas.state import View
@@ -128,8 +128,6 @@ def _icon_button(identity: str, sign: str, label: str) -> Component:
 
 
 FIGURES = "Figures here are by "
-OF_A_CASE = "Rates are of the reader that judged the case, where there is one; other figures are by "
-"""The same on a brief that asks for a case."""
 COMPARED = {
     "two": "Windows are compared with each other, not with enrolled sources.",
     "reference": "Traces are compared with the reference's answers, not with enrolled sources.",
@@ -145,7 +143,7 @@ def readers_words(
     ecosystem: Ecosystem | None,
     relates: str = "",
     mode: str = "one",
-    case: bool = False,
+    figures: Sequence[str] | None = None,
 ) -> list[Component | str]:
     """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
 
@@ -179,7 +177,9 @@ def readers_words(
         parts.append(html.Span([FIGURES, html.Strong("the readers compared")]))
     elif path != "/methods":
         known = cache.reader_name(here) if cache.knows(here) else "no reader: this one has none"
-        add(OF_A_CASE if case else FIGURES, here, names.get(here, known))
+        if path == "/brief" and (words := brief.case_words(cache, view, figures, known)):
+            return words
+        add(FIGURES, here, names.get(here, known))
     who = "nothing is enrolled"
     if ecosystem:
         judge = ecosystem.reader if ecosystem.roster == view.roster else ""
@@ -264,8 +264,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         known = visitor.ecosystems()
         usual = default([one for one in known if not one.sample], None, view.reader, view.roster)
         ecosystem = next((one for one in known if one.name == chosen), usual)
-        case = "case" in (figures or ())
-        return readers_words(questions(), view, path, ecosystem, relates or "", mode or "one", case)
+        return readers_words(questions(), view, path, ecosystem, relates or "", mode or "one", figures)
 
     # The browser knows which tables are open, so that it calls the server for none where none is.
     opened = Input(every("table"), "n_clicks"), Input("view", "data"), State(every("table"), "id")

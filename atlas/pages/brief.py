@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -56,9 +57,13 @@ HELD = (
 OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
 OTHER_SOURCES = "Not of this case: the atlas's own figure, of {reader} among {sources}."
 """What stands at figures of sources that the case was not held against."""
-SAME_SOURCES = "Of the reader and sources that judged the case, in groups drawn anew: shares differ by some tenths."
+SAME_SOURCES = "Of the reader and sources that judged the case."
+TWO_COUNTS = " From {traces} it is right in {drawn} % here, in {stated} % under “{sheet}”: its groups are drawn anew."
+"""What stands at a curve beside the share that a case's validation states."""
 BEHIND = "Every number names the command, the code and the data behind it, and the proxy, where one was used."
 NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
+ALL_OF_THE_CASE = ", and so are the figures; the choices above change none of them."
+MARKED = "; figures marked “Not of this case” are by "
 OWN: list[Component | str] = [
     "These numbers are of the reader below, where they name no other. For an answer about your own traces, print the "
     "report of ",
@@ -112,8 +117,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
     view = cache.opened(linked)
     lead = (
         "Sheets to print, or to save as PDF: your case and the figures chosen. The link holds the choice, never the "
-        "case. With a case, figures of how often sources are named right are of the reader and the sources that judged "
-        "it, where the atlas has such numbers; all others are of the header's choice, and say so."
+        "case."
     )
     offered = pieces.select(
         "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
@@ -170,6 +174,21 @@ def _own_case(figures: list[str] | None, k: int | str) -> Component | None:
     return html.A(f"Put your case ({case_title(report)}) first", href=f"/brief?{urlencode(choices)}", **way)
 
 
+def case_words(cache: QueryCache, view: View, names: Sequence[str] | None, other: str) -> list[Component | str]:
+    """Who judged the case of a brief, and whose the figures marked as none of it are; empty without a case.
+
+    names : what the brief holds; other : the header's reader, by its name.
+    """
+    case = _newest_case() if CASE in (names or ()) else None
+    if case is None:
+        return []
+    by = html.Strong(sections.reader_words(cache, SimpleNamespace(**case["method"])))
+    figures = [name for name in names or () if name in KINDS]
+    apart = sections.view_of_judge(cache, on_paper(view), case) is None or not set(figures) <= set(JUDGED)
+    rest = ["."] if not figures else [MARKED, html.Strong(other), "."] if apart else [ALL_OF_THE_CASE]
+    return [html.Span(["Case judged by ", by, *rest])]
+
+
 def chosen(view: View) -> tuple[str, ...]:
     """Figures of the brief in their order: those of the link that exist, else the usual ones."""
     return tuple(name for name in view.figures if name in QUESTIONS) or USUAL
@@ -200,18 +219,34 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     sheets = [] if case is None else [_sheet(foot, _case(cache, view, case), CASE)]
     sheets.append(_cover(cache, foot, view, names, case, judge))
     for number, name in enumerate(views, start=1):
-        note = "" if case is None else _note(cache, view, name, judge)
+        note = "" if case is None else _note(cache, view, name, judge, case)
         sheets.append(_sheet(foot, _figure(name, drawn[name], number, builds, note), name))
     return [*sheets, _sheet(foot, _builds(builds), "builds")] if len(builds) else sheets
 
 
-def _note(cache: QueryCache, view: View, name: str, judge: View | None) -> str:
+def _note(cache: QueryCache, view: View, name: str, judge: View | None, case: Mapping[str, Any]) -> str:
     """What a figure beside a case is of; ``judge`` is None where nothing of the case's reader is measured."""
     reader = cache.attribution_reader(view)
     if name not in JUDGED or not reader:
         return NOT_OF_THE_CASE
-    words = OTHER_SOURCES.format(reader=cache.reader_words(reader), sources=scope(cache, view))
-    return SAME_SOURCES if judge else words
+    if judge is None:
+        return OTHER_SOURCES.format(reader=cache.reader_words(reader), sources=scope(cache, view))
+    return SAME_SOURCES + (_two_counts(cache, judge, case) if name == "budget" else "")
+
+
+def _two_counts(cache: QueryCache, judge: View, case: Mapping[str, Any]) -> str:
+    """Both shares of right answers where a case's validation and a curve have one for the same number of traces."""
+    rows = (case.get("validation") or {"rows": ()})["rows"]
+    curve = pieces.curves(cache, judge, cache.attribution_reader(judge), "accuracy").set_index("k")["value"]
+    asked = ("accuracy_after", None, CLEAN)
+    stated = [
+        row for row in rows if (row["metric"], row["scenario"], row["condition"]) == asked and row["k"] in curve.index
+    ]
+    return "".join(
+        TWO_COUNTS.format(traces=traces(row["k"]), drawn=drawn, stated=share, sheet=REACH)
+        for row in stated[:1]
+        if (drawn := f"{100 * curve[row['k']]:.1f}") != (share := f"{100 * row['value']:.1f}")
+    )
 
 
 def _sheet(foot: list[str], children: list[Component], name: str) -> Component:
@@ -383,7 +418,9 @@ def _figure(
     title = html.Div([head, shell.origin_badge(printed.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
     words: shell.Children = [printed.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
-    picture = html.Div(graph, role="img", className="plate-drawing", **shell.aria(label=kind.question))
+    room = ROOM_OF_MATRIX if name == "confusion" else ROOM_OVER_TABLE if name == "budget" else ROOM
+    scale = {"--print": f"{min(1, room / printed.height):.3f}"}
+    picture = html.Div(graph, role="img", className="plate-drawing", style=scale, **shell.aria(label=kind.question))
     figure = [picture, *([printed.below] if printed.below else []), html.Figcaption(words)]
     return [
         html.Div([title, tools], className="figure-head"),
@@ -572,7 +609,7 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace.{paper}"
     )
-    return PrintFigure(figure, 520, caption, cache.origin(reader), numbers)
+    return PrintFigure(figure, 400, caption, cache.origin(reader), numbers)
 
 
 def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:
@@ -591,8 +628,10 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigur
 
 
 def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case: Mapping[str, Any]) -> PrintFigure:
-    """A matrix or map with rings around the claimed source of a case and those that its answer does not tell apart."""
+    """A figure with the case in it: a ring around its claimed source and those not told apart, or its own traces."""
     results = case["results"]
+    if name == "budget":
+        return _own_traces(cache, view, printed, int(results["traces"]))
     undecided = (results.get("siblings") or ()) if results["stated"] else ()  # an answer that names nobody rings nobody
     named = [results.get("claimed"), *undecided] if name in RINGED else []
     order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
@@ -617,6 +656,30 @@ def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case
         taken = int(groups.loc[groups["predicted"] == answer, "count"].sum())
         said += f" {names[truth]} is taken for {names[answer]} in {taken:,} of {int(groups['count'].sum()):,} groups"
         said += f" of {traces(view.k)}."
+    return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
+
+
+def _own_traces(cache: QueryCache, view: View, printed: PrintFigure, many: int) -> PrintFigure:
+    """A curve with a line at the traces of a case, in place of that at the chosen budget."""
+    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy").set_index("k")["value"].sort_index()
+    if curve.empty:
+        return printed
+    below, above = curve[curve.index <= many].tail(1), curve[curve.index >= many].head(1)
+    near = pd.concat([below, above]).groupby(level=0).first().items()
+    shares = " and ".join(f"{100 * share:.1f} % at {k:,}" for k, share in near)
+    yours = f"your {traces(many)}"
+    said = f" Your case has {traces(many)}: {shares}." if len(below) and len(above) else ""
+    if not said:
+        return dataclasses.replace(
+            printed, caption=f"{printed.caption} Your case has {traces(many)}; so many were not tested."
+        )
+    figure = go.Figure(printed.figure)
+    figure.layout.shapes = [shape for shape in figure.layout.shapes if shape.xref != "x" or shape.x0 != view.k]
+    figure.add_shape(plots.upright(many, PAPER["accent"], xref="x"))
+    late = math.log10(many) > 0.7 * math.log10(curve.index.max())
+    place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right" if late else "left"}
+    figure.add_annotation(plots.note(math.log10(many), 1, yours, 13, PAPER["accent-ink"], **place))
+    figure.update_layout(margin_t=28)
     return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
 
 

@@ -276,6 +276,23 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert brief.HASHED in page and "brief-address" not in page and page.count("(name, date, signature)") == 2
     alone = told(brief.layout(figures="case", roster="12-way"))
     assert "sheet-cover" in alone and "sheet-builds" not in alone
+    # A share that the sheet states is named beside the one of the curve.
+    assert "right in 78.0 %" not in page
+    case["results"]["traces"] = rows[0]["k"] = 5
+    both = re.search(
+        r"From 5 traces it is right in ([\d.]+) % here, in 78.0 %", told(brief.layout(figures="budget,case"))
+    )
+    assert both and both[1] != "78.0"
+    case["results"]["traces"] = rows[0]["k"] = 10
+    # The header's line names the judge once, and another reader only where a figure is of it.
+    header = [told(brief.case_words(asked, View(), names, "Other")) for names in (["case", "budget"], ["case", "map"])]
+    assert ["Case judged by " in words for words in header] == [True, True]
+    assert (
+        [brief.ALL_OF_THE_CASE in words for words in header]
+        == [True, False]
+        == ["Other" not in words for words in header]
+    )
+    assert brief.case_words(asked, View(), ["map"], "Other") == []
     # The figures are of the judge, whatever the header says, or name another reader.
     elsewhere = told(brief.layout(figures="budget,case", roster="27-way"))
     assert elsewhere.count("12 sources on ") == page.count("12 sources on ") > 0
@@ -324,6 +341,20 @@ def test_the_sources_of_a_case_are_ringed(asked: QueryCache) -> None:
         assert (f"{one} is taken for {other} in " in ringed.caption) == (name == "confusion")
         refused = {"claimed": None, "siblings": [one, other], "stated": False}  # an answer that names nobody
         assert brief._ringed(asked, view, name, plate, {"results": refused}) is plate
+
+
+def test_a_case_stands_in_the_curve_of_how_many_traces_it_takes(asked: QueryCache) -> None:
+    view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
+    plate = KINDS["budget"].printed(asked, view)
+    assert plate is not None
+    budgets = sorted(int(k) for k in pieces.curves(asked, view, asked.attribution_reader(view), "accuracy")["k"])
+    between, beyond = budgets[0] + 1, budgets[-1] + 1
+    own = brief._ringed(asked, view, "budget", plate, {"results": {"traces": between}})
+    assert own.figure.layout.annotations[-1].text == f"your {between} traces"
+    assert [shape.x0 for shape in own.figure.layout.shapes if shape.xref == "x"] == [between]
+    assert re.search(rf"{between} traces: [\d.]+ % at {budgets[0]} and [\d.]+ % at {budgets[1]}\.", own.caption)
+    far = brief._ringed(asked, view, "budget", plate, {"results": {"traces": beyond}})
+    assert far.figure is plate.figure and "not tested" in far.caption
 
 
 def test_a_case_is_offered_where_the_brief_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
