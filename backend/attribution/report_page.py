@@ -7,8 +7,10 @@ method, limits, review.
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ from backend.inference.drift import p_text, p_words
 from backend.inference.verdict import OTHER_PROMPTS, Rule, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
 from backend.protocol import CLEAN, READER_PAPER
+from backend.shipped import shipped
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
@@ -317,6 +320,30 @@ def fact_words(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+@cache
+def font_faces() -> str:
+    """Rules that bring the atlas's font along: its Latin letters, digits and signs alone, 35 KB in two weights."""
+    face = '@font-face {{ font-family: "IBM Plex Sans"; font-weight: {}; src: url(data:font/woff2;base64,{}); }}'
+    # Parts of the page's own files, made with fontTools.subset: a report of whole ones would be twice as large.
+    files = {one: shipped("assets") / "fonts" / f"ibm-plex-sans-report-{one}-normal.woff2" for one in (400, 600)}
+    found = {weight: file.read_bytes() for weight, file in files.items() if file.is_file()}
+    return "\n".join(face.format(weight, b64encode(font).decode()) for weight, font in found.items())
+
+
+def refused_note(validation: Mapping[str, Any]) -> str:
+    """Which rate of enrolled sources called unknown is that of an answer, where the tables hold another one too."""
+    metrics = {(row["metric"], row["scenario"]) for row in validation["rows"] if row["sentence"]}
+    alone = any(metric == "false_rejection" for metric, _ in metrics)
+    if ("false_unknown", "same") not in metrics or not alone:
+        return ""
+    whole, test = PIVOTS[0].columns["false_unknown"], UNENROLLED["false_rejection"]
+    return (
+        f"How often is an enrolled source called unknown? For your case read “{whole}” in the row of your prompts: "
+        "of the whole rule, on prompts that were measured anew. The first sheet states it for prompts of the enrolled "
+        f"kind. “{test}” is of the unknown-source test alone, run with others left out, and not of an answer."
+    )
+
+
 def write_html(report: Report) -> str:
     """The page of a report: no script, nothing from outside, every text escaped."""
     loader = FileSystemLoader(Path(__file__).parent)
@@ -372,6 +399,8 @@ def write_html(report: Report) -> str:
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
         first_findings=first_findings(report["validation"]),
+        fonts=font_faces(),
+        refused=refused_note(report["validation"]) if report["validation"] else "",
         validation=validation_tables(report["validation"]) if report["validation"] else ([], []),
         rows=ROWS,
         candidates=CANDIDATES,

@@ -14,10 +14,12 @@ from backend.attribution.report_page import (
     document_title,
     evidence_chart,
     first_findings,
+    font_faces,
     meanings,
     paper_words,
     ratio_words,
     reader_words,
+    refused_note,
     validation_tables,
 )
 from backend.attribution.report_words import bounds_of, line_words, reservation, subject_probability
@@ -55,6 +57,20 @@ def test_answers_of_the_rule_add_up(validation):
     assert right == pytest.approx(supported, abs=0.001)
     assert alone == pytest.approx(family, abs=0.001)
     assert right + alone + wrong + undecided == pytest.approx(1, abs=0.002)
+
+
+def test_of_several_rates_of_sources_called_unknown_one_is_of_the_answer(validation):
+    columns = [column for table in validation_tables(validation)[0] for column in table.columns]
+    note = refused_note(validation)
+    assert all(name in columns for name in re.findall("“(.+?)”", note)) and note.count("“") == 2
+    rows = [row for row in validation["rows"] if row["metric"] != "false_rejection"]
+    assert refused_note({"rows": rows}) == ""
+
+
+def test_a_report_brings_its_font_along():
+    faces = font_faces()
+    assert faces.count("@font-face") == faces.count("url(data:font/woff2;base64,") == faces.count("url(") == 2
+    assert len(faces) < 60_000
 
 
 def test_rows_that_no_table_knows_are_said():
