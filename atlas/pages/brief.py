@@ -27,7 +27,7 @@ from atlas.figures import relationships as pairs
 from atlas.figures.evidence import evidence_curve
 from atlas.figures.plots import Line
 from atlas.pages import pieces, relationships
-from atlas.pages.attribute import sections, verdict, visitor
+from atlas.pages.attribute import comparison_answers, sections, verdict, visitor
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts as fused
 from atlas.pages.methods import TEXT
@@ -49,6 +49,13 @@ OTHERS = 3
 """Readers next to the chosen one."""
 CASE = "case"  # the visitor's own answer, which no generation holds
 CASE_QUESTION = "Your case: what was asked, and the answer"
+COMPARED = {
+    "windows": "Your two windows: whether the endpoint changed",
+    "reference": "Your claim against its reference: whether they answer alike",
+}
+"""The visitor's comparisons, a sheet each."""
+MODES = {"windows": "two", "reference": "reference"}  # of the page Attribute, that makes them
+NONE_BY_THE_HEADER = "A comparison names who compared; the choices above change none of it."
 REACH, WITHOUT_ONE = "How far can this answer be trusted?", "How well can the atlas tell models apart?"
 HELD = (
     "A case is held for the session that asked it, 24 hours at most. Opened elsewhere, this link shows the atlas's own "
@@ -179,6 +186,8 @@ def case_words(cache: QueryCache, view: View, names: Sequence[str] | None, other
 
     names : what the brief holds; other : the header's reader, by its name.
     """
+    if names and set(names) <= set(COMPARED):
+        return [NONE_BY_THE_HEADER]
     case = _newest_case() if CASE in (names or ()) else None
     if case is None:
         return []
@@ -205,7 +214,7 @@ def on_paper(view: View) -> View:
 def _sheets(cache: QueryCache, view: View) -> list[Component]:
     view = on_paper(view)
     names = chosen(view)
-    figures = [name for name in names if name != CASE]
+    figures = [name for name in names if name in KINDS]
     case = _newest_case() if CASE in names else None
     judge = view if case is None else sections.view_of_judge(cache, view, case)
     views = {name: judge or view if name in JUDGED else view for name in figures}
@@ -217,7 +226,11 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     if case is not None:
         foot.append(f"report {case['sha256'][:16]}")
     sheets = [] if case is None else [_sheet(foot, _case(cache, view, case), CASE)]
-    sheets.append(_cover(cache, foot, view, names, case, judge))
+    compared = [_compared(foot[:2], name) for name in names if name in COMPARED]
+    if case is None and set(names) <= set(COMPARED):
+        return compared
+    cover = _cover(cache, foot, view, names, case, judge)
+    sheets += [cover, *compared] if CASE in names else [*compared, cover]
     for number, name in enumerate(views, start=1):
         note = "" if case is None else _note(cache, view, name, judge, case)
         sheets.append(_sheet(foot, _figure(name, drawn[name], number, builds, note), name))
@@ -282,7 +295,7 @@ def _cover(
     sources = f"{scope(cache, of)} (roster {of.roster})"
     address = html.Span(own, id="brief-address", title=own, className="mono long")
     found = html.Ul([html.Li(finding) for finding in findings(cache, view, of, case is None)], className="findings")
-    figures = [QUESTIONS[name] for name in names if name != CASE]
+    figures = [QUESTIONS[name] for name in names if name in KINDS]
     facts: dict[str, Any]
     if case is None:
         title, name = WITHOUT_ONE, "cover sheet-case" if CASE in names else "cover"
@@ -471,6 +484,18 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     curve = _still(evidence_curve(report, theme=view.theme), 264)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
     return [*case, html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")]
+
+
+def _compared(foot: list[str], name: str) -> Component:
+    """The visitor's newest comparison of a kind, or where to make one."""
+    answers.refuse()  # It belongs to one visitor.
+    if test := visitor.newest_comparison(name):
+        return _sheet(
+            [*foot, _today(), f"result {test['sha256'][:16]}"], comparison_answers.sheet(test), "case sheet-compared"
+        )
+    way = [("Compare your own files, or open a sample", f"/attribute?mode={MODES[name]}")]
+    absent = shell.empty("Nothing has been compared in this session yet", HELD, way)
+    return _sheet([*foot, _today()], [html.H2(COMPARED[name], className="brief-title"), absent], CASE)
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------
@@ -823,6 +848,6 @@ KINDS = {
     ),
 }  # fmt: skip
 """Figures on offer, in the order of the list."""
-QUESTIONS = {CASE: CASE_QUESTION} | {name: kind.question for name, kind in KINDS.items()}
+QUESTIONS = {CASE: CASE_QUESTION} | COMPARED | {name: kind.question for name, kind in KINDS.items()}
 FIGURES = {f"brief-{name}": kind.meta() for name, kind in KINDS.items()}
 PAGE = pieces.page("brief", layout, register, FIGURES)

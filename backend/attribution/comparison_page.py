@@ -11,11 +11,13 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import compare_measures, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
+from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import keep_together
 from backend.inference.drift import DIFFERENT, KINDS, level_text, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
+SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
 CHANGED = "Has the endpoint changed between the two windows?"
 
 
@@ -29,6 +31,30 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         finalize=keep_together,
     )
     reference = "rivals" in test
+    labels = ("Traces", "Reference") if reference else ("First window", "Second window")
+    return environment.get_template("comparison.html").render(
+        test={"rivals": [], **test},
+        data=htmlsafe_json_dumps(test, allow_nan=False),
+        title="Claim against reference" if reference else "Two windows of one endpoint",
+        question=question_of(test),
+        colour=COLOURS.get(test["verdict"], UNDECIDED),
+        names=[named(window) for window in test["windows"]],
+        labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],
+        numbers=numbers_of(test),
+        fonts=font_faces(),
+        measures=compare_measures(test),
+        signatures=SIGNATURES,
+        meanings=MEANINGS if reference else {},
+    )
+
+
+def question_of(test: Mapping[str, Any]) -> str:
+    """What a comparison asks."""
+    return f"Are these the answers of {test['claimed'] or 'the claimed model'}?" if "rivals" in test else CHANGED
+
+
+def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Numbers of a comparison: name, value and what it is."""
     numbers = [
         ("p value", p_text(test["p_value"]), f"called different at {level_text(test['level'])} or below"),
         ("Size of the difference", f"{test['statistic']:.3g}", f"energy distance; {size_words(test)}"),
@@ -38,20 +64,8 @@ def write_comparison(test: Mapping[str, Any]) -> str:
     numbers += [
         (f"Same source or {KINDS[kind]}", f"{ratio:+.2f}".replace("-", "−"),
          f"log10 likelihood ratio; {ratio_words(kind, ratio)}")
-        for kind, ratio in (test["log10_ratios"] if reference else {}).items()
+        for kind, ratio in (test["log10_ratios"] if "rivals" in test else {}).items()
     ]  # fmt: skip
     if claimed := test.get("claimed"):
         numbers.insert(0, ("Claim", claimed, "the model that the traces are said to come from"))
-    labels = ("Traces", "Reference") if reference else ("First window", "Second window")
-    return environment.get_template("comparison.html").render(
-        test={"rivals": [], **test},
-        data=htmlsafe_json_dumps(test, allow_nan=False),
-        title="Claim against reference" if reference else "Two windows of one endpoint",
-        question=f"Are these the answers of {claimed or 'the claimed model'}?" if reference else CHANGED,
-        colour=COLOURS.get(test["verdict"], UNDECIDED),
-        names=[named(window) for window in test["windows"]],
-        labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],
-        numbers=numbers,
-        measures=compare_measures(test),
-        meanings=MEANINGS if reference else {},
-    )
+    return numbers

@@ -33,6 +33,7 @@ from backend.enrolment.stories import Story, story_files
 from backend.errors import AtlasError, ServerError, StoppedError
 from backend.fingerprints import cache_folder
 from backend.intake import Columns, Layout, Limits, Preview, inspect, preview
+from backend.output_files import write
 from backend.service import caller, measurements, queue, records
 from backend.service.audit_log import AuditLog
 from backend.service.job import ENDED, SHORT, Snapshot
@@ -56,6 +57,7 @@ SWEEP = 600  # seconds between two looks for what would be too old before the ne
 # after a thousand batches of other lengths; one batch needs five. Read when it multiplies for the first time.
 CACHES = {"LRU_CACHE_CAPACITY": "32", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 NO_WORKER = "No worker scores traces at this moment", "Start one: python -m jobs work"
+COMPARISON = "{}.comparison.json"  # the newest answer of a kind, in the folder of its session
 _NAME = re.compile(r"[0-9a-f]{24}")
 
 
@@ -600,7 +602,17 @@ class Service:
         self._note_comparison(session, before, answer)
         return answer
 
+    def newest_comparison(self, session: str, kind: str) -> dict[str, Any] | None:
+        """The newest answer of :meth:`drift`, 'windows', or of :meth:`reference_check`, 'reference'; None without."""
+        try:
+            found: dict[str, Any] = json.loads((self._place(session) / COMPARISON.format(kind)).read_text("utf-8"))
+        except OSError:
+            return None
+        return found
+
     def _note_comparison(self, session: str, job: str, answer: dict[str, Any]) -> None:
+        kind = "reference" if "rivals" in answer else "windows"
+        write(self._place(session) / COMPARISON.format(kind), json.dumps(answer))
         note = {"job": job, "verdict": answer["verdict"], "report": answer["sha256"]}
         self.audit_log.write("comparison", self._place(session).name, **note)
 

@@ -116,7 +116,11 @@ def test_service_and_command_line_give_the_same_answer(
     files = [folder / f"{name}.jsonl" for name in names]
     told = by_verb(folder, *files)
     said = capsys.readouterr().out
-    assert alike(told) == alike(served(service, *files))
+    assert alike(told) == alike(served(service, *files)) == alike(service.newest_comparison(ANN, "windows") or {})
+    assert (
+        service.newest_comparison(ANN, "reference") is None
+        and service.newest_comparison(ANN[::-1] + "b", "windows") is None
+    )
     assert f"{told['verdict']}: {told['sentence']}" in said
     for words in (told["expected"], f"seed {told['seed']}", f"{told['permutations']:,} permutations", *told["notes"]):
         assert words in said

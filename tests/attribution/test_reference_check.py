@@ -16,7 +16,8 @@ from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
-from backend.attribution.comparison_page import write_comparison
+from atlas.pages.attribute.comparison_answers import OTHER_RULE
+from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
 from backend.attribution.drift_report import Window, compare_measures, measures_of, worth_of
 from backend.attribution.reference_check import MEANINGS, nearer, ratio_words
 from backend.attribution.report import digest
@@ -102,7 +103,11 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     server.extensions["atlas"] = None
     with server.app_context():
         shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
+        sheet = str([part.to_plotly_json() for part in comparison_answers.sheet(answer)]).replace("\\xa0%", " %")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
+    for words in (*said, *answer["notes"], *MEANINGS.values(), *SIGNATURES, question_of(answer), OTHER_RULE):
+        assert repr(words)[1:-1] in sheet
+    assert answer["sha256"] in sheet and all(window["file"]["sha256"] in sheet for window in answer["windows"])
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent

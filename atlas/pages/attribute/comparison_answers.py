@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pandas as pd
 from dash import dcc, html
@@ -18,8 +20,10 @@ from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
+from backend.attribution.comparison_page import SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import compare_measures, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, ratio_words
+from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import keep_together
 from backend.errors import AtlasError, ChangedResultError
 from backend.inference.drift import ALIKE, DIFFERENT, KINDS, LEVEL, NOT_LIKE, UNPAIRED, level_text, named
@@ -74,6 +78,12 @@ OTHER_KIND = (
     "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
     "alone error rates were measured."
 )
+RULES = {
+    DIFFERENT: f"the p value is {level_text(LEVEL)} or below: the answers differ by more than chance.",
+    ALIKE: "it is above: no change was seen. How large a change would have been seen is said below.",
+}
+"""What the answers of two windows mean."""
+NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
 OTHER_RULE = "These words follow another rule here than in One set of traces, where enrolled sources are weighed."
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
@@ -95,9 +105,62 @@ def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str
     return rows[rows["roster"] == rows["roster"].iloc[0]] if len(rows) else rows
 
 
+def tone_of(test: Mapping[str, Any]) -> tuple[str, str]:
+    """Colour and sign of a comparison's answer."""
+    signs = {DIFFERENT: ("AGAINST", "≠"), "AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}
+    return signs.get(test["verdict"], ("INCONCLUSIVE", "?" if "rivals" in test else "="))
+
+
+def sheet(test: Mapping[str, Any]) -> list[Component]:
+    """A comparison on one sheet of a brief: question, answer, numbers, the rule of the answer, limits and hashes."""
+    reading, names = test["reading"], [named(window) for window in test["windows"]]
+    rules = MEANINGS if "rivals" in test else RULES
+    who = sections.proxy_name(questions(), SimpleNamespace(**reading))
+    files = [
+        html.Div([name, html.Br(), html.Span(f"sha256 {window['file']['sha256']}", className="mono")], className="long")
+        for name, window in zip(names, test["windows"], strict=True)
+    ]
+    facts = {
+        "Compared by": f"Fingerprints of {who} (enrolment {reading['enrolment']})",
+        "Date": test["created"][:10],
+        "Files": files,
+        "Result's hash": [html.Span(f"sha256 {test['sha256']}", className="mono"), f" ({HASHED})"],
+    }
+    other, sign = [OTHER_RULE] * ("rivals" in test), tone_of(test)
+    return [
+        html.P("Provenance Atlas", className="kicker"),
+        html.H2(question_of(test), className="brief-title", dir="auto"),
+        sections.answer_box(
+            sign[0],
+            [html.Span(" against ".join(names), dir="auto")],
+            (f"sheet-{'reference' if 'rivals' in test else 'windows'}", sign[1], [test["verdict"]]),
+            html.P(keep_together(test["sentence"]), className="verdict-sentence"),
+            _next_step(test["next_step"]),
+        ),
+        html.H3("The numbers"),
+        shell.facts({name: f"{value} ({scale})" for name, value, scale in numbers_of(test)}, className="facts"),
+        *[html.P(rival["sentence"], className="long", dir="auto") for rival in test.get("rivals", ())],
+        html.H3("The rule of this answer"),
+        html.Ul(
+            [
+                html.Li([html.Strong(word) if word == test["verdict"] else word, f": {meaning}"])
+                for word, meaning in rules.items()
+            ],
+            className="findings",
+        ),
+        html.H3("What such a test sees"),
+        html.P(keep_together(test["expected"])),
+        html.H3("Limits"),
+        html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *other, *test["notes"])], className="limits"),
+        html.H3("What was compared"),
+        shell.facts(facts, className="facts"),
+        html.Div([html.Div(line) for line in SIGNATURES], className="signatures"),
+    ]
+
+
 def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
     """Verdict of the drift test, and what it could have seen (rows from :func:`power`)."""
-    tone, sign = ("AGAINST", "≠") if test["verdict"] == DIFFERENT else ("INCONCLUSIVE", "=")
+    tone, sign = tone_of(test)
     before, after = (html.Span(named(window), dir="auto") for window in test["windows"])
     kind = "energy-paired" if test["paired"] else "energy"
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
@@ -133,9 +196,7 @@ def windows_text(test: Mapping[str, Any]) -> str:
 
 def reference_box(test: Mapping[str, Any]) -> Component:
     """Verdict of a comparison with a reference, what such a test sees, and what to do next."""
-    tone, sign = {"AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}.get(
-        test["verdict"], ("INCONCLUSIVE", "?")
-    )
+    tone, sign = tone_of(test)
     traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
     claim = [" · claim: ", html.Strong(test["claimed"], dir="auto")] if test["claimed"] else []
     who = test["claimed"] or "the reference"
@@ -251,6 +312,9 @@ def reference_text(test: Mapping[str, Any]) -> str:
 
 
 def _exports(identity: str) -> Component:
+    choices = {"figures": "windows" if identity.startswith("win") else "reference"}
+    way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps(choices)}
+    brief = html.A("Put it into a brief", href=f"/brief?{urlencode(choices)}", **way)
     saved = [
         html.Button([shell.icon("download"), word], id=live(identity, form), className="button", title=meaning)
         for form, word, meaning in (
@@ -260,7 +324,7 @@ def _exports(identity: str) -> Component:
         )
     ]
     without = html.Span("No text of any trace is in these files.", className="soft")
-    return html.Div([*saved, without], className="exports")
+    return html.Div([*saved, brief, without], className="exports")
 
 
 def _as_text(prefix: str, text: str) -> Component:

@@ -89,6 +89,12 @@ def newest_report() -> dict[str, Any] | None:
     return None
 
 
+def newest_comparison(kind: str) -> dict[str, Any] | None:
+    """The visitor's newest comparison of a kind, 'windows' or 'reference'; None without one."""
+    key = session()
+    return service().newest_comparison(key, kind) if key and known() else None
+
+
 def count_refusal(error: AtlasError) -> None:
     """Count an upload that was refused."""
     measurements.count_refusal(problems.status_of(error))

@@ -313,6 +313,20 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
 
 
+def test_a_comparison_is_a_sheet_of_its_own(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, dict[str, Any]] = {"windows": {"sha256": "5a17" * 16}}
+    monkeypatch.setattr(brief.visitor, "newest_comparison", found.get)
+    monkeypatch.setattr(brief.comparison_answers, "sheet", lambda test: [f"the answer {test['sha256'][:4]}"])
+    page = told(brief.layout(figures="windows,reference", roster="12-way"))
+    assert "the answer 5a17" in page and "result 5a175a175a175a17" in page and "sheet-cover" not in page
+    assert page.count("Nothing has been compared in this session yet") == 1 and "/attribute?mode=reference" in page
+    assert brief.case_words(asked, View(), ["windows"], "Other") == [brief.NONE_BY_THE_HEADER]
+    mixed = told(brief.layout(figures="windows,budget", roster="12-way"))
+    assert mixed.index("the answer 5a17") < mixed.index("sheet-cover") < mixed.index("sheet-budget")
+    link = told(brief.comparison_answers._exports("win-export"))
+    assert "/brief?figures=windows" in link and "Put it into a brief" in link
+
+
 def test_the_brief_is_light_whatever_the_theme(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(theme="dark", roster="12-way")))
     plate = KINDS["budget"].printed(asked, view)
