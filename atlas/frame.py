@@ -155,11 +155,14 @@ def readers_words(
         here, names = relates, relationships.reader_names(cache)
     parts: list[Component | str] = []
 
+    def strong(reader: str, name: str) -> Component:
+        named: dict[str, Any] = {
+            "data-name": name
+        }  # a narrow header has no menu: the stylesheet names the reader there
+        return html.Strong("the reader above", **named) if reader == view.reader else html.Strong(name)
+
     def add(words: str, reader: str, name: str) -> None:
-        shown: Any = html.Strong(name)
-        if reader == view.reader:  # a narrow header does not show it: the stylesheet names it there
-            named: dict[str, Any] = {"data-name": name}
-            shown = html.Strong("the reader above", **named)
+        shown = strong(reader, name)
         if reader == judge != view.reader and cache.attribution_reader(of := dataclasses.replace(view, reader=judge)):
             shown = dcc.Link(shown, f"/attribution?{of.query()}", title="How often it is right")
         parts.append(html.Span([words, shown]))
@@ -177,7 +180,7 @@ def readers_words(
         parts.append(html.Span([FIGURES, html.Strong("the readers compared")]))
     elif path != "/methods":
         known = cache.reader_name(here) if cache.knows(here) else "no reader: this one has none"
-        if path == "/brief" and (words := brief.case_words(cache, view, figures, known)):
+        if path == "/brief" and (words := brief.case_words(cache, view, figures, strong(here, known))):
             return words
         add(FIGURES, here, names.get(here, known))
     who = "nothing is enrolled"

@@ -181,20 +181,20 @@ def _own_case(figures: list[str] | None, k: int | str) -> Component | None:
     return html.A(f"Put your case ({case_title(report)}) first", href=f"/brief?{urlencode(choices)}", **way)
 
 
-def case_words(cache: QueryCache, view: View, names: Sequence[str] | None, other: str) -> list[Component | str]:
+def case_words(cache: QueryCache, view: View, names: Sequence[str] | None, other: Component) -> list[Component | str]:
     """Who judged the case of a brief, and whose the figures marked as none of it are; empty without a case.
 
-    names : what the brief holds; other : the header's reader, by its name.
+    names : what the brief holds; other : the header's reader.
     """
     if names and set(names) <= set(COMPARED):
         return [NONE_BY_THE_HEADER]
     case = _newest_case() if CASE in (names or ()) else None
     if case is None:
         return []
-    by = html.Strong(sections.reader_words(cache, SimpleNamespace(**case["method"])))
+    by = html.Strong(sections.method_name(case["method"]["reader"]))
     figures = [name for name in names or () if name in KINDS]
     apart = sections.view_of_judge(cache, on_paper(view), case) is None or not set(figures) <= set(JUDGED)
-    rest = ["."] if not figures else [MARKED, html.Strong(other), "."] if apart else [ALL_OF_THE_CASE]
+    rest = ["."] if not figures else [MARKED, other, "."] if apart else [ALL_OF_THE_CASE]
     return [html.Span(["Case judged by ", by, *rest])]
 
 
@@ -226,7 +226,7 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
     if case is not None:
         foot.append(f"report {case['sha256'][:16]}")
     sheets = [] if case is None else [_sheet(foot, _case(cache, view, case), CASE)]
-    compared = [_compared(foot[:2], name) for name in names if name in COMPARED]
+    compared = [_compared(foot, name) for name in names if name in COMPARED]
     if case is None and set(names) <= set(COMPARED):
         return compared
     cover = _cover(cache, foot, view, names, case, judge)
@@ -490,12 +490,10 @@ def _compared(foot: list[str], name: str) -> Component:
     """The visitor's newest comparison of a kind, or where to make one."""
     answers.refuse()  # It belongs to one visitor.
     if test := visitor.newest_comparison(name):
-        return _sheet(
-            [*foot, _today(), f"result {test['sha256'][:16]}"], comparison_answers.sheet(test), "case sheet-compared"
-        )
+        return _sheet(foot, comparison_answers.sheet(test), "case sheet-compared")
     way = [("Compare your own files, or open a sample", f"/attribute?mode={MODES[name]}")]
     absent = shell.empty("Nothing has been compared in this session yet", HELD, way)
-    return _sheet([*foot, _today()], [html.H2(COMPARED[name], className="brief-title"), absent], CASE)
+    return _sheet(foot, [html.H2(COMPARED[name], className="brief-title"), absent], CASE)
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------

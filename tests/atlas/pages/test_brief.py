@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from dash import Dash
+from dash import Dash, html
 
 from atlas.application import create_application
 from atlas.data import QueryCache
@@ -285,14 +285,17 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert both and both[1] != "78.0"
     case["results"]["traces"] = rows[0]["k"] = 10
     # The header's line names the judge once, and another reader only where a figure is of it.
-    header = [told(brief.case_words(asked, View(), names, "Other")) for names in (["case", "budget"], ["case", "map"])]
+    header = [
+        told(brief.case_words(asked, View(), names, html.Strong("Other")))
+        for names in (["case", "budget"], ["case", "map"])
+    ]
     assert ["Case judged by " in words for words in header] == [True, True]
     assert (
         [brief.ALL_OF_THE_CASE in words for words in header]
         == [True, False]
         == ["Other" not in words for words in header]
     )
-    assert brief.case_words(asked, View(), ["map"], "Other") == []
+    assert brief.case_words(asked, View(), ["map"], html.Strong("Other")) == []
     # The figures are of the judge, whatever the header says, or name another reader.
     elsewhere = told(brief.layout(figures="budget,case", roster="27-way"))
     assert elsewhere.count("12 sources on ") == page.count("12 sources on ") > 0
@@ -318,9 +321,9 @@ def test_a_comparison_is_a_sheet_of_its_own(asked: QueryCache, monkeypatch: pyte
     monkeypatch.setattr(brief.visitor, "newest_comparison", found.get)
     monkeypatch.setattr(brief.comparison_answers, "sheet", lambda test: [f"the answer {test['sha256'][:4]}"])
     page = told(brief.layout(figures="windows,reference", roster="12-way"))
-    assert "the answer 5a17" in page and "result 5a175a175a175a17" in page and "sheet-cover" not in page
+    assert "the answer 5a17" in page and "sheet-cover" not in page
     assert page.count("Nothing has been compared in this session yet") == 1 and "/attribute?mode=reference" in page
-    assert brief.case_words(asked, View(), ["windows"], "Other") == [brief.NONE_BY_THE_HEADER]
+    assert brief.case_words(asked, View(), ["windows"], html.Strong("Other")) == [brief.NONE_BY_THE_HEADER]
     mixed = told(brief.layout(figures="windows,budget", roster="12-way"))
     assert mixed.index("the answer 5a17") < mixed.index("sheet-cover") < mixed.index("sheet-budget")
     link = told(brief.comparison_answers._exports("win-export"))
