@@ -156,9 +156,7 @@ def readers_words(
     parts: list[Component | str] = []
 
     def strong(reader: str, name: str) -> Component:
-        named: dict[str, Any] = {
-            "data-name": name
-        }  # a narrow header has no menu: the stylesheet names the reader there
+        named: dict[str, Any] = {"data-name": name}  # a narrow header has no menu: the stylesheet names it there
         return html.Strong("the reader above", **named) if reader == view.reader else html.Strong(name)
 
     def add(words: str, reader: str, name: str) -> None:
