@@ -88,17 +88,13 @@ def layout(cache: QueryCache, view: View) -> Component:
             show("purity"),
             show("neighbours"),
             show("nearest", controls=near),
-            _folded("Sources of different families that stand close", show("pairs")),
+            pieces.folded("Sources of different families that stand close", show("pairs")),
             html.Div(any_pair, className="ask"),
-            _folded("How far can this be trusted?", html.Div([show(name) for name in CHECKS], className="two")),
-            _folded("The tree of all sources", show("tree")),
+            pieces.folded("How far can this be trusted?", html.Div([show(name) for name in CHECKS], className="two")),
+            pieces.folded("The tree of all sources", show("tree")),
         ],
         className="column",
     )
-
-
-def _folded(words: str, content: Component) -> Component:
-    return html.Details([html.Summary(words), content], className="folded chapter")
 
 
 def register(app: Dash) -> None:

@@ -123,6 +123,11 @@ def contents(places: Mapping[str, str]) -> Component:
     return html.Nav(links, className="chapters", **shell.aria(label="On this page"))
 
 
+def folded(words: str, content: Component) -> Component:
+    """A part of a page that opens on demand."""
+    return html.Details([html.Summary(words), content], className="folded chapter")
+
+
 def scrolling(content: Component) -> Component:
     """What may be wider than its place."""
     return html.Div(content, className="scroll-x")

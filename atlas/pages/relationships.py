@@ -33,10 +33,12 @@ PROTOCOL_WORDS = {
 }
 NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families, as an auditor meets them"}
 """What of a test pair is new, as the answer says it."""
-CONTENTS = {
-    "kinship": "All pairs", "verdicts": "One pair", "readouts": "Readers", "mistaken": "Misleading pairs",
-    "contrasts": "Both halves", "tested": "More than luck", "rates": "Numbers",
+CONTENTS = {"kinship": "All pairs", "verdicts": "One pair", "readouts": "Readers"}
+FOLDED = {
+    "mistaken": "Pairs that mislead the reader", "contrasts": "Mean and drift, alone and together",
+    "tested": "Differences tested against luck", "rates": "All numbers, and those of the other splits",
 }  # fmt: skip
+"""Figures that open on demand, by what stands on them."""
 MEASURE_HELP = {
     "accuracy": "share of pairs told right",
     "precision": "share of pairs called related that are",
@@ -105,7 +107,9 @@ def layout(cache: QueryCache, view: View) -> Component:
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
             show("kinship", aside=html.Div([*reader, *models, card], className="pair")),
-            *map(show, list(CONTENTS)[1:]),
+            show("verdicts"),
+            show("readouts"),
+            *(pieces.folded(words, show(name)) for name, words in FOLDED.items()),
         ],
         className="column",
     )
@@ -119,7 +123,7 @@ def register(app: Dash) -> None:
     told, answer = drawing.place("protocol-told", _protocol_sentence), drawing.place("related-answer", _answer)
     pieces.follow(app, FIGURES, told, "readouts contrasts tested", protocol=protocol, measure=measure)
     drawing.follow(app, answer, protocol=protocol, measure=measure, relates=relates)
-    pieces.follow(app, FIGURES, "rates", protocol=protocol)
+    pieces.follow(app, FIGURES, "rates", protocol=protocol, measure=measure, relates=relates)
     pieces.follow(app, FIGURES, "mistaken", protocol=protocol, relates=relates)
     chosen = {"protocol": protocol, "relates": relates, "left": left, "right": right}
     pieces.follow(app, FIGURES, "kinship verdicts", drawing.place("kin-answer", pair_answer), **chosen)
@@ -441,7 +445,8 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     parts = []
     if len(decided):
         read = [row for row, decision in zip(rows, decisions, strict=True) if pd.notna(decision)]
-        parts.append(pieces.scrolling(pieces.table(["Reader", "Read as", *heads], read, "wide kin-table")))
+        title = f"Read as, {PROTOCOLS[under].lower()} split"
+        parts.append(pieces.scrolling(pieces.table(["Reader", title, *heads], read, "wide kin-table")))
     if silent := [row for row, decision in zip(rows, decisions, strict=True) if pd.isna(decision)]:
         table = pieces.scrolling(pieces.table(["Reader", *heads], silent, "wide kin-table"))
         summary = html.Summary(f"{pieces.counted(len(silent), 'reader')} with scores and without a decision")
@@ -457,8 +462,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         shell.source_name(right),
         f". {verdict}",
         shell.term("Above unrelated", ABOVE_HELP),
-        f" says how many unrelated pairs it outscores. n = {len(frame)} readers; decisions of the "
-        f"{PROTOCOLS[under].lower()} split{', as the chosen one has none' * (under != view.protocol)}.",
+        f" says how many unrelated pairs it outscores. n = {len(frame)} readers.",
     ]
     return html.Div(parts), sentence
 
@@ -628,38 +632,40 @@ def called(row: pd.Series, names: Mapping[str, str]) -> str:
 
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
-    table = cache.ask(store.relationship_summaries, view.protocol)
-    table = table[table["metric"] == view.measure]
-    if table.empty:
+    if summaries(cache, view).empty:
         return ["No reader has been measured yet on which of two models is derived from the other."]
-    names, share = reader_names(cache), view.measure == "accuracy"
-
-    def rate(row: pd.Series) -> tuple[str, str]:
-        form = "{:.1f}".format if share else rate_text
-        value, *ends = (form(100 * row[name] if share else row[name]) for name in ("value", "low", "high"))
-        interval = "" if pd.isna(row["low"]) else f" (95 % interval {' to '.join(ends)})"
-        return f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}", interval
-
-    answer: list[Component | str] = []
-    more = ""
     own = usual(cache, view)
-    if own is not None:
-        coin = f"; half the test pairs are related, so a coin gets {'50 %' if share else '.500'}"
-        coin = coin if view.measure in COINS else ""
-        published = " (published)" if own["origin"] == "published" else ""
-        value, interval = rate(own)
-        verb = " of pairs are told right, related or unrelated, by " if share else " by "
-        answer += [html.Strong(value), html.Span(interval, className="spread"), verb, names[own["reader"]]]
-        answer.append(f"{published} {NEW[view.protocol]}{coin}.")
-        others = {}
-        for protocol in PROTOCOLS:
-            rows = cache.ask(store.relationship_summaries, protocol)
-            rows = rows[rows[["reader", "readout", "metric"]].eq(own[["reader", "readout", "metric"]]).all(axis=1)]
-            if protocol != view.protocol and len(rows):
-                others[NEW[protocol]] = rate(rows.iloc[0])[0]
-        told = ", ".join(f"{value} {words}" for words, value in others.items())
-        more = f"The same readout: {told}. " if told else ""
-    return [*answer, html.P(more, className="sentence")]
+    if own is None:
+        return [f"The chosen reader has not been measured {NEW[view.protocol]}."]
+    coin = f"; half the test pairs are related, so a coin gets {'50 %' if view.measure == 'accuracy' else '.500'}"
+    published = " (published)" if own["origin"] == "published" else ""
+    value, interval = _rate(view, own)
+    verb = " of pairs are told right by " if view.measure == "accuracy" else " by "
+    return [
+        html.Strong(value), html.Span(interval, className="spread"), verb, reader_names(cache)[own["reader"]],
+        f"{published} {NEW[view.protocol]}{coin if view.measure in COINS else ''}.",
+    ]  # fmt: skip
+
+
+def _rate(view: View, row: pd.Series) -> tuple[str, str]:
+    """A value of the chosen metric, and its interval or '', in words."""
+    share = view.measure == "accuracy"
+    value, *ends = (f"{100 * row[n]:.1f}" if share else rate_text(row[n]) for n in ("value", "low", "high"))
+    interval = "" if pd.isna(row["low"]) else f" (95 % interval {' to '.join(ends)})"
+    return f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}", interval
+
+
+def _other_splits(cache: QueryCache, view: View) -> str:
+    """What the readout of the page's first number reaches under the other splits, as a sentence; '' without any."""
+    own, values = usual(cache, view), []
+    if own is None:
+        return ""
+    for protocol in PROTOCOLS:
+        rows = cache.ask(store.relationship_summaries, protocol)
+        rows = rows[rows[["reader", "readout", "metric"]].eq(own[["reader", "readout", "metric"]]).all(axis=1)]
+        if protocol != view.protocol and len(rows):
+            values.append(f"{_rate(view, rows.iloc[0])[0]} {NEW[protocol]}")
+    return f"The page's first number elsewhere: {', '.join(values)}. " if values else ""
 
 
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
@@ -693,7 +699,7 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     thin = f" {caps}" if frame["low"].isna().any() else ""
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
     several = frame.groupby("reader")["readout"].nunique().max() > 1
-    picked = ", picked on these same splits and so optimistic; its mark says which" if several else ""
+    picked = ", picked on these same splits and so optimistic" if several else ""
     known = reader_names(cache)
     tops = [(words, best(cache, view, origin)) for origin, words in (("measured", "measured here"), ("published",) * 2)]
     highest = "; ".join(
@@ -704,9 +710,9 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     sentence: shell.Children = [
         f"{MEASURES[view.measure]}: {highest}. Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
-        f" of its scores; marks are means over {int(frame['n'].max())} splits. Thick bars: 95 % bootstrap intervals "
-        f"over the splits.{thin} Filled: measured here; hollow: published. Each line ends with its highest readout"
-        f"{picked}. n = {len(names)} readers, {len(here)} of them measured here.",
+        f" of its scores; marks are means over {int(frame['n'].max())} splits, thick bars 95 % bootstrap intervals."
+        f"{thin} Filled: measured here; hollow: published. Each line ends with its highest readout{picked}. "
+        f"n = {len(names)} readers, {len(here)} of them measured here.",
     ]
     return FigureView(figure, sentence)
 
@@ -852,7 +858,7 @@ def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     sentence = (
         f"The highest accuracy, {rate_text(top['accuracy'])}, has {top['name']} by {top['words']} ({top['origin']}). "
         "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "
-        f"has spread and interval of every metric. n = {len(frame)} readouts."
+        f"has spread and interval of every metric. {_other_splits(cache, view)}n = {len(frame)} readouts."
     )
     return tables.grid("rates-grid", frame, columns), sentence
 

@@ -78,6 +78,8 @@ def test_a_holdout_redraws_and_the_pair_split_leads_to_it(calm: Browser) -> None
     calm.run("document.querySelector('#protocol input[value=family]').click()")
     calm.until("return !document.querySelector('#figure-tested').textContent.includes('The pair split')")
     calm.until("return document.querySelector('#contrasts-graph .js-plotly-plot').data.length >= 2")
+    assert not calm.run("return document.querySelector('#figure-tested').checkVisibility()"), "details are folded"
+    calm.run("document.querySelector('#figure-tested').closest('details').open = true")
     calm.until("return document.querySelectorAll('#tested-grid .ag-center-cols-container [role=row]').length > 2")
     assert "protocol" not in calm.query(), "families are the default"
     calm.until("return document.querySelector('#protocol-told').innerText.includes('whole families are new')")
@@ -100,9 +102,11 @@ def test_a_model_is_found_by_its_name_and_leads_to_its_pairs(calm: Browser) -> N
 
 def test_rows_csv_and_builds_of_the_page(calm: Browser, downloads: Path) -> None:
     calm.open("/relationships?theme=dark&protocol=pair")
+    calm.run("document.querySelector('#figure-mistaken').closest('details').open = true")
     calm.until("return document.querySelectorAll('#mistaken-grid .ag-center-cols-container [role=row]').length > 3")
     calm.click("#mistaken-grid .ag-center-cols-container [role=row] [role=gridcell]")
     calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
+    calm.run("document.querySelector('#figure-rates').closest('details').open = true")
     calm.run("[...document.querySelectorAll('#figure-rates .tool')].find(b => b.innerText.trim() === 'CSV').click()")
     found = calm.wait(lambda: sorted(downloads.glob("atlas_rates*.csv")), "a downloaded CSV")
     with found[0].open(encoding="utf-8", newline="") as stream:

@@ -148,6 +148,11 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     answer = told(relationships.pair_answer(asked, view))
     assert "0 of 2 readers say so" in answer and "; READER" in answer and "is wrong" in answer
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
+    # Decisions are shown at once whatever split they are of, under a head that names it.
+    for protocol in relationships.DECISIONS:
+        under = relationships.PROTOCOLS[relationships.decided_under(frame, protocol)].lower()
+        table = told(relationships.verdicts(asked, dataclasses.replace(view, protocol=protocol))[0])
+        assert f"Read as, {under} split" in table and "unrelated, wrong" in table
     assert "Choose two models" in told(relationships.pair_answer(asked, View(left=CHILD)))
     partners, _ = relationships.verdicts(asked, asked.resolve_view(View(protocol="pair", left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
