@@ -67,11 +67,23 @@ MUTED: tuple[Mapping[Theme, str], ...] = (
 # What Plotly draws in three dimensions, less its x, which is an emoji glyph that many machines lack.
 SYMBOLS = ("circle", "square", "diamond", "circle-open", "square-open", "diamond-open", "cross")
 RINGED = "circle-ringed"  # a disc with a rim of ink: Plotly has no eighth symbol in three dimensions
-# Readers side by side, the first the chosen one; apart from one another for every vision, and no family's.
+# Readers side by side, apart from one another for every vision, and no family's.
 READER_COLOURS: Mapping[Theme, tuple[str, ...]] = {
-    "dark": ("#3BA7C9", "#E8C15A", "#A98BF0", "#F4F6F8", "#D96C4F", "#7FD9A8"),
-    "light": ("#0F7EA3", "#B08410", "#7B3FC4", "#14202B", "#A83A20", "#2F9E73"),
+    "dark": ("#3BA7C9", "#E8C15A", "#A98BF0", "#F4F6F8", "#D96C4F", "#7FD9A8", "#AC5353"),
+    "light": ("#0F7EA3", "#B08410", "#7B3FC4", "#14202B", "#A83A20", "#2F9E73", "#691616"),
 }
+INK = 3
+"""Place there of the colour that no reader owns."""
+OWN_COLOURS: Mapping[str, int] = {
+    "reader-paper/smollm2-135m/ur": 0, "READER": 0,
+    "fused": 1, "READER, parts and other readouts": 1,
+    "fused-style": 2, "reader-paper/qwen35_27b/ur": 2,
+    "ngram-word": 4, "Baselines": 4,
+    "fused-live": 5,
+    "lda": 6, "reader-paper/qwen3_32b/ur": 6,
+}  # fmt: skip
+"""Place of the colour that a reader, a method or a group of readers has in every figure; those of one are seldom in
+one figure."""
 
 # Rates from nothing (the ground) to one; lightness runs one way in each theme.
 RATE_RAMP: Mapping[Theme, tuple[str, ...]] = {
@@ -96,6 +108,25 @@ class Mark:
     def plotted(self) -> str:
         """Plotly's name of the symbol; a ringed disc is a disc whose outline the figure draws."""
         return "circle" if self.symbol == RINGED else self.symbol
+
+
+def own_places(readers: Sequence[str]) -> dict[str, int]:
+    """Places in :data:`READER_COLOURS` of readers with a colour of their own that no earlier one has."""
+    places: dict[str, int] = {}
+    for reader in readers:
+        place = OWN_COLOURS.get(reader, OWN_COLOURS.get(reader.partition("/")[0]))
+        if place is not None and place not in places.values():
+            places[reader] = place
+    return places
+
+
+def reader_places(readers: Sequence[str]) -> dict[str, int]:
+    """:func:`own_places` of all readers; the others have what is free, ink first."""
+    own = own_places(readers)
+    every = (INK, *range(len(READER_COLOURS["light"])))
+    free = [place for place in dict.fromkeys(every) if place not in own.values()]
+    rest = [reader for reader in readers if reader not in own]
+    return own | {reader: free[number % len(free)] for number, reader in enumerate(rest)}
 
 
 def family_marks(families: Sequence[str]) -> dict[str, Mark]:

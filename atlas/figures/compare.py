@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from atlas.figures import plots, tables
 from atlas.figures.plots import End, Line, figure_text, rate_text
-from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
+from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain, reader_places
 
 CURVE_GAP, FIT_GAP = 0.028, 0.06  # space between two panels of curves and of fits, as shares of the width
 KIND_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
@@ -200,8 +200,9 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     named = frame.assign(name=frame["label"], value=frame["height"]).loc[best]
     frame = frame.assign(side=pd.Series(_sides(across[best], named, area, 900, fixed=len(first)), best))
     frame = frame.sort_values("below", kind="stable")  # the legend draws a kind's first symbol
+    places = reader_places(list(dict.fromkeys(frame["kind"])))
     for number, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
-        ink = READER_COLOURS[theme][number % len(READER_COLOURS[theme])]
+        ink = READER_COLOURS[theme][places[str(kind)]]
         published = (rows["origin"] == "published").tolist()
         hover = [
             f"{plots.heading(row.name, row.origin == 'published')}{row.cost_text}<br>"

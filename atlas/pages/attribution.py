@@ -18,12 +18,12 @@ from atlas.figures import attribution as figures
 from atlas.figures import tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import FUSED, measured, names_of, percent
+from atlas.pages.compare.readers import measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
 from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
-from atlas.theme import READER_COLOURS, TOKENS
+from atlas.theme import INK, READER_COLOURS, TOKENS, own_places
 from backend.methods.registry import FUSED_LIVE, group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -38,8 +38,6 @@ NAMED = 5
 """Lines that a figure names in a colour."""
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
-KINDS = {"Fused": 1, "READER": 2, "Baselines": 4}
-"""Place of the colour that lines of a kind have next to the chosen reader's, as on Compare."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 METRIC_HELP = {
     "Accuracy": "Share of groups of K traces whose source is named first",
@@ -220,7 +218,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         if curve.empty:
             continue
         # Other readers are drawn by the mean evidence.
-        look = (token["soft"], "dot") if posterior == "sum" else (token["accent"], "solid")
+        ink = READER_COLOURS[view.theme][own_places([reader]).get(reader, INK)]
+        look = (token["soft"], "dot") if posterior == "sum" else (ink, "solid")
         lines.append(Line(stored, POSTERIORS.get(posterior, ""), *look))
         parts.append(curve.assign(line=stored))
     if not parts:
@@ -324,8 +323,8 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
     goal = own.sort_values("k")["value"].iloc[-1]
     worst = [str(reader) for reader in here["reader"][-2:] if reader not in named and abs(last[reader] - goal) > APART]
     names = names_of(cache, [cache.attribution_reader(view), *named, *worst])
-    edge = TOKENS[view.theme]["edge"]
-    colours = _colours(cache, view) if named else {}
+    edge, places = TOKENS[view.theme]["edge"], own_places([cache.attribution_reader(view), *named, *worst])
+    colours = {key: READER_COLOURS[view.theme][place] for key, place in places.items()}
     return [
         *(
             Line(reader, cache.reader_name(reader), edge, front=False, named=False)
@@ -334,24 +333,6 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
         ),
         *(Line(reader, names[reader], colours.get(reader, edge), front=False) for reader in [*worst, *named]),
     ]
-
-
-def _colours(cache: QueryCache, view: View) -> dict[str, str]:
-    """A colour a reader that any metric names, which it keeps under every metric: that of its kind while it is free.
-
-    Readers of later metrics go without where there are no more colours.
-    """
-    colours, readers = READER_COLOURS[view.theme], _other_readers(cache, view)
-    free, given = list(colours[1:]), {}
-    for metric in METRICS:
-        one, stored = dataclasses.replace(view, metric=metric), _stored(metric)[-1]
-        for reader in _named(cache, one, _curve(cache, one, stored, readers), _curve(cache, one, stored)):
-            if free and reader not in given:
-                method = str(cache.reader_row(reader)["method"])
-                kind = colours[KINDS.get("Fused" if method.startswith(FUSED) else group_of(method), 3)]
-                given[reader] = kind if kind in free else free[-1]
-                free.remove(given[reader])
-    return given
 
 
 @pieces.needs(pieces.confusion, pieces.unmeasured("confusion counts at K = {k}"))

@@ -21,9 +21,11 @@ from atlas.theme import (
     TOKENS,
     Theme,
     family_marks,
+    own_places,
     plain,
     rate_colours,
     readable,
+    reader_places,
     style_variables,
     template,
     translucent,
@@ -138,12 +140,23 @@ def test_no_two_large_families_share_a_symbol() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_readers_side_by_side_stay_apart_for_every_vision(theme: Theme) -> None:
     colours = READER_COLOURS[theme]
-    assert len(colours) == MOST_READERS and colours[0] == TOKENS[theme]["accent"]
+    assert len(colours) >= MOST_READERS and colours[0] == TOKENS[theme]["accent"]
     for vision in MACHADO:
         for one, other in itertools.combinations(colours, 2):
             assert np.linalg.norm(lab(one, vision) - lab(other, vision)) > 15, (vision, one, other)
     for ground in ("ground", "panel"):
         assert min(contrast(colour, TOKENS[theme][ground]) for colour in colours) >= 3
+
+
+def test_a_reader_has_one_colour_whoever_else_is_drawn() -> None:
+    usual = ["reader-paper/smollm2-135m/ur", "fused/smollm2-135m/ur", "reader-paper/qwen35_27b/ur", "ngram-word"]
+    alone = {reader: reader_places([reader])[reader] for reader in usual}
+    for readers in itertools.permutations([*usual, "dct-q2/smollm2-135m/ur", "fused/gemma3-270m/ur"]):
+        places = reader_places(readers)
+        assert len(set(places.values())) == len(readers) == MOST_READERS
+        assert {reader: places[reader] for reader in usual if reader != usual[1]}.items() <= alone.items()
+        assert usual[1] not in own_places(readers) or places[usual[1]] == alone[usual[1]]
+    assert "dct-q2/smollm2-135m/ur" not in own_places(["dct-q2/smollm2-135m/ur"])
 
 
 def test_names_become_harmless_text() -> None:

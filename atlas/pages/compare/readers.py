@@ -19,7 +19,7 @@ from atlas.figures.dots import Level, Series
 from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.state import METRICS, View
-from atlas.theme import READER_COLOURS
+from atlas.theme import READER_COLOURS, reader_places
 from backend.inference.drift import corrected_words, p_words
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -104,9 +104,9 @@ def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
 
 def lines(cache: QueryCache, view: View) -> list[Line]:
     """One line a chosen reader; the reference is drawn last, on top."""
-    colours = READER_COLOURS[view.theme]
     names = names_of(cache, chosen(cache, view))
-    return [Line(reader, names[reader], colour) for reader, colour in zip(names, colours, strict=False)][::-1]
+    places = reader_places(list(names))
+    return [Line(reader, names[reader], READER_COLOURS[view.theme][places[reader]]) for reader in names][::-1]
 
 
 def reader_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
@@ -566,8 +566,9 @@ def _brief(condition: str) -> str:
 def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """One line a domain and condition, one mark a chosen reader."""
     columns, drawn = _columns(frame, cache), lines(cache, view)[::-1]
+    places = reader_places([line.key for line in drawn])
     series = {
-        line.key: Series(line.label, SYMBOLS[number], 1 - 2 * number / max(len(drawn) - 1, 1), number)
+        line.key: Series(line.label, SYMBOLS[number], 1 - 2 * number / max(len(drawn) - 1, 1), places[line.key])
         for number, line in enumerate(drawn)
     }
     rows = frame.assign(

@@ -14,8 +14,10 @@ from dash import Dash
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages import attribution, family, neighbourhoods, pieces
+from atlas.pages.compare import readers
 from atlas.pages.compare.readers import corrected
 from atlas.state import View
+from atlas.theme import TOKENS, own_places
 from backend.store import queries
 from backend.store.database import open_work, publish
 from tests.invented_atlas import publish_invented
@@ -124,19 +126,13 @@ def test_a_line_keeps_its_colour_under_every_metric(asked: QueryCache, view: Vie
     views = [dataclasses.replace(view, metric=metric) for metric in ("accuracy", "nll", "ece")]
     drawn = [attribution._rivals(asked, one, attribution._others(asked, one), parts(asked, one)) for one in views]
     colours = [{line.key: line.colour for line in lines if line.named} for lines in drawn]
-    shared = attribution._colours(asked, view)
-    assert all(given.items() <= shared.items() and given for given in colours) and len(set(shared.values())) == 2
-
-
-def test_a_line_that_ends_far_below_keeps_the_colour_of_another_metric(
-    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    behind, own = attribution._others(asked, view), parts(asked, view)
-    far = behind.assign(value=behind["value"].where(behind["reader"] != behind["reader"].iloc[0], 0.0))
-    worst = str(behind["reader"].iloc[0])
-    monkeypatch.setattr(attribution, "_named", lambda *_: [one for one in set(behind["reader"]) if one != worst])
-    monkeypatch.setattr(attribution, "_colours", lambda *_: {worst: "#123456"})
-    assert "#123456" in {line.colour for line in attribution._rivals(asked, view, far, own) if line.named}
+    shared = {reader: colour for given in colours for reader, colour in given.items()}
+    assert all(given.items() <= shared.items() and given for given in colours)
+    compared = {line.key: line.colour for line in readers.lines(asked, dataclasses.replace(view, readers=[*shared]))}
+    owned = own_places([*shared])
+    assert owned and {reader: shared[reader] for reader in owned}.items() <= compared.items()
+    grey = TOKENS[view.theme]["edge"]
+    assert {colour for reader, colour in shared.items() if reader not in owned} <= {grey}
 
 
 def parts(asked: QueryCache, view: View) -> pd.DataFrame:
