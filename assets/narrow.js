@@ -65,6 +65,7 @@
     const inside = ends.filter(short).map((note) => ({ ...note, xanchor: "right", xshift: 0, yanchor: "bottom" }));
     const key = ends.filter((note) => !short(note)).sort((a, b) => b.y - a.y);
     layout.annotations = [...notes.filter((note) => !atEnd(note)), ...inside];
+    layout.shapes = (layout.shapes || []).filter((shape) => shape.name !== "leader");
     return key;
   }
 

@@ -19,6 +19,7 @@ NAME_HEIGHT = 15  # pixels of a family's name beside its rows
 HEAD_PIXELS = 72  # of the names above the columns, turned
 MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
 TOGETHER = 0.02  # of the axis: lines that end no further apart look like one
+LEADER = 22  # pixels from the ends of lines to their labels
 CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
 
 
@@ -76,12 +77,14 @@ def budget_curves(
     low, high = 0.0, 1.02
     if not unit:
         high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
+    own = {text: height for height, text, _ in ends}
     ends = _in_order(ends, printed, TOGETHER * (high - low))
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
     room = 0.075 if values else 0.05  # of a line of text
     apart = [(room + 0.065 * text.count("<br>")) * (high - low) for _, text, _ in ends]
-    notes = plots.end_notes(ends, apart, high)
+    notes = plots.end_notes(ends, apart, high, LEADER)
+    shapes += plots.leaders([own.get(text, height) for height, text, _ in ends], notes, LEADER)
     if values and k in budgets:
         where = {"yref": "paper", "yanchor": "bottom"}
         notes.append(plots.note(math.log10(k), 1, f"values at K = {k}", 12, token["accent-ink"], **where))

@@ -121,6 +121,16 @@ def end_notes(
     return [end_note(y, text, ink, shift=shift) for (_, text, ink), y in zip(ends, heights, strict=True)]
 
 
+def leaders(goals: Sequence[float], notes: Sequence[Plot], shift: int) -> list[Plot]:
+    """Thin lines from the ends of lines to their labels of :func:`end_notes`; assets/narrow.js knows their name."""
+    place = {"type": "line", "name": "leader", "xref": "paper", "xsizemode": "pixel", "xanchor": 1}
+    ends = {"x0": 0, "x1": shift - 3}
+    return [
+        {**place, **ends, "y0": goal, "y1": note["y"], "line": pen(note["font"]["color"])}
+        for goal, note in zip(goals, notes, strict=True)
+    ]
+
+
 def apart(heights: Sequence[float], distance: float | Sequence[float], limit: float = float("inf")) -> list[float]:
     """Heights moved as little as needed to lie ``distance`` apart below a limit; several distances: room of each."""
     moved, room = list(heights), np.broadcast_to(distance, len(heights)).tolist()

@@ -74,6 +74,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         html.Label("Named source", htmlFor="named", className="choice-label"),
         shell.source_search("named", cache, view.roster, view.answer, "A source", "Named source"),
         html.Button("Show the largest confusion", id="largest", className="quiet"),
+        html.Button("Show its family alone", id="enlarge", className="quiet"),
         html.Div(_pair(cache, view), id="pair", **shell.aria(live="polite")),
     ]
     children = [
@@ -132,6 +133,25 @@ def register(app: Dash) -> None:
         view = shell.shared_view(reader, roster, domain, theme, k=k, zoom=zoom or "", truth=truth or "")
         needed = outside(questions(), view) if ctx.triggered_id == "zoom" else clicks
         return (largest_confusion(questions(), view) if needed else None) or (no_update, no_update)
+
+    @app.callback(
+        Output("truth", "value", allow_duplicate=True),
+        Output("named", "value", allow_duplicate=True),
+        Output("zoom", "value"),
+        Input("enlarge", "n_clicks"),
+        State("truth", "value"),
+        *(State(part.component_id, part.component_property) for part in (*shell.SHARED, k)),
+        prevent_initial_call=True,
+    )
+    def enlarged(
+        clicks: int | None, truth: str | None, reader: str, roster: str, domain: str, theme: str, k: str
+    ) -> Any:
+        view = shell.shared_view(reader, roster, domain, theme, k=k)
+        pair = (no_update, no_update) if truth else largest_confusion(questions(), view) or (no_update, no_update)
+        families = questions().ask(queries.sources, roster).set_index("source")["family"]
+        family = families.get(truth or pair[0], "")
+        several = clicks and (families == family).sum() > 1
+        return (*pair, family) if several else (no_update,) * 3
 
     @app.callback(
         Output("zoom", "data"),

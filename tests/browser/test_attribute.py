@@ -782,6 +782,7 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.query()["truth"] != browser.query()["answer"]
     browser.until("return document.querySelector('#figure-confusion .sentence').innerText.includes('is taken for')")
     assert browser.run(seen, "#confusion-graph")
+    browser.wait(lambda: browser.query().get("zoom"), "the family of the confusion, whose cells can be told apart")
     pressed(Keys.ARROW_RIGHT)
     assert browser.text("#present-keys").startswith("3 / 4 · figure 2 of 5")
     for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_LEFT, "3"):

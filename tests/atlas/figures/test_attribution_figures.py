@@ -47,6 +47,8 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
     assert labels["ours"].y == pytest.approx(0.96) and labels["ours"].font.color == "#0F7EA3"
     marked = [shape for shape in figure.layout.shapes if shape.x0 == 20]
     assert len(marked) == 1 and marked[0].line.color == TOKENS["light"]["accent"]
+    ways = {shape.line.color: (shape.y0, shape.y1) for shape in figure.layout.shapes if shape.name == "leader"}
+    assert ways["#A53900"] == pytest.approx((theirs.y[-1], labels[theirs.name].y)) and len(ways) == 3
     assert ours.text[0] == "<b>ours</b><br>1 trace: .040<br>95 % interval: .020 to .060<br>600 groups"
     assert theirs.text[0].endswith("1 trace: .020<br>600 groups")
 
