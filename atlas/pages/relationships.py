@@ -843,12 +843,12 @@ def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     frame = frame.assign(words=[figures.readout_words(readout) for readout in frame["readout"]])
     columns = [
         tables.wrapped("name", "Reader", 150, 1),
-        tables.wrapped("words", "Readout", 150, 1),
-        tables.words("origin", "Origin", 96),
+        tables.wrapped("words", "Readout", 116, 1),
         tables.number("accuracy", "Accuracy", "rate", 84),
         tables.number("accuracy_std", "± Std", "rate", 66),
         tables.number("accuracy_low", "Low", "rate", 62),
         tables.number("accuracy_high", "High", "rate", 62),
+        tables.words("origin", "Origin", 96),
         tables.number("precision", "Precision", "rate", 84),
         tables.number("recall", "Recall", "rate", 70),
         tables.number("f1", "F1", "rate", 60),
