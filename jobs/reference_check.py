@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.attribution.drift_report import Window
-from backend.attribution.reference_check import AGAINST, SUPPORTS, reference_answer
+from backend.attribution.reference_check import AGAINST, SUPPORTS, odds, reference_answer
 from backend.errors import StoppedError
-from backend.inference.drift import KINDS
 from backend.store.builds import command_line, portable
 from jobs import trace_options as options
 from jobs.drift import add_windows, attributor_of, opened_windows, window_of, write_answer
@@ -62,7 +61,7 @@ def _print(answer: dict[str, Any]) -> None:
     print()
     say(f"{answer['verdict']}: {answer['sentence']}")
     for kind, ratio in answer["log10_ratios"].items():
-        say(f"  the same source against {KINDS[kind]}: log10 likelihood ratio {ratio:+.2f}")
+        say("  {}: {}; {}".format(*odds(kind, ratio)))
     print(f"  energy distance {answer['statistic']:.3g}, {answer['permutations']:,} swaps, seed {answer['seed']}")
     for sentence in (*(rival["sentence"] for rival in answer["rivals"]), answer["expected"], answer["next_step"]):
         say(sentence)

@@ -10,10 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import compare_measures, size_words
-from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, ratio_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import keep_together
-from backend.inference.drift import DIFFERENT, KINDS, level_text, named, p_text
+from backend.inference.drift import DIFFERENT, level_text, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
@@ -45,6 +45,8 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         measures=compare_measures(test),
         signatures=SIGNATURES,
         meanings=MEANINGS if reference else {},
+        headline=headline(test) if reference else "",
+        rule=rule_words(test["verdict"]) if reference else "",
     )
 
 
@@ -61,11 +63,7 @@ def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("Traces compared", f"{test['before']:,} and {test['after']:,}",
          "to the same prompts, side by side" if test["paired"] else "to prompts of which not all are the same"),
     ]  # fmt: skip
-    numbers += [
-        (f"Same source or {KINDS[kind]}", f"{ratio:+.2f}".replace("-", "−"),
-         f"log10 likelihood ratio; {ratio_words(kind, ratio)}")
-        for kind, ratio in (test["log10_ratios"] if "rivals" in test else {}).items()
-    ]  # fmt: skip
+    numbers += [odds(kind, ratio) for kind, ratio in (test["log10_ratios"] if "rivals" in test else {}).items()]
     if claimed := test.get("claimed"):
         numbers.insert(0, ("Claim", claimed, "the model that the traces are said to come from"))
     return numbers

@@ -34,7 +34,7 @@ MOST = 1_000  # traces of a window that are compared; of a longer one, as many i
 FORMAT = 1
 MARKDOWN = re.compile(r"^(#{1,6} |\s*[-*+] |\s*\d+\. |```|\|.*\|)|\*\*\S|`[^`\n]+`", re.MULTILINE)
 MEASURES = {
-    "words": "Words in a response, median",
+    "words": "Length of a response, median",
     "markdown": "Responses with Markdown",
     "alike": "Responses that begin with the same two words",
 }
@@ -265,7 +265,13 @@ def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
         return []
 
     def text(one: Mapping[str, float] | None, name: str) -> str:
-        return "–" if one is None else f"{one[name]:,.0f}" if name == "words" else f"{100 * one[name]:.0f} %"
+        return (
+            "–"
+            if one is None
+            else f"{one[name]:,.0f} words"
+            if name == "words"
+            else f"{100 * one[name]:.0f} % of responses"
+        )
 
     return [[words, *(text(one, name) for one in found)] for name, words in MEASURES.items()]
 

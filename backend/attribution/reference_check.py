@@ -31,6 +31,7 @@ from backend.enrolment.enrolment import Enrolment
 from backend.errors import AtlasError
 from backend.inference import drift
 from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test, p_words
+from backend.inference.verdict import Rule
 
 FORMAT = 1
 AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
@@ -152,11 +153,38 @@ def _in_three(*windows: Window) -> list[list[int]]:
     return [[rows[prompt] for prompt in shared] for rows in answers]
 
 
-def ratio_words(kind: str, ratio: float) -> str:
-    """What a log10 ratio of an unchanged source against another kind of pair says, in plain words."""
-    factor = float(f"{10 ** abs(ratio):.2g}")
+def odds(kind: str, ratio: float) -> tuple[str, str, str]:
+    """Name, odds and meaning of a log10 ratio of an unchanged source against another kind of pair."""
     more, less = (KINDS["same"], KINDS[kind]) if ratio >= 0 else (KINDS[kind], KINDS["same"])
-    return f"such an outcome comes about {factor:,g} times as often from {more} as from {less}"
+    text = _odds_text(ratio)
+    sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} an unchanged source"
+    means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less}"
+    return f"{more} over {less}".capitalize(), text, f"{means} ({sign.replace('-', '−')})"
+
+
+def _odds_text(ratio: float) -> str:
+    return f"{float(f'{10 ** abs(ratio):.2g}'):,g} to 1"
+
+
+def headline(test: Mapping[str, Any]) -> str:
+    """The answer in a line to show, with the weakest of its odds where all of them speak its way."""
+    who, ratios = test["claimed"] or "the reference", test["log10_ratios"].values()
+    against = test["verdict"] == AGAINST
+    means = {AGAINST: f"Differs from {who}", SUPPORTS: f"Answers as {who} does"}
+    text = means.get(test["verdict"], f"Answers as {who} does, but so may a sibling")
+    if test["verdict"] == INCONCLUSIVE or not ratios or (max(ratios) >= 0) == against:
+        return text
+    return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} an unchanged source"
+
+
+def rule_words(verdict: str) -> str:
+    """What an answer's word rests on here, next to the rule of the same word for one set of traces."""
+    level, least = drift.level_text(drift.LEVEL), 10 ** Rule().log10_lr
+    supports = f"p above {level} and {10**drift.SUPPORTING:g} to 1 for an unchanged source"
+    if verdict == INCONCLUSIVE:
+        return f"SUPPORTS needs {supports} here, which was not reached or is not measured."
+    needs = f"p of {level} or below" if verdict == AGAINST else supports
+    return f"A weaker rule than elsewhere: here {verdict} needs {needs}. In One set of traces it needs {least:g} to 1."
 
 
 def _first_answers(window: Window) -> dict[str, int]:
@@ -181,8 +209,8 @@ def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str
 def _next_step(verdict: str, prompts: int, needed: int | None) -> str:
     if verdict == AGAINST:
         return (
-            "Ask the reference once more with the endpoint's own settings; two draws of it should not differ. If "
-            "these agree, send this result to the provider."
+            "Ask the reference the same prompts once more, with the endpoint's own settings, and compare its first "
+            "answers with its second. If these two do not differ, send this result to the provider."
         )
     if verdict == SUPPORTS:
         return f"Compare a sibling's answers as well: {', '.join(list(KINDS.values())[1:])} can be given as a rival."

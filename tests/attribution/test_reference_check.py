@@ -16,10 +16,9 @@ from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
-from atlas.pages.attribute.comparison_answers import OTHER_RULE
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
-from backend.attribution.drift_report import Window, compare_measures, measures_of, worth_of
-from backend.attribution.reference_check import MEANINGS, nearer, ratio_words
+from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, worth_of
+from backend.attribution.reference_check import MEANINGS, headline, nearer, odds, rule_words
 from backend.attribution.report import digest
 from backend.attribution.verify import read_report
 from backend.enrolment.enrolment import Enrolment
@@ -96,6 +95,8 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
 
 def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     _, answer = check(folder, "shout.jsonl", "--reference", "plain.jsonl", "--rival", "shout.jsonl", "--claim", "a<b>")
+    del answer["sha256"]
+    answer = signed(answer | {"log10_ratios": {"sibling": -1.26, "family": 0.2}})  # the tiny ecosystem has none
     assert "the reference for a<b> " in answer["sentence"] and "Claim: a<b>\n" in comparison_answers.reference_text(
         answer
     )
@@ -105,7 +106,7 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
         shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
         sheet = str([part.to_plotly_json() for part in comparison_answers.sheet(answer)]).replace("\\xa0%", " %")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
-    for words in (*said, *answer["notes"], *MEANINGS.values(), *SIGNATURES, question_of(answer), OTHER_RULE):
+    for words in (*said, *answer["notes"], *MEANINGS.values(), *SIGNATURES, question_of(answer)):
         assert repr(words)[1:-1] in sheet
     assert answer["sha256"] in sheet and all(window["file"]["sha256"] in sheet for window in answer["windows"])
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
@@ -113,8 +114,9 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
     page = write_comparison(answer).replace("\xa0%", " %")
     for kind, ratio in answer["log10_ratios"].items():
-        for place in (shown, page):
-            assert f"{ratio:+.2f}".replace("-", "−") in place and ratio_words(kind, ratio) in place
+        assert all(words in place for place in (shown, page) for words in odds(kind, ratio))
+    for words in (headline(answer), rule_words("AGAINST")):
+        assert words in shown and str(escape(words)) in page
     for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):
         assert str(escape(words)) in page
     assert all(repr(meaning)[1:-1] in shown for meaning in MEANINGS.values())
@@ -145,11 +147,25 @@ def test_what_differs_is_counted_on_the_compared_traces(folder: Path) -> None:
     assert all(row[3] == "–" for row in compare_measures(answer))
 
 
-def test_ratios_say_which_side_gives_the_outcome_more_often() -> None:
-    assert ratio_words("sibling", -1.06) == (
-        "such an outcome comes about 11 times as often from a sibling of its family as from an unchanged source"
+def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
+    assert odds("sibling", -1.06) == (
+        "A sibling of its family over an unchanged source",
+        "11 to 1",
+        "such an outcome comes about 11 times as often from a sibling of its family as from an unchanged source "
+        "(log10 ratio −1.06, below 0: against an unchanged source)",
     )
-    assert "about 160 times as often from an unchanged source as from another family" in ratio_words("family", 2.2)
+    name, often, _ = odds("family", 2.2)
+    assert (name, often) == ("An unchanged source over another family", "160 to 1")
+
+
+def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
+    against = {"verdict": "AGAINST", "claimed": None, "log10_ratios": {"sibling": -1.26, "family": -1.29}}
+    assert headline(against) == "Differs from the reference: 18 to 1 against an unchanged source"
+    for ratios in ({}, {"sibling": 0.1, "family": -1.0}):
+        assert headline(against | {"log10_ratios": ratios}) == "Differs from the reference"
+    supports = {"verdict": "SUPPORTS", "claimed": "X", "log10_ratios": {"sibling": 1.1, "family": 2.2}}
+    assert headline(supports) == "Answers as X does: 13 to 1 for an unchanged source"
+    assert headline(supports | {"verdict": "INCONCLUSIVE"}) == "Answers as X does, but so may a sibling"
 
 
 @pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])

@@ -662,7 +662,8 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
         browser.until(f"return document.querySelector('#ref-{kind}-head').innerText.includes('{source}')")
     browser.until("return !document.querySelector('#ref-go').disabled")
     browser.click("#ref-go")
-    assert browser.text("#ref-verdict").split("\n")[-2:] == ["AGAINST", "Not as the reference answers"]
+    word, means = browser.text("#ref-verdict").split("\n")[-2:]
+    assert word == "AGAINST" and means.startswith("Differs from the reference")
     told = browser.text("#ref-result")
     assert "12 prompts that both answered" in told and "smol-warm.jsonl" in told and "What to do next" in told
     assert "Whose they are is not said" in told

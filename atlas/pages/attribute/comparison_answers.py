@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -22,11 +23,11 @@ from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import compare_measures, size_words
-from backend.attribution.reference_check import AGAINST, MEANINGS, ratio_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import keep_together
 from backend.errors import AtlasError, ChangedResultError
-from backend.inference.drift import ALIKE, DIFFERENT, KINDS, LEVEL, NOT_LIKE, UNPAIRED, level_text, named
+from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, NOT_LIKE, UNPAIRED, level_text, named
 from backend.intake.traces import short
 from backend.store import page_queries
 
@@ -44,7 +45,7 @@ PAIRED_HELP = (
 )
 DISTANCE_HELP = "Distance of the two sides' fingerprints; 0 for equal ones"
 RATIO_HELP = (
-    "How much more often an unchanged source than another one gives such an outcome, by the ecosystem's validation. "
+    "How much more often the one than the other gives such an outcome, by the ecosystem's validation. "
     "None is stated on prompts of another kind than the enrolled ones."
 )
 AT_LEVEL = f"called different at {level_text(LEVEL)} or below"
@@ -84,7 +85,6 @@ RULES = {
 }
 """What the answers of two windows mean."""
 NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
-OTHER_RULE = "These words follow another rule here than in One set of traces, where enrolled sources are weighed."
 POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
 
 
@@ -114,7 +114,6 @@ def tone_of(test: Mapping[str, Any]) -> tuple[str, str]:
 def sheet(test: Mapping[str, Any]) -> list[Component]:
     """A comparison on one sheet of a brief: question, answer, numbers, the rule of the answer, limits and hashes."""
     reading, names = test["reading"], [named(window) for window in test["windows"]]
-    rules = MEANINGS if "rivals" in test else RULES
     who = sections.proxy_name(questions(), SimpleNamespace(**reading))
     files = [
         html.Div([name, html.Br(), html.Span(f"sha256 {window['file']['sha256']}", className="mono")], className="long")
@@ -126,14 +125,15 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         "Files": files,
         "Result's hash": [html.Span(f"sha256 {test['sha256']}", className="mono"), f" ({HASHED})"],
     }
-    other, sign = [OTHER_RULE] * ("rivals" in test), tone_of(test)
+    sign, reference = tone_of(test), "rivals" in test
+    given = [f"{test['verdict']}. {headline(test)}" if reference else test["verdict"]]
     return [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(question_of(test), className="brief-title", dir="auto"),
         sections.answer_box(
             sign[0],
             [html.Span(" against ".join(names), dir="auto")],
-            (f"sheet-{'reference' if 'rivals' in test else 'windows'}", sign[1], [test["verdict"]]),
+            (f"sheet-{'reference' if reference else 'windows'}", sign[1], given),
             html.P(keep_together(test["sentence"]), className="verdict-sentence"),
             _next_step(test["next_step"]),
         ),
@@ -141,17 +141,18 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         shell.facts({name: f"{value} ({scale})" for name, value, scale in numbers_of(test)}, className="facts"),
         *[html.P(rival["sentence"], className="long", dir="auto") for rival in test.get("rivals", ())],
         html.H3("The rule of this answer"),
+        *([html.P(rule_words(test["verdict"]))] if reference else []),
         html.Ul(
             [
                 html.Li([html.Strong(word) if word == test["verdict"] else word, f": {meaning}"])
-                for word, meaning in rules.items()
+                for word, meaning in (MEANINGS if reference else RULES).items()
             ],
             className="findings",
         ),
         html.H3("What such a test sees"),
         html.P(keep_together(test["expected"])),
         html.H3("Limits"),
-        html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *other, *test["notes"])], className="limits"),
+        html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *test["notes"])], className="limits"),
         html.H3("What was compared"),
         shell.facts(facts, className="facts"),
         html.Div([html.Div(line) for line in SIGNATURES], className="signatures"),
@@ -199,21 +200,12 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     tone, sign = tone_of(test)
     traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
     claim = [" · claim: ", html.Strong(test["claimed"], dir="auto")] if test["claimed"] else []
-    who = test["claimed"] or "the reference"
-    means = {"AGAINST": f"Not as {who} answers", "SUPPORTS": f"As {who} answers"}.get(
-        test["verdict"], f"As {who} answers, or a sibling"
-    )
-    ratios = [
-        (f"Same source or {KINDS[kind]}", RATIO_HELP, f"{ratio:+.2f}".replace("-", "−"),
-         f"log10 likelihood ratio: {ratio_words(kind, ratio)}")
-        for kind, ratio in test["log10_ratios"].items()
-    ]  # fmt: skip
     box = sections.answer_box(
         tone,
         [traces, " against the reference ", reference, *claim],
-        ("ref-verdict", sign, [test["verdict"], html.Span(means, className="verdict-means", dir="auto")]),
+        ("ref-verdict", sign, [test["verdict"], html.Span(headline(test), className="verdict-means", dir="auto")]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
-        html.P(OTHER_RULE, className="hint"),
+        html.P(rule_words(test["verdict"])),
         _next_step(test["next_step"], *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, test["expected"]),
@@ -221,7 +213,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
             ("p value", PAIRED_HELP, rate_text(test["p_value"]), AT_LEVEL),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
             ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
-            *ratios,
+            *((name, RATIO_HELP, *words) for name, *words in starmap(odds, test["log10_ratios"].items())),
         ),
         *_measures(test),
         *map(_note, test["notes"]),
@@ -257,7 +249,7 @@ def _measures(test: Mapping[str, Any]) -> list[Component]:
     rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
     where = f" of the answers to the {test['prompts']:,} prompts compared" if "prompts" in test else ""
     heads = [
-        f"Plain measures{where}; the test reads more than these",
+        f"Plain measures{where}; the test reads more, so both sides may be alike in these",
         *(html.Span(named(window), className="long", dir="auto") for window in test["windows"]),
     ]
     table = shell.small_table(heads, rows, "Plain measures", "small")
@@ -294,10 +286,10 @@ def _after_windows(test: Mapping[str, Any]) -> list[Component]:
 
 
 def _after_reference(test: Mapping[str, Any]) -> list[Component]:
-    """Where two draws of the reference are compared, after a difference."""
+    """Where the reference's own answers are compared with each other, after a difference."""
     if test["verdict"] != AGAINST:
         return []
-    return [dcc.Link("Compare two draws of the reference", href="/attribute?mode=two", className="forward")]
+    return [dcc.Link("Compare its first and second answers", href="/attribute?mode=two", className="forward")]
 
 
 def _next_step(step: str, *places: Component) -> Component:
