@@ -265,13 +265,9 @@ def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
         return []
 
     def text(one: Mapping[str, float] | None, name: str) -> str:
-        return (
-            "–"
-            if one is None
-            else f"{one[name]:,.0f} words"
-            if name == "words"
-            else f"{100 * one[name]:.0f} % of responses"
-        )
+        if one is None:
+            return "–"
+        return f"{one[name]:,.0f} words" if name == "words" else f"{100 * one[name]:.0f} % of responses"
 
     return [[words, *(text(one, name) for one in found)] for name, words in MEASURES.items()]
 

@@ -213,7 +213,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
             ("p value", PAIRED_HELP, rate_text(test["p_value"]), AT_LEVEL),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
             ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
-            *((name, RATIO_HELP, *words) for name, *words in starmap(odds, test["log10_ratios"].items())),
+            *((name, RATIO_HELP, value, means) for name, value, means in starmap(odds, test["log10_ratios"].items())),
         ),
         *_measures(test),
         *map(_note, test["notes"]),
