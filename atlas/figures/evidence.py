@@ -65,9 +65,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     if running:
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
-        if not results["stated"]:
-            kind = "not validated here"
-        end = f"{kind} {number(last)}"
+        end = f"{kind} {number(last)}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
         if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
             end = f"{number(last)}, probability {probability_text(running[-1]['probability'])}"

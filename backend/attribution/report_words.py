@@ -157,11 +157,9 @@ def reservation(report: Report) -> str | None:
     reference, validation = report.get("reference", {}), report.get("validation")
     if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
-        fewer = TESTED * (passing.traces != report["results"]["traces"])
-        return (
-            f"A source that is none of the {many:,} enrolled ones is not excluded: measured with {passing.traces:,} "
-            f"traces{fewer}, {passing.span} of such sources pass as enrolled."
-        )
+        return f"A model outside these {many:,} is not excluded: {_would_pass(passing)}.{_not_settled(report)}"
+    if supports_family(report["results"]):
+        return _not_settled(report).lstrip()
     if report["results"]["verdict"] == "AGAINST" and passing and report["results"]["level"] == "source":
         return _not_the_author(with_names(report), passing)
     if report["results"]["verdict"] != "UNKNOWN":
@@ -180,10 +178,23 @@ def _not_the_author(report: Report, passing: Passing) -> str | None:
     leader = results["candidates"][0]["source"]
     if leader == results["subject"]:
         return None
-    fewer = TESTED * (passing.traces != results["traces"])
+    return f"That does not make it the author: {_would_pass(passing)}."
+
+
+def _would_pass(passing: Passing) -> str:
+    many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
+    return f"{passing.span.removesuffix(' %')} of 100 models that nobody enrolled would pass too (measured at {many})"
+
+
+def _not_settled(report: Report) -> str:
+    """What the answer about a family leaves open of the source that it began with."""
+    if not supports_family(report["results"]):
+        return ""
+    results, rule = with_names(report)["results"], report["method"]["rule"]
+    share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
     return (
-        f"That {leader} scores highest does not make it the author: measured with {passing.traces:,} traces{fewer}, "
-        f"{passing.span} of sources that nobody enrolled pass as enrolled."
+        f" Whether it is {results['subject']} itself is not settled: its probability is {probability_text(share)}. "
+        f"SUPPORTS needs {100 * rule['least_share']:g} % and {10 ** rule['decided_log10']:,.0f} to 1."
     )
 
 

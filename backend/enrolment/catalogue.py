@@ -78,7 +78,7 @@ class Ecosystem:
 
 def title_of(name: str, roster: str | None, sources: Iterable[str]) -> str:
     """What people call an enrolment: its roster, the samples, or the name it was given."""
-    return roster or ("the samples" if _holds_samples(sources) else name)
+    return roster or (SAMPLES if _holds_samples(sources) else name)
 
 
 def _holds_samples(sources: Iterable[str]) -> bool:
@@ -233,6 +233,7 @@ FAMILY = "family:"  # begins a candidate that stands for all sources of a family
 ENROL = "enrol it: python -m jobs collect, then python -m jobs enroll"
 SHOWN = 8
 OFFERED = 3  # labels in a question, in which eight would be too many to read
+SAMPLES = "the samples"
 NOT_LISTED = "Is your model not in the list? Enrol it: python -m jobs enroll LABELLED --name NAME."
 GRAMS = (2, 3)  # letters in a row that are compared
 LEAST = 0.4  # smallest cosine of a match: of 165 names every one then finds its label among the first three

@@ -79,15 +79,12 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report) == "Yes: a" and reservation(report) is None
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert headline(report) == "Yes, among the 3 enrolled sources: a"
-    said = reservation(report) or ""
-    assert "none of the 3 enrolled ones is not excluded" in said
-    assert "measured with 10 traces, 92 % of such sources pass" in said
+    said = "A model outside these 3 is not excluded: 92 of 100 models that nobody enrolled would pass too"
+    assert reservation(report) == f"{said} (measured at 10 traces)."
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
-    assert "measured with 10 traces, 79 to 92 % of such" in (reservation(report) or "")
-    report["results"]["traces"] = 20
-    assert "with 10 traces, the largest tested number that is not above yours, 79" in (reservation(report) or "")
+    assert "excluded: 79 to 92 of 100 models" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
-    assert headline(report) == "Yes, among the 3 candidates: a" and "none of the 6" in (reservation(report) or "")
+    assert headline(report) == "Yes, among the 3 candidates: a" and "outside these 6" in (reservation(report) or "")
     report |= {"input": {"name": "t.jsonl"}}
     report["results"]["next_steps"] = [KEEP]
     assert [step.page for step in steps_of(report)] == ["Check a report", "Claim against reference"]
@@ -97,12 +94,21 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report).endswith("; 4 of its members are not told apart")
 
 
+def test_an_answer_about_a_family_says_that_its_member_is_not_settled() -> None:
+    report = report_of("SUPPORTS", level="family", candidates=[{"source": "a", "family": "A", "probability": 0.585}])
+    report["method"] = {"rule": {"decided_log10": 2.0, "least_share": 0.95}}
+    said = "Whether it is a itself is not settled: its probability is .585. SUPPORTS needs 95 % and 100 to 1."
+    assert reservation(report) == said
+    report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
+    assert (reservation(report) or "").endswith(said) and "outside these 3" in (reservation(report) or "")
+
+
 def test_the_best_match_of_traces_against_a_claim_need_not_be_their_author() -> None:
     report = report_of("AGAINST")
     report["results"]["candidates"][0]["source"] = "b"
     assert reservation(report) is None
     report["validation"] = {"rows": [row("false_acceptance", 0.68)]}
-    assert "b scores highest does not make it the author: measured with 10 traces, 68 %" in (reservation(report) or "")
+    assert (reservation(report) or "").startswith("That does not make it the author: 68 of 100 models")
     report |= {"input": {"name": "t.jsonl"}}
     report["results"]["next_steps"] = []
     assert [step.page for step in steps_of(report)] == ["Check a report"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -124,7 +124,8 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
     subject = next(row for row in results["candidates"] if row["source"] == results["subject"])
     if subject not in shown:
         shown = [*shown[:-1], subject]
-    bounds = bounds_of(report)
+    over = _ratios_over(report, shown)
+    alike = len(over) > 1 and len(set(over.values())) == 1  # said once, above
     roles, names = {results["leader"]: "leading", results["claimed"]: "claimed"}, names_of(report)
     body = []
     for row in shown:
@@ -132,23 +133,31 @@ def candidates(report: Report, marks: Mapping[str, Mark], view: View, known: Map
         role = [html.Span(roles[source], className="role")] if source in roles else []
         family = html.Span(row["family"], dir="auto", className="legend-name")
         bar = html.Span(className="share-fill", style={"width": f"{100 * (row['probability'] or 0):.2f}%"})
-        ratio = "–"
-        if bounds and not subject:
-            ratio = bounds[source] + number(row["log10_ratio"], 2)
         cells = [
             html.Th(html.Span([*sections.named(view, source, known, names), *role], className="marked"), scope="row"),
             html.Td(html.Span([shell.symbol(marks[row["family"]], view.theme), family], className="marked")),
             html.Td(html.Span(bar, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             number_cell(_share(row, report)),
-            number_cell(ratio),
+            *([] if alike else [number_cell(over.get(source, "–"))]),
         ]
         body.append(html.Tr(cells, className="here" if subject else ""))
-    heads = ["source", "family", "", "probability", "log10 ratio over it"]
+    heads = ["source", "family", "", "probability", *([] if alike else ["log10 ratio over it"])]
     table = shell.small_table(heads, body, "The most probable sources", "small wide candidates")
+    if alike:
+        who, ratio = with_names(report)["results"]["subject"], next(iter(over.values()))
+        words = f"log10 ratio of {who} over each of the others listed: {ratio}."
+        return html.Div([html.P(words, className="hint"), table])
     if results["stated"]:
         return table
     summary = html.Summary("Show the order of the candidates, without numbers")
     return html.Details([summary, table], className="folded")
+
+
+def _ratios_over(report: Report, shown: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """log10 ratio of the answer's source over every other that is shown, as text; nothing where none is stated."""
+    bounds, subject = bounds_of(report), report["results"]["subject"]
+    others = [row for row in shown if bounds and row["source"] != subject]
+    return {row["source"]: bounds[row["source"]] + number(row["log10_ratio"], 2) for row in others}
 
 
 def _split(reader: str) -> str:

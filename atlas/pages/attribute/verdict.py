@@ -40,7 +40,7 @@ from backend.attribution.report_words import (
     verdict_words,
     with_names,
 )
-from backend.enrolment.catalogue import title_of
+from backend.enrolment.catalogue import SAMPLES, title_of
 from backend.enrolment.validation_lookup import SCENARIOS
 from backend.inference.drift import p_words
 from backend.inference.verdict import COMPATIBLE, WEAK
@@ -148,7 +148,8 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     word, sources = results["verdict"], reference["sources"]
     among = title_of(reference["enrolment"], method["facts"].get("roster"), sources)
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
-    sentences = answer_sentence(report), reservation(report), partial
+    toys = f"Compared with the {len(sources):,} toy sources of the samples alone." if among == SAMPLES else ""
+    sentences = toys, answer_sentence(report), reservation(report), partial
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
     flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]
@@ -217,7 +218,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         own = subject_probability(report)
         stated = family_probability(results) if family else own
         words = f"its family; {own} for {results['subject']} itself" if family else who
-        share = (stated, words + _between(results, *ends) + (_off(report) if validated_for(report) else ""))
+        share = (stated, words + (_off(report) if validated_for(report) else "") + _between(results, *ends))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
@@ -249,7 +250,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         ("log10 ratio", RATIO_HELP, *ratio),
         ("Probability", PROBABILITY_HELP, *share),
         ("Unknown source", UNKNOWN_HELP, none, fits),
-        *([] if results["reason"] == WEAK else [("Enough after", STOP_HELP, *stop)]),  # the headline says why
+        *([] if results["reason"] == WEAK or _needs_all(results) else [("Enough after", STOP_HELP, *stop)]),
         ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
 
@@ -269,7 +270,7 @@ def _off(report: Report) -> str:
     """How far probabilities were off in tests of such a case."""
     rows = (report.get("validation") or {}).get("rows", ())
     off = next((row for row in rows if row["metric"] == "ece_after" and row["sentence"]), None)
-    return f"; off by {100 * off['value']:.1f} percentage points on average in tests" if off else ""
+    return f"; give or take {max(off['value'], 0.01):.2f} on average in tests".replace(" 0.", " .") if off else ""
 
 
 def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:
@@ -289,6 +290,12 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
         return _after(stop), f"{n:,} {'trace was' if n == 1 else 'traces were'} not enough {rate}".strip() + only
     what = stop.get("decided") or f"for {stop.get('named')}"
     return _after(stop), (f"{what}, {rate}" if rate else what) + only
+
+
+def _needs_all(results: Mapping[str, Any]) -> bool:
+    """Whether a stop at any error rate is after the last trace, and so tells nothing."""
+    stop = results["stop"] or {}
+    return {answer.get("enough_after") for answer in (stop, *(stop.get("levels") or ()))} == {results["traces"]}
 
 
 def _after(answer: Report) -> str:
@@ -369,10 +376,12 @@ def file_name(report: Report) -> str:
     return f"attribution-{report['sha256'][:8]}"
 
 
-def validated(report: Report) -> Component:
-    """What the validation of the ecosystem says about just such a case: as many traces, as long."""
+def validated(report: Report) -> Component | None:
+    """What the validation says about such a case: as many traces, as long; None of too few for an answer."""
     found = report.get("validation")
     here = validated_for(report)
+    if too_few(report):
+        return None
     title = html.H2(
         f"How well does this do {'in such a case' if here or not found else OTHER_CASE}?", id="title-validated"
     )

@@ -413,6 +413,16 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
 
 
+def test_what_is_the_same_in_every_row_is_said_once(enrolment: Enrolment) -> None:
+    made, marks = written(enrolment), family_marks(sorted(set(FAMILIES)))
+    drawn = _words(result.candidates(made, marks, View(), {}))
+    assert "over it" not in drawn and drawn.count("2.50") == 1
+    made["results"]["candidates"][-1]["log10_ratio"] = 1.0
+    assert "over it" in _words(result.candidates(made, marks, View(), {}))
+    stop = {"enough_after": 12, "levels": [{"enough_after": 12, "error_rate": 0.01}]}
+    assert verdict._needs_all({"stop": stop, "traces": 12}) and not verdict._needs_all({"stop": stop, "traces": 13})
+
+
 def test_facts_of_a_reading_that_was_stopped_say_what_was_not_read(enrolment: Enrolment) -> None:
     partial = written(enrolment, complete=False)
     assert facts(partial)["Traces"][0] == "12" and facts(partial)["Traces"][1].endswith("not read")
