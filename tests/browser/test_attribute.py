@@ -84,7 +84,7 @@ def opened(browser: Browser, query: str = "", ecosystem: str = SAMPLES) -> None:
     )
 
 
-def sampled(browser: Browser, name: str = "The model that was paid for") -> None:
+def sampled(browser: Browser, name: str = "A provider's qwen-brief") -> None:
     """Take a case of the sample; the ecosystem of the first one is not here."""
     press = "[...document.querySelectorAll('#attr-one .row .button')].find(b => b.innerText === arguments[0])"
     browser.until(f"const b = {press}; if (b) b.click(); return !!b", name)
@@ -159,7 +159,7 @@ def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Brows
     value = "const e = document.querySelector('#attr-ecosystem'); return e && e.value"
     own = browser.until(value)
     assert CALLED not in own
-    sampled(browser, "A famous name, and somebody else behind it")
+    sampled(browser, "A reseller's gpt-4o")
     sampled(browser)
     browser.until(value + ".includes(arguments[0])", CALLED)
     browser.until("return document.querySelector('#attr-judge').innerText.includes('10 sources')")

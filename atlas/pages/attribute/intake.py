@@ -47,6 +47,7 @@ SELECTS = tuple(f"attr-column-{role}" for role in ROLES)
 GONE = {"hidden": True, "head": None, "body": None, "unmapped": True, "columns": None}
 """What the step shows without a file."""
 PASTED = "pasted.txt"
+RUN = "Run attribution"
 STAYS = "What you give stays on this server for your session, 24 hours at most."
 
 
@@ -73,7 +74,7 @@ def step() -> Component:
         )
         for role, (word, meaning) in ROLES.items()
     ]
-    now = html.Button("Run attribution", id="attr-go-now", className="button button-main", disabled=True)
+    now = html.Button(RUN, id="attr-go-now", className="button button-main", disabled=True)
     choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
     read = [
         sections.notice("attr-preview-head", "polite"),
@@ -90,8 +91,7 @@ def step() -> Component:
             [drop("attr-drop", f"Drop a file of at least {Rule.minimum_traces} traces"), paste], className="drops"
         ),
         sections.hint(STAYS),
-        html.Div(sections.hint("Or try a sample:")),
-        html.Div(sample, className="row"),
+        html.Div([sections.hint("Or try a sample:"), *sample], className="row samples"),
         html.Div(id="attr-sample-story", className="story", role="status"),
         sections.notice("attr-problem"),
         shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),

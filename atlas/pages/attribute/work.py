@@ -29,7 +29,7 @@ WARM_MS = 2_000  # the same for a proxy that is not there yet
 STATES = {
     "absent": "No ecosystem is enrolled on this server",
     "loading": "The proxy {proxy} is being loaded; you can choose traces meanwhile",
-    "ready": "Ready: {proxy} is loaded",
+    "ready": "Ready",
     "failed": "The proxy {proxy} cannot be loaded",
 }
 
@@ -39,7 +39,7 @@ def step() -> Component:
     graph = sections.drawing("attr-live", blank("dark"))
     drawn = html.Div(graph, className="live-graph", role="img", **shell.aria(label="Evidence so far"))
     start = [
-        html.Button("Run attribution", id="attr-go", className="button button-main", disabled=True),
+        html.Button(intake.RUN, id="attr-go", className="button button-main", disabled=True),
         sections.hint(None, id="attr-go-why"),
         html.Div("Looking at the proxy …", id="attr-ready", className="ready", role="status"),
         html.Div("Reading the file …", id="attr-starting", className="ready ready-loading", role="status", hidden=True),
@@ -53,6 +53,13 @@ def step() -> Component:
         sections.notice("attr-go-problem"),
         sections.progress("attr", html.P(id="attr-so-far", className="sentence"), drawn, message={}),
     )
+
+
+def too_few(traces: int) -> str:
+    """What a run of fewer traces than the rule needs comes to; '' of enough."""
+    if traces >= question.FEWEST:
+        return ""
+    return f"{traces:,} of the {question.FEWEST} traces needed: the answer will be INCONCLUSIVE, that we cannot say."
 
 
 def words(snapshot: Snapshot) -> str:
@@ -117,13 +124,15 @@ def register(app: Dash) -> None:
 
     @sections.callback(
         app,
-        "attr-go.disabled attr-go.title attr-go-why.children attr-go-now.disabled attr-go-words.children",
+        "attr-go.disabled attr-go.title attr-go-why.children attr-go-now.disabled attr-go-words.children "
+        "attr-go.children attr-go-now.children",
         "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data attr-claim.value attr-prefilled.data",
         prevent=False,
     )
     def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text, claim: Text, looked: Stored) -> Any:
         if job:
-            return True, "These traces are being read", None, True, "These traces are being read."
+            reading = "These traces are being read"
+            return True, reading, f"{reading}.", True, f"{reading}.", intake.RUN, intake.RUN
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         if upload and columns and not read:
@@ -140,9 +149,10 @@ def register(app: Dash) -> None:
         asks = "Asks which enrolled source it is. To test a claim, name it in step 2 first."
         if claim:
             asks = f"Asks: is it {sections.known_sources(questions()).get(claim, claim)}?"
-        few = f"{read:,} of the {question.FEWEST} traces needed." if read and read < question.FEWEST else ""
-        said = f"{why}." if why else few
-        return bool(why), why, said, bool(why), f"{why}." if why else f"{few} {asks}".lstrip()
+        few = too_few(read) if read else ""
+        said, now = (f"{why}.", f"{why}.") if why else (few, few or asks)
+        run = "Run anyway" if few and not why else intake.RUN
+        return bool(why), why, said, bool(why), now, run, run
 
     _running(app)
     _results(app)

@@ -297,3 +297,9 @@ def test_a_log_fills_in_the_claim_and_leaves_that_of_a_person() -> None:
     assert question.prefill(unknown, one, filled[0], last) == (None, None), "it was that of the file before"
     assert question.prefill(unknown, one, "gpt4o", last) is None
     assert question.prefill({**columns, "models": []}, one, None, {}) == (None, None)
+
+
+def test_fewer_traces_than_needed_are_run_with_the_consequence_said_before() -> None:
+    assert work.too_few(question.FEWEST) == ""
+    few = work.too_few(question.FEWEST - 2)
+    assert few.startswith(f"{question.FEWEST - 2} of the {question.FEWEST} traces needed") and "INCONCLUSIVE" in few
