@@ -122,6 +122,11 @@
         }
         return now === seen ? none() : now;
       },
+      // A comparison that was started from above its files shows how far it is.
+      working: function (jobs, id) {
+        if (jobs) document.getElementById(id).scrollIntoView({ block: "start" });
+        return none();
+      },
       // The command of a result, into the clipboard; without its permission the text is selected instead.
       copy: function (clicks, id) {
         const text = document.getElementById(id || "attr-verify");

@@ -172,6 +172,9 @@ def page(part: Part) -> Component:
         )  # fmt: skip
         files += [_prompts(), html.Div(shell.labelled("Claimed model", "ref-claim", name), className="row")]
     if part.compares:
+        # Previews of its files push the other one out of sight.
+        now = html.Button(part.button, id=f"{prefix}-go-now", className="button button-main", hidden=True)
+        files.insert(1, html.Div(now, className="row"))
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
         files.append(html.Div([sample, sections.hint("Nothing of yours is needed.")], className="row"))
         files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
@@ -215,6 +218,9 @@ def register(app: Dash) -> None:
         )  # fmt: skip
         sections.callback(app, f"{part.prefix}-done.data*", f"{part.prefix}-back.n_clicks")(_unfold)
         if part.compares:
+            sections.client(
+                app, "working", f"{part.prefix}-seen.data*", f"{part.prefix}-jobs.data", f"{part.prefix}-go.id"
+            )
             text = f"{part.prefix}-text"
             sections.client(app, "copy", f"{text}-copy.children", f"{text}-copy.n_clicks", f"{text}.id")
             _sample(app, part)
@@ -369,7 +375,8 @@ def _followed(look: Callable[[], Sequence[Snapshot]], failed: Sequence[str], fai
     if all(job.ended for job in jobs):
         return *OVER, done, None, None
     read, total = sum(job.done for job in jobs), sum(job.total for job in jobs)
-    words = f"{read:,} of {total:,} traces read." if read else "Waiting for the proxy."
+    left = work.time_left(read, total, sum(job.seconds for job in jobs))
+    words = f"{read:,} of {total:,} traces read{left}." if read else "Waiting for the proxy."
     return False, words, sections.bar(*jobs), False, no_update, no_update, None
 
 
@@ -463,19 +470,23 @@ def _run(app: Dash, part: Part) -> None:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])
 
     @sections.callback(
-        app, f"{prefix}-go.disabled", f"{prefix}-ecosystem.value {prefix}-jobs.data {files}", prevent=False
+        app,
+        f"{prefix}-go.disabled {prefix}-go-now.hidden",
+        f"{prefix}-ecosystem.value {prefix}-jobs.data {files}",
+        prevent=False,
     )
-    def may_go(ecosystem: Text, jobs: list[str] | None, *given: Stored) -> bool:
-        return missing(given) or not ecosystem or bool(jobs)
+    def may_go(ecosystem: Text, jobs: list[str] | None, *given: Stored) -> tuple[bool, bool]:
+        not_yet = missing(given) or not ecosystem or bool(jobs)
+        return not_yet, not_yet
 
     @sections.callback(
         app,
         f"{prefix}-jobs.data {prefix}-problem.children {prefix}-tick.disabled {prefix}-cancel-said.children",
-        f"{prefix}-go.n_clicks",
+        f"{prefix}-go.n_clicks {prefix}-go-now.n_clicks",
         f"{prefix}-ecosystem.value {'ref' if part is REFERENCE else 'attr'}-claim.value {files}",
     )
-    def start(clicks: Clicks, ecosystem: Text, claim: Text, *given: Stored) -> Any:
-        if not clicks or missing(given):
+    def start(clicks: Clicks, now: Clicks, ecosystem: Text, claim: Text, *given: Stored) -> Any:
+        if not (clicks or now) or missing(given):
             return (no_update,) * 4
         service = visitor.service()
         begin = service.start_windows if part is WINDOWS else service.start_reference_check

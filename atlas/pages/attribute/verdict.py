@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -149,7 +150,10 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     among = title_of(reference["enrolment"], method["facts"].get("roster"), sources)
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
     toys = f"Compared with the {len(sources):,} toy sources of the samples alone." if among == SAMPLES else ""
-    sentences = toys, answer_sentence(report), reservation(report), partial
+    said = re.sub(
+        r"(; | \()log10 ratio [^()]*\)", lambda found: ")" if found[1] == "; " else "", answer_sentence(report)
+    )
+    sentences = toys, said, reservation(report), partial  # the ratio stands below
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
     flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]

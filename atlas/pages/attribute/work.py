@@ -72,13 +72,15 @@ def words(snapshot: Snapshot) -> str:
         return f"{snapshot.further:,} responses of the added traffic are read, before {many}."
     if snapshot.state == "running" and not snapshot.done:
         return f"Reading the first of {many}."
-    remaining = ""
-    if snapshot.seconds > 0 and snapshot.done:
-        rate = snapshot.done / snapshot.seconds
-        remaining = f", about {(snapshot.total - snapshot.done) / rate:,.0f} s left"
     if snapshot.further_total and snapshot.done == snapshot.total:
         return f"{many} read; {snapshot.further:,} of {snapshot.further_total:,} with the further readers."
-    return f"{snapshot.done:,} of {many} read, {snapshot.seconds:,.0f} s{remaining}."
+    return f"{snapshot.done:,} of {many} read{time_left(snapshot.done, snapshot.total, snapshot.seconds)}."
+
+
+def time_left(done: int, total: int, seconds: float) -> str:
+    """How long ``done`` of ``total`` traces took, and about how long the rest takes."""
+    left = f", about {(total - done) * seconds / done:,.0f} s left" if seconds > 0 and done else ""
+    return f", {seconds:,.0f} s{left}"
 
 
 def so_far(snapshot: Snapshot, names: Mapping[str, str]) -> str:

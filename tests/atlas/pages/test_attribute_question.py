@@ -303,3 +303,8 @@ def test_fewer_traces_than_needed_are_run_with_the_consequence_said_before() -> 
     assert work.too_few(question.FEWEST) == ""
     few = work.too_few(question.FEWEST - 2)
     assert few.startswith(f"{question.FEWEST - 2} of the {question.FEWEST} traces needed") and "INCONCLUSIVE" in few
+
+
+def test_time_left_follows_what_was_read() -> None:
+    assert work.time_left(40, 160, 10.0) == ", 10 s, about 30 s left"
+    assert work.time_left(0, 160, 0.0) == ", 0 s"
