@@ -140,6 +140,7 @@ def register(app: Dash) -> None:
     @app.callback(
         Output("watch-sample", "children"),
         Output("watch-sample-clock", "disabled"),
+        Output("watch-sample-show", "hidden"),
         Input("watch-sample-show", "n_clicks"),
         Input("watch-sample-clock", "n_intervals"),
         Input("theme", "data"),
@@ -147,11 +148,12 @@ def register(app: Dash) -> None:
     )
     def sample(clicks: int | None, _: int | None, theme: str | None) -> Any:
         if not visitor.known():
-            return no_update, True
+            return no_update, True, no_update
         look: Theme = "light" if theme == "light" else "dark"
         if not clicks:
-            return _made(look) or no_update, True
-        return _sampled(look, begin=ctx.triggered_id == "watch-sample-show")
+            return _made(look) or no_update, True, no_update
+        shown, ended = _sampled(look, begin=ctx.triggered_id == "watch-sample-show")
+        return shown, ended, isinstance(shown, html.Section)
 
     @app.callback(
         [
@@ -179,10 +181,10 @@ def register(app: Dash) -> None:
 
 
 def streams(cache: QueryCache) -> pd.DataFrame:
-    """Measured streams of the first reader and roster: one is enough to see how soon an alarm comes."""
-    frame = cache.ask(page_queries.streams)
-    first = frame.head(1)[["reader", "roster"]]
-    return frame.merge(first, on=["reader", "roster"])
+    """Measured streams of the reader and roster of a watch that is started here; of the first where it has none."""
+    frame, own = cache.ask(page_queries.streams), default(visitor.ecosystems())
+    here = frame[frame["reader"].eq(own.reader) & frame["roster"].eq(own.roster)] if own else frame.head(0)
+    return frame.merge((here if len(here) else frame).head(1)[["reader", "roster"]], on=["reader", "roster"])
 
 
 def rows(cache: QueryCache, _view: View) -> pd.DataFrame:
@@ -211,14 +213,20 @@ def false_alarms(frame: pd.DataFrame) -> str:
     )
 
 
+def _reader_name(cache: QueryCache, reader: str) -> str:
+    return cache.reader_name(reader) if cache.knows(reader) else reader
+
+
 def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     frame = streams(cache)
     strictest = frame[frame["level"] == frame["level"].min()]
     reader, roster = frame[["reader", "roster"]].iloc[0]
-    name = cache.reader_name(reader) if cache.knows(reader) else reader
-    measured = (
-        f"Of a watch by {name} alone, on held-out answers of {roster}: a watch by another reader has other delays."
-    )
+    measured = f"Measured for {_reader_name(cache, reader)} on held-out answers of {roster}, and for no other."
+    if (own := default(visitor.ecosystems())) and (own.reader, own.roster) != (reader, roster):
+        measured += (
+            f" A watch that is started here reads by {_reader_name(cache, own.reader)} on {own.title}, which was not "
+            "measured: it may be sooner or later."
+        )
     sentence = f"{measured} {false_alarms(strictest)}".rstrip()
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 
@@ -348,7 +356,7 @@ def _sections(theme: Theme) -> list[Component]:
         return [shell.empty("This atlas shows its watches to people with its token only", remedy)]
     known = watches()
     if not known:
-        return [html.P("Nothing is watched yet. Once a watch runs, its evidence over time stands here.", role="note")]
+        return [html.P("No watch of your own runs yet. Once one does, its evidence stands here.", role="note")]
     known = sorted(known, key=lambda state: state.alarm is None)  # alarms first
     glance = [pieces.scrolling(pieces.table(GLANCE, [_glance(state) for state in known]))] if len(known) > 1 else []
     return [*glance, *(_section(state, theme) for state in known)]
@@ -492,8 +500,8 @@ def _alarm(state: WatchState, alarm: Any) -> Component:
     for form in FORMS:
         href = f"/watch/{state.name}/alarm-{alarm.number}.{form}"
         links.append(html.A(FILES[form], href=href, target="_blank", className="forward", rel="noopener"))
-    told = "The webhook got it." if alarm.delivered else "No webhook got it."
-    stands = "The alarm stands." if alarm.round == state.round else "The alarm was accepted."
+    told = "It was sent to the webhook." if alarm.delivered else "No webhook (--webhook URL) took it."
+    stands = "It stands until --accept begins the watch anew." if alarm.round == state.round else "It was accepted."
     head = html.Strong(f"Alarm {alarm.number}, {_time(alarm.at)}")
     text = f"{alarm_sentence(state, alarm)} {stands} {told}"
     return html.Div([head, html.P(text), html.Div(links, className="watch-links")], className="watch-alarm")

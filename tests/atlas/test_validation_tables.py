@@ -149,15 +149,20 @@ def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right() -> None:
     assert [share.split("</b>")[0] for share in shares] == ["<b>100.0 %", "<b>97.9 %", "<b>0.1 %"]
 
 
-def test_a_watch_shows_one_readers_streams_in_per_cent(measured: Flask) -> None:
+def test_a_watch_shows_one_readers_streams_in_per_cent(measured: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     with measured.test_request_context():
         cache = measured.extensions["atlas"]
+        monkeypatch.setattr(watch.visitor, "ecosystems", lambda: [])
         (meta,) = watch.PAGE.figures.values()
         unchanged, family = meta.table(cache, methods.View()).to_dict("records")
         assert (unchanged["What changes"], unchanged["Alarms, %"]) == ("nothing; answers may repeat", 0.1)
         assert (family["Allowed, %"], family["Half within"]) == (1.0, 5.0)
         sentence = str(watch._delays(cache, methods.View()).sentence)
-        assert cache.reader_name(READER) in sentence and "of 27-way" in sentence
+        assert cache.reader_name(READER) in sentence and "of 27-way" in sentence and "not measured" not in sentence
+        other = Ecosystem("other", "ngram-word", "tiny", "ur", ("a",), ("A",), "0" * 64, {"roster": "27-way"})
+        monkeypatch.setattr(watch.visitor, "ecosystems", lambda: [other])
+        sentence = str(watch._delays(cache, methods.View()).sentence)
+        assert "on 27-way, which was not measured" in sentence
 
 
 def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:
