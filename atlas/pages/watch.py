@@ -183,7 +183,7 @@ def register(app: Dash) -> None:
 def streams(cache: QueryCache) -> pd.DataFrame:
     """Measured streams of the reader and roster of a watch that is started here; of the first where it has none."""
     frame, own = cache.ask(page_queries.streams), default(visitor.ecosystems())
-    here = frame[frame["reader"].eq(own.reader) & frame["roster"].eq(own.roster)] if own else frame.head(0)
+    here = frame[frame["reader"].eq(own.reader) & frame["roster"].eq(own.roster or "")] if own else frame.head(0)
     return frame.merge((here if len(here) else frame).head(1)[["reader", "roster"]], on=["reader", "roster"])
 
 
@@ -500,8 +500,12 @@ def _alarm(state: WatchState, alarm: Any) -> Component:
     for form in FORMS:
         href = f"/watch/{state.name}/alarm-{alarm.number}.{form}"
         links.append(html.A(FILES[form], href=href, target="_blank", className="forward", rel="noopener"))
-    told = "It was sent to the webhook." if alarm.delivered else "No webhook (--webhook URL) took it."
-    stands = "It stands until --accept begins the watch anew." if alarm.round == state.round else "It was accepted."
+    told = "It was sent to the webhook." if alarm.delivered else "No webhook (--webhook URL) was told."
+    stands = (
+        "The alarm stands until --accept begins the watch anew."
+        if alarm.round == state.round
+        else "The alarm was accepted."
+    )
     head = html.Strong(f"Alarm {alarm.number}, {_time(alarm.at)}")
     text = f"{alarm_sentence(state, alarm)} {stands} {told}"
     return html.Div([head, html.P(text), html.Div(links, className="watch-links")], className="watch-alarm")
