@@ -172,7 +172,8 @@ def headline(test: Mapping[str, Any]) -> str:
     against = test["verdict"] == AGAINST
     means = {AGAINST: f"Differs from {who}", SUPPORTS: f"Answers as {who} does"}
     text = means.get(test["verdict"], f"Answers as {who} does, but so may a sibling")
-    if test["verdict"] == INCONCLUSIVE or not ratios or (max(ratios) >= 0) == against:
+    agree = ratios and all((ratio < 0) == against for ratio in ratios)
+    if test["verdict"] == INCONCLUSIVE or not agree:
         return text
     return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} an unchanged source"
 

@@ -165,6 +165,7 @@ def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
         assert headline(against | {"log10_ratios": ratios}) == "Differs from the reference"
     supports = {"verdict": "SUPPORTS", "claimed": "X", "log10_ratios": {"sibling": 1.1, "family": 2.2}}
     assert headline(supports) == "Answers as X does: 13 to 1 for an unchanged source"
+    assert headline(supports | {"log10_ratios": {"sibling": -0.2, "family": 2.2}}) == "Answers as X does"
     assert headline(supports | {"verdict": "INCONCLUSIVE"}) == "Answers as X does, but so may a sibling"
 
 
