@@ -16,11 +16,12 @@ from atlas.data import QueryCache, questions
 from atlas.figures import tables
 from atlas.pages import pieces, validation
 from atlas.state import View
+from backend.corpus.download import PUBLIC_RELEASE
 from backend.store import queries, result_queries
 
 CONTENTS = {
-    "steps": "How it works", "limits": "Limits", "evidence": "Evidence", "words": "Words", "figure-builds": "Builds",
-    "figure-downloads": "Downloads",
+    "steps": "How it works", "paper": "The paper", "limits": "Limits", "evidence": "Evidence", "words": "Words",
+    "figure-builds": "Builds", "figure-downloads": "Downloads",
 }  # fmt: skip
 _DOWNLOAD: dict[str, Any] = {"download": True}  # an attribute without a value, which Dash's types do not know
 TEXT: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -45,6 +46,8 @@ def layout(**query: str) -> Component:
         pieces.contents(chapters),
         html.H2("How a trace becomes an answer", id="steps"),
         html.Ol([html.Li([html.Strong(step), text]) for step, text in TEXT["steps"].items()], className="steps"),
+        html.H2("The paper", id="paper"),
+        html.P([TEXT["paper"], html.A(PUBLIC_RELEASE.removeprefix("https://"), href=PUBLIC_RELEASE), "."]),
         html.H2("Limits", id="limits"),
         html.Div([_limits("The paper's own", limits["paper"]), _limits("Ours", limits["ours"])], className="two"),
         html.Details([html.Summary("More limits"), _limits("", limits["more"])], className="folded"),
@@ -71,7 +74,7 @@ def _builds(cache: QueryCache, view: View) -> Component:
     frame = build_rows(cache, view)
     columns = [
         tables.words("stage", "Stage", 110),
-        tables.words("command", "Command", 320, 1, cellClass="mono"),
+        tables.wrapped("command", "Command", 320, 1, cellClass="mono"),
         tables.words("started_at", "Date (UTC)", 134),
         tables.number("duration_s", "Seconds", "count", 84),
         tables.words("code_version", "Commit", 104, cellClass="mono"),

@@ -16,7 +16,7 @@ from atlas.data import QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
 from atlas.figures import plots, tables
-from atlas.figures.plots import Line
+from atlas.figures.plots import Line, rate_text
 from atlas.pages import pieces
 from atlas.pages.map import voters
 from atlas.pages.pieces import PageFigure
@@ -214,7 +214,8 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         else []
     )
     at_last = frame[frame["k"] == frame["k"].max()].nlargest(1, "purity").iloc[0]
-    highest = f" Highest at k = {at_last['k']}: {names[at_last['reader']]}." if len(lines) > 1 else ""
+    best = f"{names[at_last['reader']]}, {rate_text(at_last['purity'])}"
+    highest = f" Highest at k = {at_last['k']}: {best}." if len(lines) > 1 else ""
     sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),

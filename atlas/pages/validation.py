@@ -15,7 +15,7 @@ from atlas.figures import tables
 from backend.store import Cursor, page_queries
 
 TABLE = "audit_validation"
-TRAFFIC = {**DOMAIN_NAMES, "category": "A category left out"}
+TRAFFIC = {**DOMAIN_NAMES, "category": "a category left out"}
 STREAMS = {
     "resampled": "nothing; answers may repeat",
     "parted": "nothing; every answer once",
@@ -23,6 +23,12 @@ STREAMS = {
     "sibling": "a sibling",
     "family": "another family",
 }
+CHANGES = {
+    STREAMS["mixture"]: "another family answers 30 % of them",
+    STREAMS["sibling"]: "a sibling answers",
+    STREAMS["family"]: "another family answers",
+}
+"""Changes of a watched endpoint, as a sentence about its traces says them."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,13 @@ def _pools_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(frame.loc[change.sort_values(ascending=False).index]))
     tested = frame.dropna(subset="rejected").sort_values("rejected").drop_duplicates("rejected")
     ends = tables.rows(tested.iloc[:: max(len(tested) - 1, 1)], "rejected", "traffic")
-    without = " and ".join(f"{_percent(share)} on {traffic}" for share, traffic in ends)
+    without = " to ".join(f"{_percent(share)} ({traffic})" for share, traffic in ends)
     return (
         f"Sources of roster {row.roster}, enrolled on other prompts, with {row.k} traces. Added traffic changes how "
         f"often a model is named, most on {row.traffic}, where {row.reader} names {_percent(row.right_pool)} right "
         f"instead of {_percent(row.right)}. It does not tell whether a model is enrolled: with it at least "
         f"{_percent(frame['rejected_pool'].min())} of the enrolled ones fail the unknown-source test; without it "
-        f"{without or 'an unknown share'} fail. So Attribute never says UNKNOWN where traffic was added."
+        f"{without or 'an unknown share'} do. So Attribute never says UNKNOWN where traffic was added."
     )
 
 
@@ -93,11 +99,15 @@ def _mixture_result(frame: pd.DataFrame) -> str:
 
 def _streams_result(frame: pd.DataFrame) -> str:
     own = frame[(frame["reader"] == frame["reader"].iloc[0]) & (frame["level"] == frame["level"].min())]
-    changed = [f"{row.scenario} {row.delay:.0f}" for row in tables.rows(own) if pd.notna(row.delay)]
+    soon = own.dropna(subset="delay").groupby(own["delay"].round())["scenario"].agg(list)
+    seen = [
+        f"{'after ' * (not at)}{delay:.0f}{' traces' * (not at)} where {' or '.join(CHANGES[one] for one in changes)}"
+        for at, (delay, changes) in enumerate(soon.items())
+    ]
     false = own.loc[own["delay"].isna(), "alarms"].max()
     return (
-        f"Half of the watches by {own['reader'].iloc[0]} have seen a change after so many traces of it: "
-        f"{', '.join(changed)}. Where nothing changes, at most {_percent(false)} raise a false alarm, of "
+        f"Half of the watches by {own['reader'].iloc[0]} have seen a change {', '.join(seen)}. "
+        f"Where nothing changes, at most {_percent(false)} raise a false alarm, of "
         f"{_percent(own['level'].iloc[0])} that are allowed."
     )
 

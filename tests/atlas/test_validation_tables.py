@@ -81,7 +81,7 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
         "tells 74 % of siblings and an unknown share of other families from the genuine model, and raises 4 % false",
         "(answers: our own, asked twice; n = 100 pairs of each kind)",
         f"With 50 traces, {name} finds a second source in 80 % of cases once it wrote 26 % of them",
-        f"Half of the watches by {name} have seen a change after so many traces of it: another family 5. Where",
+        f"Half of the watches by {name} have seen a change after 5 traces where another family answers. Where",
     ):
         assert result in on_methods
     questions = [table.question for table in validation.TABLES.values() if table.question in on_watch]

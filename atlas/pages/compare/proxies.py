@@ -248,14 +248,16 @@ def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def variance_answer(cache: QueryCache, view: View) -> list[Component | str]:
     """How much the source counts next to the prompt in the first reader, and in how many it counts for more."""
-    frame = variance_rows(cache, view)
-    frame = frame[frame["series"] == "dc-ac"].sort_values(["origin", "value"], ascending=[True, False], kind="stable")
+    whole = variance_rows(cache, view)
+    frame = whole[whole["series"] == "dc-ac"].sort_values(["origin", "value"], ascending=[True, False], kind="stable")
     if frame.empty:
         return _not_measured(view)
+    drift = int((whole.loc[whole["series"] == "ac", "value"] > 1).sum())
     ratio = html.Strong(f"{rate_text(frame['value'].iloc[0])} times")
     return [
         f"Fingerprints of {frame['name'].iloc[0]} vary ", ratio, " as much with the source as with the prompt; the "
-        f"source counts for more in {int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}.",
+        f"source counts for more in {int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}, by drift "
+        f"alone in {drift}.",
     ]  # fmt: skip
 
 
@@ -344,7 +346,11 @@ def _bars_words(frame: pd.DataFrame) -> str:
     marks = (
         "Filled: measured here; hollow: published." if frame["origin"].eq("published").any() else "All measured here."
     )
-    return f"{bars}{marks} n = {int(frame['n'].max()):,} groups."
+    counts = frame.groupby("origin")["n"].agg(["min", "max"]).astype(int).sort_index()
+    ranges = {origin: " to ".join(dict.fromkeys(f"{n:,}" for n in row)) for origin, *row in counts.itertuples()}
+    here, theirs = ranges.get("measured"), ranges.get("published")
+    n = f"{here} here, {theirs} published" if here and theirs and here != theirs else here or theirs
+    return f"{bars}{marks} n = {n} groups."
 
 
 # ---- what it takes --------------------------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     marks = "All measured here. "
     if len(published):
         marks = "Filled: measured here; hollow, and named in brackets: the best published for each line. "
-    marks += "" if frame["aim"].isna().all() else "Vertical ticks: our target. "
+    marks += "" if frame["aim"].isna().all() else "Vertical ticks: our target, set before the readouts were built. "
     own = frame.loc[frame["answer"] == "reader", "reader"].unique()
     probe = "".join(f" (READER: {cache.proxy_name(reader)})" for reader in own)
     details = (
@@ -276,8 +276,9 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
     lead = f"With {AIMS[2].words} of whole responses, the fused readout names "
     sentence: list[Component | str] = [lead, html.Strong(percent(at.at["readout", "value"])), " right"]
     if "paper" in at.index:
-        best = f", the best that the paper publishes ({_brief_name(at.at['paper', 'name'])}) "
-        sentence += [best, f"{percent(at.at['paper', 'value'])} (not tested)"]
+        name, value = at.loc["paper", ["name", "value"]]
+        paper = html.A("the paper", href="/methods#paper")
+        sentence += [", the best that ", paper, f" publishes ({_brief_name(name)}) {percent(value)} (not tested)"]
         aimed = frame[frame["answer"] == "readout"].dropna(subset="aim")
         reached = f"; {int((aimed['value'] >= aimed['aim']).sum())} of our {len(aimed)} targets are reached"
         return [*sentence, reached if len(aimed) else "", "."]
