@@ -51,7 +51,7 @@ from backend.shipped import shipped
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
-CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 156, 104, 114, 172
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 148, 104, 106, 172
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
     "SUPPORTS": "Yes{among}: {who}",
@@ -317,7 +317,9 @@ def fact_words(value: Any) -> str:
         return "; ".join(f"{str(key).replace('_', ' ')} {fact_words(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(fact_words, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.6g}"  # a length needs no decimals
+    return str(value)
 
 
 @cache

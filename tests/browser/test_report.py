@@ -60,7 +60,7 @@ def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, pap
     finally:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert used <= height * 96 - MARGINS[0] / 25.4 * 96
+    assert used <= 0.98 * (height * 96 - MARGINS[0] / 25.4 * 96)  # so that another font does not push a line over
     assert wide <= size["width"] and all(chart >= 0.98 * size["width"] for chart in charts)
     printed = driver.execute_cdp_cmd(
         "Page.printToPDF", {"paperWidth": width, "paperHeight": height, "printBackground": True}
