@@ -25,13 +25,13 @@ CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=Fal
 
 def budget_curves(
     frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme, axis: str, k: int, chance: float | None, unit: bool,
-    values: bool = False,
+    values: bool = False, height: int = 400,
 ) -> Plot:  # fmt: skip
     """A metric against the budget of traces, with bands around lines in front; bars where only some have an interval.
 
     frame : columns line (key), k, value, low, high (NaN without), band (what these are, in words), n, origin.
     The line in front comes last; chance is drawn dotted; unit says that values lie in 0..1. values: labels end with
-    the value at k.
+    the value at k; height: pixels that it is drawn at, which labels at its end share.
     """
     token = TOKENS[theme]
     budgets = sorted(int(budget) for budget in frame["k"].unique())
@@ -82,7 +82,7 @@ def budget_curves(
     if chance is not None and budgets:
         ends.append((chance, "chance", token["soft"]))
     room = 0.075 if values else 0.05  # of a line of text
-    apart = [(room + 0.065 * text.count("<br>")) * (high - low) for _, text, _ in ends]
+    apart = [400 / height * (room + 0.065 * text.count("<br>")) * (high - low) for _, text, _ in ends]
     notes = plots.end_notes(ends, apart, high, LEADER)
     shapes += plots.leaders([own.get(text, height) for height, text, _ in ends], notes, LEADER)
     if values and k in budgets:

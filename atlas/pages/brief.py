@@ -20,7 +20,7 @@ from dash.development.base_component import Component
 
 from atlas import drawing, shell
 from atlas.api import answers
-from atlas.data import METHOD_NAMES, QueryCache
+from atlas.data import METHOD_NAMES, QueryCache, questions
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods, plots, tables
 from atlas.figures import relationships as pairs
@@ -35,15 +35,25 @@ from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings, paper_words
-from backend.attribution.report_words import line_words, validated_for, verdict_words, with_names
+from backend.attribution.report_words import (
+    keep_together,
+    line_words,
+    validated_case,
+    validated_for,
+    verdict_words,
+    with_names,
+)
+from backend.enrolment.catalogue import default
 from backend.protocol import CLEAN, READER_PAPER
 from backend.store import page_queries, queries
 
 METHOD, LIMITS = TEXT["method"], TEXT["limits"]["ours"]
 PAPER = TOKENS["light"]
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
-ROOM, ROOM_OVER_TABLE, ROOM_OF_MATRIX = 330, 252, 440
-"""Pixels of a drawing's height on paper, so that two figures fit on a sheet; a taller one is scaled."""
+ROOM, ROOM_OVER_TABLE, ROOM_OF_MATRIX = 330, 280, 400
+"""Pixels of a drawing's height, so that two figures fit on a sheet."""
+LEAST_SCALE = {"map": 0, "readouts": 0.88, "reached": 0.88}
+"""Drawings that cannot be drawn lower are scaled on paper; labels, which a map has none of, keep 8 points."""
 LEGEND_ROOM = 24  # pixels of a legend's second line
 OTHERS = 3
 """Readers next to the chosen one."""
@@ -55,7 +65,8 @@ COMPARED = {
 }
 """The visitor's comparisons, a sheet each."""
 MODES = {"windows": "two", "reference": "reference"}  # of the page Attribute, that makes them
-NONE_BY_THE_HEADER = "A comparison names who compared; the choices above change none of it."
+NONE_BY_THE_HEADER = "A comparison names who compared."
+NONE_PUBLISHED = "The paper publishes no number for these sources: all marks were measured here."
 REACH, WITHOUT_ONE = "How far can this answer be trusted?", "How well can the atlas tell models apart?"
 HELD = (
     "A case is held for the session that asked it, 24 hours at most. Opened elsewhere, this link shows the atlas's own "
@@ -72,10 +83,10 @@ NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
 ALL_OF_THE_CASE = ", and so are the figures; the choices above change none of them."
 MARKED = "; figures marked “Not of this case” are by "
 OWN: list[Component | str] = [
-    "These numbers are of the reader below, where they name no other. For an answer about your own traces, print the "
-    "report of ",
+    "These numbers are of the reader below, where they name no other. For an answer about your own traces, put that "
+    "of ",
     dcc.Link("Attribute", href="/attribute"),
-    ": it names who judged them, and that reader's error rates.",
+    " into a brief: it names who judged them, and that reader's error rates.",
 ]
 JUDGED = ("budget", "confusion", "siblings")
 """Figures of the reader that names sources: with a case, of the one that judged it, where it has such numbers."""
@@ -169,6 +180,22 @@ def register(app: Dash) -> None:
         Output("brief-address", "children"),
         Input("brief-address", "title"),
     )
+    app.callback(Output("brief-judge", "children"), Input("brief-address", "title"))(_own_judge)
+
+
+def _own_judge(address: str) -> list[Component | str]:
+    """Who would judge the visitor's own traces, and how often that reader is right."""
+    view = questions().resolve_view(View.parse(dict(parse_qsl(address.partition("?")[2]))))
+    judge = default([one for one in visitor.ecosystems() if not one.sample], None, view.reader, view.roster)
+    if judge is None or judge.roster is None:
+        return []
+    of = dataclasses.replace(view, reader=judge.reader, roster=judge.roster)
+    by: list[Component | str] = ["Your own traces are judged by ", html.Strong(sections.method_name(judge.reader))]
+    at = _accuracy(questions(), of)
+    if at.empty or questions().attribution_reader(of) != judge.reader:
+        return [*by, f", among {len(judge.sources):,} sources."]
+    share = keep_together(f"{100 * at['value'].iloc[0]:.1f} %")
+    return [*by, f", right in {share} at {traces(view.k)}, among {len(judge.sources):,} sources."]
 
 
 def _own_case(figures: list[str] | None, k: int | str) -> Component | None:
@@ -294,15 +321,25 @@ def _cover(
     )
     sources = f"{scope(cache, of)} (roster {of.roster})"
     address = html.Span(own, id="brief-address", title=own, className="mono long")
-    found = html.Ul([html.Li(finding) for finding in findings(cache, view, of, case is None)], className="findings")
-    figures = [QUESTIONS[name] for name in names if name in KINDS]
+    found = html.Ul(
+        [html.Li(finding) for finding in findings(cache, view, of, names if case is None else JUDGED)],
+        className="findings",
+    )
+    figures = [name for name in names if name in KINDS]
     facts: dict[str, Any]
     if case is None:
         title, name = WITHOUT_ONE, "cover sheet-case" if CASE in names else "cover"
         facts = {"Reader": by, "Sources": [sources], "Date": [_today()], "This view": [address]}
         samples = [("Ask about your own traces, or open a sample", f"/attribute?{view.query()}")]
-        absent = [shell.empty("No question has been answered in this session yet", HELD, samples)]
-        measured = [*(absent if CASE in names else [html.P(OWN, className="sentence")]), _facts(facts)]
+        absent = html.Div(
+            shell.empty("No question has been answered in this session yet", HELD, samples), className="sheet-absent"
+        )
+        measured = [
+            *([absent] if CASE in names else []),
+            html.P(OWN, className="sentence"),
+            html.P(id="brief-judge", className="sentence"),
+        ]
+        measured += [_facts(facts)]
         measured += [html.H3("What was found"), found]
     else:
         title, name, method = REACH, "cover", case["method"]
@@ -316,6 +353,7 @@ def _cover(
         measured = [
             _facts(facts),
             html.H3("How often is this reader right?"),
+            *([html.P(_measured_with(case, figures), className="sentence")] if case.get("validation") else []),
             html.Ul([html.Li(rate) for rate in _rates(case)], className="findings"),
         ]
         if judge is not None and not case.get("validation"):  # else these are the same shares, of other groups
@@ -333,7 +371,11 @@ def _cover(
         html.Ol([html.Li(sentence) for sentence in _method(cache, case)], className="method"),
         html.H3("Limits"),
         html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
-        *([html.H3("Figures"), html.Ol([html.Li(one) for one in figures], className="contents")] if figures else []),
+        *(
+            [html.H3("Figures"), html.Ol([html.Li(QUESTIONS[one]) for one in figures], className="contents")]
+            if figures
+            else []
+        ),
         *([] if case is None else [html.Div([html.Div(line) for line in SIGNATURES], className="signatures")]),
     ]
     return _sheet(foot, children, name)
@@ -355,6 +397,12 @@ def _enrolled(case: Mapping[str, Any]) -> str:
     return str(case["method"]["facts"].get("roster") or case["reference"]["enrolment"])
 
 
+def _measured_with(case: Mapping[str, Any], figures: Sequence[str]) -> str:
+    """With how many traces the rates of a case were measured, and what its curve beside them is of."""
+    curve = f" Figure {figures.index('budget') + 1} is of the first name alone." if "budget" in figures else ""
+    return validated_case(case) + curve
+
+
 def _rates(case: Mapping[str, Any]) -> list[str]:
     """How often the reader that judged a case is right and wrong in such a case, in sentences."""
     found = case.get("validation")
@@ -363,10 +411,16 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found)]
 
 
-def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = True) -> list[list[Component | str]]:
+def _accuracy(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Accuracy of a view's reader at the chosen number of traces; empty where that was not measured."""
+    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy")
+    return curve[curve["k"] == view.k]
+
+
+def findings(cache: QueryCache, view: View, judge: View, beside: Sequence[str] = ()) -> list[list[Component | str]]:
     """What the atlas found, one sentence a question, each with the origin of its number.
 
-    judge : view of the reader whose accuracy is stated; relatedness : whether to say who is related to whom.
+    judge : view of the reader whose accuracy is stated; beside : figures that they stand beside, none for all.
     """
     found: list[list[Component | str]] = []
 
@@ -375,10 +429,12 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
         whole = after.replace(" %", "\u00a0%")
         found.append([*start, html.Strong(f"{share}\u00a0%"), whole, shell.origin_badge(origin)])
 
+    def asked(*figures: str) -> bool:
+        return not set(beside) & set(KINDS) or bool(set(beside) & set(figures))
+
     reader = cache.attribution_reader(judge)
-    curve = pieces.curves(cache, judge, reader, "accuracy")
-    at = curve[curve["k"] == view.k]
-    if len(at):
+    at = _accuracy(cache, judge)
+    if len(at) and asked(*JUDGED, "reached", "shorter"):
         count = pieces.roster_size(cache, judge)
         add(
             f"From {traces(view.k)} the source is named right in ",
@@ -386,11 +442,9 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
             f"{pieces.spread_text(at.iloc[0])} of the groups, among {count} sources; chance: {100 / count:.1f} %. ",
             cache.origin(reader),
         )
-    if not relatedness and found:
-        return found
     purity = _purities(cache, view)
     nearest = purity[purity["k"] == 1]
-    if len(nearest):
+    if len(nearest) and asked("map", "purity"):
         add(
             "",
             f"{100 * nearest['purity'].iloc[0]:.0f}",
@@ -400,8 +454,9 @@ def findings(cache: QueryCache, view: View, judge: View, relatedness: bool = Tru
         )
     names, table = relationships.reader_names(cache), cache.ask(page_queries.relationship_summaries, view.protocol)
     own = relationships.usual(cache, view)
+    related = asked("readouts", "kinship")
     picked = [top for origin in shell.ORIGINS if (top := relationships.best(cache, view, origin)) is not None]
-    for row in (own, *picked):
+    for row in (own, *picked) if related else ():
         if row is None or (row is not own and own is not None and row.name == own.name):
             continue
         ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}" if pd.notna(row["low"]) else ""
@@ -426,13 +481,14 @@ def _figure(
     if printed is None:
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
-    graph = _still(printed.figure, printed.height)
     numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
     title = html.Div([head, shell.origin_badge(printed.origin)], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
     words: shell.Children = [printed.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
-    room = ROOM_OF_MATRIX if name == "confusion" else ROOM_OVER_TABLE if name == "budget" else ROOM
-    scale = {"--print": f"{min(1, room / printed.height):.3f}"}
+    room = ROOM_OF_MATRIX if name == "confusion" else ROOM
+    scale = {"--print": f"{min(1, max(room / printed.height, LEAST_SCALE.get(name, 1))):.3f}"}
+    width = ROOM_OF_MATRIX if name == "confusion" else WIDTH
+    graph = _still(printed.figure, printed.height if name in LEAST_SCALE else min(printed.height, room), width)
     picture = html.Div(graph, role="img", className="plate-drawing", style=scale, **shell.aria(label=kind.question))
     figure = [picture, *([printed.below] if printed.below else []), html.Figcaption(words)]
     return [
@@ -442,15 +498,15 @@ def _figure(
     ]
 
 
-def _still(figure: go.Figure | Plot, height: int) -> Component:
+def _still(figure: go.Figure | Plot, height: int, width: int = WIDTH) -> Component:
     """A drawing of the width of the paper that does not answer the pointer."""
     plot = figure if isinstance(figure, dict) else figure.to_plotly_json()
-    layout = plot["layout"] | {"width": WIDTH, "height": height, "hovermode": False}
+    layout = plot["layout"] | {"width": width, "height": height, "hovermode": False}
     still: Component = dcc.Graph(
         figure={"data": plot["data"], "layout": layout},
         responsive=False,
         config={"displayModeBar": False, "staticPlot": True},
-        style={"width": WIDTH, "height": height},
+        style={"width": width, "height": height},
     )
     return still
 
@@ -478,10 +534,10 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     if not report["results"]["stated"]:  # a curve would look like an answer
         return case
     caption = (
-        f"Evidence for {report['results']['subject']} after every trace, with the spread over random orders. n = "
-        f"{report['results']['traces']:,} traces. {line_words(report)}"
+        f"Evidence for {report['results']['subject']} after every trace (hollow where another source leads), with the "
+        f"spread over random orders. n = {report['results']['traces']:,} traces. {line_words(report)}"
     )
-    curve = _still(evidence_curve(report, theme=view.theme), 264)
+    curve = _still(evidence_curve(report, theme=view.theme), 236)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
     return [*case, html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")]
 
@@ -493,7 +549,7 @@ def _compared(foot: list[str], name: str) -> Component:
         return _sheet(foot, comparison_answers.sheet(test), "case sheet-compared")
     way = [("Compare your own files, or open a sample", f"/attribute?mode={MODES[name]}")]
     absent = shell.empty("Nothing has been compared in this session yet", HELD, way)
-    return _sheet(foot, [html.H2(COMPARED[name], className="brief-title"), absent], CASE)
+    return _sheet(foot, [html.H2(COMPARED[name], className="brief-title"), absent], f"{CASE} sheet-absent")
 
 
 # ---- builds ---------------------------------------------------------------------------------------------------------
@@ -616,8 +672,9 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     size = pieces.roster_size(cache, view)
     curves = frame.assign(line=frame["reader"])
     figure = attribution.budget_curves(
-        curves, lines, theme=view.theme, axis="Accuracy", k=view.k, chance=1 / size, unit=True
-    )
+        curves, lines, theme=view.theme, axis="Accuracy", k=view.k, chance=1 / size, unit=True,
+        height=ROOM_OVER_TABLE,
+    )  # fmt: skip
     own = frame[frame["reader"] == reader]
     values = frame.pivot_table(index="reader", columns="k", values="value").reindex([reader, *others])
     rows = [
@@ -632,15 +689,14 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace.{paper}"
     )
-    return PrintFigure(figure, 400, caption, cache.origin(reader), numbers)
+    return PrintFigure(figure, ROOM_OVER_TABLE, caption, cache.origin(reader), numbers)
 
 
 def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:
     order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
     figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
-    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy")
-    at = curve[curve["k"] == view.k]
+    at = _accuracy(cache, view)
     right = f" Right in {100 * at['value'].iloc[0]:.1f} %{pieces.spread_text(at.iloc[0])}." if len(at) else ""
     caption = (
         f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
@@ -770,15 +826,20 @@ def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     return PrintFigure(figure, 440, caption, str(readers.at[reader, "origin"]))
 
 
-def _reached(cache: QueryCache, view: View, _: pd.DataFrame) -> PrintFigure | None:
+def _reached(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure | None:
     drawn = fused.reached(cache, view)
     if drawn.absent is not None:
         return None
+    published = NONE_PUBLISHED
+    if frame["answer"].eq("paper").any():
+        published = (
+            "Hollow, and named in brackets: the best of every reader that the paper publishes; filled: measured here."
+        )
+    aims = "" if frame["aim"].isna().all() else " Upright bars are what was aimed for."
     caption = (
-        "Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the paper's "
-        "probe on such a proxy, word n-grams, and the best of every reader that the paper publishes (named in "
-        "brackets); upright bars are what was aimed for. Bars along the line are 95 % intervals where they are stored. "
-        f"Filled marks were measured here, hollow ones are published. n = {scope(cache, view)}."
+        f"{published} Accuracy of the fused readout, a weighted sum of several readers on small proxies, beside the "
+        f"paper's probe on such a proxy and word n-grams.{aims} Bars along the line are 95 % intervals where they are "
+        f"stored. n = {scope(cache, view)}."
     )
     return PrintFigure(drawn.figure, dots.height_of(drawn.figure), caption, "")
 

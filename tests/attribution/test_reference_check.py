@@ -106,8 +106,9 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
         shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
         sheet = str([part.to_plotly_json() for part in comparison_answers.sheet(answer)]).replace("\\xa0%", " %")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
-    for words in (*said, *answer["notes"], *MEANINGS.values(), *SIGNATURES, question_of(answer)):
+    for words in (*said, *comparison_answers._notes_of(answer), *MEANINGS.values(), *SIGNATURES, question_of(answer)):
         assert repr(words)[1:-1] in sheet
+    assert comparison_answers.EXACT in sheet and "AGAINST. " not in sheet
     assert answer["sha256"] in sheet and all(window["file"]["sha256"] in sheet for window in answer["windows"])
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent

@@ -48,6 +48,7 @@ RATIO_HELP = (
     "How much more often the one than the other gives such an outcome, by the ecosystem's validation. "
     "None is stated on prompts of another kind than the enrolled ones."
 )
+EXACT = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. "
 AT_LEVEL = f"called different at {level_text(LEVEL)} or below"
 SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
 CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "
@@ -73,6 +74,7 @@ UNSEEN_PAGE = (
     "Do not rely on what the page shows. Read the answer out of its data, below, or check the page with the program "
     "that wrote it: its code version is in the report."
 )
+COUNTED = "Of the "  # begins a note that says how many traces were compared
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 AFTER_WINDOWS = {DIFFERENT: "See every change: Watch", ALIKE: "Look every night: Watch"}
 OTHER_KIND = (
@@ -126,7 +128,10 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         "Result's hash": [html.Span(f"sha256 {test['sha256']}", className="mono"), f" ({HASHED})"],
     }
     sign, reference = tone_of(test), "rivals" in test
-    given = [f"{test['verdict']}. {headline(test)}" if reference else test["verdict"]]
+    given = [
+        test["verdict"],
+        *([html.Span(headline(test), className="verdict-means", dir="auto")] if reference else []),
+    ]
     return [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(question_of(test), className="brief-title", dir="auto"),
@@ -138,7 +143,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
             _next_step(test["next_step"]),
         ),
         html.H3("The numbers"),
-        shell.facts({name: f"{value} ({scale})" for name, value, scale in numbers_of(test)}, className="facts"),
+        shell.facts({name: f"{value}: {scale}" for name, value, scale in numbers_of(test)}, className="facts"),
         *[html.P(rival["sentence"], className="long", dir="auto") for rival in test.get("rivals", ())],
         html.H3("The rule of this answer"),
         *([html.P(rule_words(test["verdict"]))] if reference else []),
@@ -150,13 +155,24 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
             className="findings",
         ),
         html.H3("What such a test sees"),
-        html.P(keep_together(test["expected"])),
+        html.P(keep_together((EXACT if test["paired"] else "") + test["expected"])),
         html.H3("Limits"),
-        html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *test["notes"])], className="limits"),
+        html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *_notes_of(test))], className="limits"),
         html.H3("What was compared"),
         shell.facts(facts, className="facts"),
         html.Div([html.Div(line) for line in SIGNATURES], className="signatures"),
     ]
+
+
+def _notes_of(test: Mapping[str, Any]) -> list[str]:
+    """Notes of a comparison; how many traces of each file were compared, and why, in one of them."""
+    counted = [note.rstrip(".").partition(": ") for note in test["notes"] if note.startswith(COUNTED)]
+    others = [note for note in test["notes"] if not note.startswith(COUNTED)]
+    if len({why for _, _, why in counted}) != 1:
+        return list(test["notes"])
+    why = counted[0][2]
+    many = "; ".join(many for many, *_ in counted).replace("; Of", "; of")
+    return [f"{many}: {why}." if why else f"{many}.", *others]
 
 
 def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
@@ -225,7 +241,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
 def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[Component | str]:
     """Who compares, and with which error rates; ``paired`` is None while the prompts are not known."""
     name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
-    exact = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. " if paired else ""
+    exact = EXACT if paired else ""
     return [
         "Judged by the fingerprints of ",
         html.Strong(name),
@@ -241,7 +257,7 @@ def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
 
 def _note(note: str) -> Component:
     """What a comparison says of itself; how many of the traces were compared is no warning."""
-    return html.P(note, className="hint long" if note.startswith("Of the ") else "flag long")
+    return html.P(note, className="hint long" if note.startswith(COUNTED) else "flag long")
 
 
 def _measures(test: Mapping[str, Any]) -> list[Component]:

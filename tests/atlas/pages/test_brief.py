@@ -262,7 +262,8 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     rows = [row | {"metric": "accuracy_after", "value": 0.78}]
     facts = {"reader": "reader-paper/tiny/ur", "proxy": "tiny", "view": "ur", "facts": {"roster": "12-way"}}
     case = {
-        "method": facts, "reference": {"sources": ["a", "b"], "enrolment": "mine"}, "validation": {"rows": rows},
+        "method": facts, "reference": {"sources": ["a", "b"], "enrolment": "mine"},
+        "validation": {"rows": rows, "traces": 10, "condition": "clean"},
         "results": {"traces": 10, "calibrated": True, "stated": True}, "sha256": "5a17",
     }  # fmt: skip
     monkeypatch.setattr(brief, "_newest_case", lambda: case)
@@ -271,6 +272,7 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     page = told(brief.layout(figures="budget,case", roster="12-way"))
     own, same = page.index("With 10 traces the most probable source"), page.index(brief.SAME_SOURCES)
     assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < same < page.index("sheet-budget")
+    assert "Figure 1 is of the first name alone." in page
     assert "The atlas in general" not in page and "report 5a17" in page
     assert (
         "2, enrolled as 12-way" in page
@@ -327,6 +329,7 @@ def test_a_comparison_is_a_sheet_of_its_own(asked: QueryCache, monkeypatch: pyte
     monkeypatch.setattr(brief.comparison_answers, "sheet", lambda test: [f"the answer {test['sha256'][:4]}"])
     page = told(brief.layout(figures="windows,reference", roster="12-way"))
     assert "the answer 5a17" in page and "sheet-cover" not in page
+    assert page.count("sheet-absent") == 1  # said on the screen, and not on paper
     assert page.count("Nothing has been compared in this session yet") == 1 and "/attribute?mode=reference" in page
     assert brief.case_words(asked, View(), ["windows"], html.Strong("Other")) == [brief.NONE_BY_THE_HEADER]
     mixed = told(brief.layout(figures="windows,budget", roster="12-way"))
@@ -421,6 +424,8 @@ def test_the_brief_numbers_what_made_its_figures(asked: QueryCache) -> None:
 def test_findings_carry_their_origin(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
     found = [told(finding) for finding in brief.findings(asked, view, view)]
+    for names, some in ((["budget"], found[:1]), (["map"], found[1:2]), (["readouts"], found[2:])):
+        assert [told(finding) for finding in brief.findings(asked, view, view, names)] == some
     assert len(found) == 4
     assert all("origin-" in sentence for sentence in found)
     assert "Published" in found[3] and "READER · Vast-70B" in found[3]
