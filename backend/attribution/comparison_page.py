@@ -13,11 +13,12 @@ from backend.attribution.drift_report import compare_measures, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import keep_together
-from backend.inference.drift import DIFFERENT, level_text, named, p_text
+from backend.inference.drift import DIFFERENT, LEVEL, level_text, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
 SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
+EXACT = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. "  # on the same prompts
 CHANGED = "Has the endpoint changed between the two windows?"
 
 
@@ -45,6 +46,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         measures=compare_measures(test),
         signatures=SIGNATURES,
         meanings=MEANINGS if reference else {},
+        exact=EXACT if test["paired"] else "",
         headline=headline(test) if reference else "",
         rule=rule_words(test["verdict"]) if reference else "",
     )

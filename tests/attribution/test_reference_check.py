@@ -114,6 +114,7 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
         assert repr(words)[1:-1] in shown and words in sent
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
     page = write_comparison(answer).replace("\xa0%", " %")
+    assert comparison_answers.EXACT in page and f"{escape(headline(answer))}</b>" in page
     for kind, ratio in answer["log10_ratios"].items():
         assert all(words in place for place in (shown, page) for words in odds(kind, ratio))
     for words in (headline(answer), rule_words("AGAINST")):

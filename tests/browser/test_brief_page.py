@@ -59,14 +59,16 @@ def test_a_figure_is_left_out_and_the_link_follows(calm: Browser) -> None:
 
 
 def test_on_paper_there_are_sheets_and_nothing_else(calm: Browser) -> None:
-    calm.open("/brief?theme=dark&roster=12-way&figures=map,budget,confusion")
+    calm.open("/brief?theme=dark&roster=12-way&figures=windows,map,budget,confusion")
     calm.until(
         "return [...document.querySelectorAll('.plate')].every(e => e.querySelector('.js-plotly-plot .main-svg'))"
     )
-    assert all(calm.run(SHOWN, selector) for selector in (".rail", ".bar", ".brief-controls", ".sheet .tools"))
+    assert all(
+        calm.run(SHOWN, selector) for selector in (".rail", ".bar", ".brief-controls", ".sheet .tools", ".sheet-absent")
+    )
     calm.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
-        for hidden in (".rail", ".bar", ".brief-controls", ".sheet .tools"):
+        for hidden in (".rail", ".bar", ".brief-controls", ".sheet .tools", ".sheet-absent"):
             assert not calm.run(SHOWN, hidden), hidden
         assert calm.run("return getComputedStyle(document.querySelector('.content')).overflowY") == "visible"
         assert calm.run("return getComputedStyle(document.querySelector('.sheet')).breakAfter") == "page"

@@ -21,7 +21,7 @@ from atlas.figures.plots import count, rate_text
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
-from backend.attribution.comparison_page import SIGNATURES, numbers_of, question_of
+from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import compare_measures, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
@@ -48,7 +48,6 @@ RATIO_HELP = (
     "How much more often the one than the other gives such an outcome, by the ecosystem's validation. "
     "None is stated on prompts of another kind than the enrolled ones."
 )
-EXACT = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. "
 AT_LEVEL = f"called different at {level_text(LEVEL)} or below"
 SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
 CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -321,6 +322,21 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert ["/brief?figures=case%2Cbudget%2Cconfusion&k=5" in link for link in links] == [True, False]
     case["validation"] = None
     assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
+
+
+def test_the_brief_says_who_judges_own_traces_and_how_often_it_is_right(
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = asked.attribution_reader(asked.resolve_view(View(roster="12-way")))
+    one = SimpleNamespace(reader=reader, roster="12-way", sources=("a", "b"), sample=False)
+    monkeypatch.setattr(brief.visitor, "ecosystems", lambda: [one])
+    monkeypatch.setattr(brief, "default", lambda known, *_: known[0] if known else None)
+    at = brief._accuracy(asked, asked.resolve_view(View(reader=reader, roster="12-way", k=5)))["value"].iloc[0]
+    assert f"right in {100 * at:.1f}\xa0% at 5 traces, among 2 sources" in " ".join(
+        str(part) for part in brief._own_judge("/brief?roster=27-way&k=5")
+    )
+    one.sample = True
+    assert brief._own_judge("/brief?roster=27-way&k=5") == []
 
 
 def test_a_comparison_is_a_sheet_of_its_own(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
