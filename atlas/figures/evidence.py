@@ -16,7 +16,7 @@ from atlas.figures import plots, tables
 from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
-from backend.attribution.report_words import probability_text
+from backend.attribution.report_words import bound_sign, probability_text, running_bounds
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 MOST_BARS = 400  # traces that a figure shows one by one; of more, those that weigh most
@@ -46,10 +46,11 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     sizes = [0 if lead and len(running) > 60 else 8 for lead in leads]
     fills = [token["accent"] if lead else token["ground"] for lead in leads]
     values = [row["log10_ratio_others"] for row in running]
+    bounds = running_bounds(report)
     words = [
-        f"<b>{count(row['traces'], 'trace')}</b><br>log10 ratio {number(row['log10_ratio_others'])}"
+        f"<b>{count(row['traces'], 'trace')}</b><br>log10 ratio {bound}{number(row['log10_ratio_others'])}"
         f"<br>probability {probability_text(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
-        for row in running
+        for row, bound in zip(running, bounds, strict=True)
     ]
     look: Plot = {"line": plots.pen(token["accent"], 2.5), "marker": plots.outlined(sizes, fills, token["accent"])}
     data.append(_text_line("in the order of arrival", [row["traces"] for row in running], values, words, **look))
@@ -59,16 +60,18 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ratio = float(results["log10_ratio_others"])
         values.append(ratio)
         look = {"marker": plots.outlined(14, token["ink"], token["ground"], symbol="diamond")}
-        hover = f"<b>its family</b><br>log10 ratio {number(ratio)} for {plain(results['subject'], 40)}<extra></extra>"
+        own = bound_sign(report) + number(ratio)
+        hover = f"<b>its family</b><br>log10 ratio {own} for {plain(results['subject'], 40)}<extra></extra>"
         data.append(plots.scatter("family", [n], [ratio], hovertemplate=hover, **look))
-        ends.append((ratio, f"<b>its family {number(ratio)}</b>", token["ink"]))
+        ends.append((ratio, f"<b>its family {own}</b>", token["ink"]))
     if running:
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
-        end = f"{kind} {number(last)}" if results["stated"] else "not validated here"
+        stated = bounds[-1] + number(last)
+        end = f"{kind} {stated}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
         if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
-            end = f"{number(last)}, probability {probability_text(running[-1]['probability'])}"
+            end = f"{stated}, probability {probability_text(running[-1]['probability'])}"
         ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)
     if results["stated"]:

@@ -236,10 +236,19 @@ def line_words(report: Report) -> str:
 
 
 def is_bounded(report: Report) -> bool:
-    """Whether the ratio stops at what the validation can bear, in the answer and in its resamples."""
-    results = report["results"]
-    interval = results["interval"]
-    return bool(results.get("capped")) and not (interval and interval["low"] != interval["high"])
+    """Whether the ratio was larger, and stops at what the validation can bear."""
+    return bool(report["results"].get("capped"))
+
+
+def bound_sign(report: Report) -> str:
+    """'≥ ' or '≤ ' before the answer's log10 ratio where it stops at what the validation can bear."""
+    return ("≥ " if report["results"]["log10_ratio_others"] > 0 else "≤ ") * is_bounded(report)
+
+
+def bounded_in_resamples(report: Report) -> bool:
+    """Whether the ratio stops there in the answer and in all of its resamples."""
+    interval = report["results"]["interval"]
+    return is_bounded(report) and not (interval and interval["low"] != interval["high"])
 
 
 def probability_text(value: float | None) -> str:
@@ -253,7 +262,7 @@ def subject_probability(report: Report) -> str:
     """Probability of the source that the answer is about: at most or at least, where its ratio is bounded."""
     results, reference = report["results"], report["reference"]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
-    if share is None or results["level"] == "family" or not is_bounded(report):
+    if share is None or results["level"] == "family" or not bounded_in_resamples(report):
         return probability_text(share)
     ratio, prior = results["log10_ratio_others"], reference["prior"][reference["sources"].index(results["subject"])]
     weight = 10**ratio * prior
@@ -290,6 +299,16 @@ def bound_of(ratio: float, source: tuple[float, float], others: tuple[float, flo
     return "" if abs(beyond) < 1e-6 else "≥ " if beyond > 0 else "≤ "
 
 
+def running_bounds(report: Report) -> list[str]:
+    """'≥ ' or '≤ ' of the log10 ratio after each printed number of traces, which has a limit of its own."""
+    results, reference = report["results"], report["reference"]
+    if not results["stated"]:
+        return [""] * len(results["running"])
+    prior = reference["prior"][reference["sources"].index(results["subject"])]
+    found = ((row["log10_ratio_others"], row["probability"]) for row in results["running"])
+    return [bound_of(ratio, (share, prior), (1 - share, 1 - prior)) for ratio, share in found]
+
+
 def bounds_of(report: Report) -> dict[str, str]:
     """'≥ ' or '≤ ' of the log10 ratio of the answer's source over every other; nothing where none is stated."""
     results, reference = report["results"], report["reference"]
@@ -314,7 +333,7 @@ def supports_family(found: Mapping[str, Any]) -> bool:
 def answer_sentence(report: Report) -> str:
     """The answer's sentence, next to a headline that has its reason, and of a family the members that it may be."""
     results = report["results"]
-    sentence = str(results["sentence"]).replace(f": {results['reason']}.", ".")
+    sentence = _with_bounds(report).replace(f": {results['reason']}.", ".")
     if supports_family(results):  # the headline names them
         sentence = re.sub(r" Of the family .* are not told apart\.$", "", sentence)
     return sentence
@@ -322,7 +341,16 @@ def answer_sentence(report: Report) -> str:
 
 def answer_line(report: Report) -> str:
     """The answer where no headline stands next to it: its word and its whole sentence."""
-    return f"{verdict_words(report['results'])}: {report['results']['sentence']}"
+    return f"{verdict_words(report['results'])}: {_with_bounds(report)}"
+
+
+def _with_bounds(report: Report) -> str:
+    """The answer's sentence, whose ratio is a bound wherever it stops at what the validation can bear."""
+    sentence = str(report["results"]["sentence"])
+    if not is_bounded(report):
+        return sentence
+    sentence = re.sub(r"(?<!at least )about (?=[\d,.]+ times )", "at least about ", sentence)
+    return re.sub(r"log10 ratio (?=[−\d])", f"log10 ratio {bound_sign(report)}", sentence)
 
 
 def validated_for(report: Report) -> bool:

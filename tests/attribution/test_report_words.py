@@ -143,6 +143,10 @@ def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:
     assert verdict_words(report["results"]) == "SUPPORTS THE FAMILY"
     assert answer_sentence(report) == "The 10 traces support the family A: about 200 times more likely."
     assert answer_line(report) == f"SUPPORTS THE FAMILY: {said}"
+    said = "Yes: about 160 times more likely (39 to 160 times in 90 % of resamples, capped at 160; log10 ratio 2.20)."
+    report = report_of("SUPPORTS", sentence=said, capped=True, log10_ratio_others=2.2)
+    bounded = said.replace("about", "at least about").replace("ratio 2", "ratio ≥ 2")
+    assert answer_sentence(report) == bounded == answer_line(report).removeprefix("SUPPORTS: ")
     assert verdict_words(report_of("SUPPORTS")["results"]) == "SUPPORTS" and "95 % probable" in WORDS["SUPPORTS"]
 
 

@@ -22,11 +22,14 @@ from atlas.pages.attribute.sections import QUESTIONS, Report, Section, number_ce
 from atlas.state import View
 from atlas.theme import Mark, Theme
 from backend.attribution.report_words import (
+    bound_of,
+    bound_sign,
     bounds_of,
     line_words,
     names_of,
     only_validated,
     probability_text,
+    running_bounds,
     shares_note,
     subject_probability,
     verdict_words,
@@ -216,6 +219,8 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         if results["stated"]
         else f" It is no likelihood ratio here and decides nothing: {verdict.not_stated(report)}."
     )
+    if any(running_bounds(report)):
+        lines += " Every number of traces has a cap of its own, at which its ratio ends (≥ or ≤)."
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     apart = f" {APART}" if results["calibrated"] else ""
@@ -306,7 +311,10 @@ def readers(report: Report, show: Section) -> Component | None:
     names, body = names_of(report), []
     for at, row in enumerate(tables.rows(frame)):
         who = [shell.source_name(row.enrolment), html.Br(), html.Span(row.reader, className="soft")]
-        ratio = "not stated" if pd.isna(row.probability) else f"{number(row.log10_ratio_others, 2)} "
+        even = 1 / row.sources  # the others read under even priors
+        own, rest = (row.probability, even), (1 - row.probability, 1 - even)
+        bound = bound_of(row.log10_ratio_others, own, rest) if at and row.level != "family" else bound_sign(report)
+        ratio = "not stated" if pd.isna(row.probability) else f"{bound}{number(row.log10_ratio_others, 2)} "
         between = "" if pd.isna(row.low) else f"{number(row.low, 2)} to {number(row.high, 2)}"
         cells = [
             html.Th(who, scope="row"),
@@ -436,7 +444,7 @@ def _beyond(report: Report, pooled: pd.DataFrame) -> str:
     if ratio is None or not report["results"]["stated"] or ends.empty or ends.min() <= ratio <= ends.max():
         return ""
     side, kind = ("above", "true") if ratio > ends.max() else ("below", "false")
-    return f" Yours, {number(ratio, 2)}, lies {side} the curve, where every claim was {kind}."
+    return f" Yours, {bound_sign(report)}{number(ratio, 2)}, lies {side} the curve, where every claim was {kind}."
 
 
 def landing_figure(cache: QueryCache, report: Report, theme: Theme) -> Any:

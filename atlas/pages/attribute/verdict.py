@@ -26,6 +26,8 @@ from backend.attribution.report_page import HASHED, case_title, first_findings, 
 from backend.attribution.report_words import (
     Step,
     answer_sentence,
+    bound_sign,
+    bounded_in_resamples,
     family_probability,
     is_bounded,
     keep_together,
@@ -216,12 +218,13 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
         bounded, family = is_bounded(report), results["level"] == "family"
-        ends = ("low", "high") if bounded and not family else ("probability_low", "probability_high")
-        bound = ("≥ " if results["log10_ratio_others"] > 0 else "≤ ") * bounded
-        ratio = (bound + number(results["log10_ratio_others"], 2), words)
+        same = bounded_in_resamples(report) and not family
+        ends = ("low", "high") if same else ("probability_low", "probability_high")
+        ratio = (bound_sign(report) + number(results["log10_ratio_others"], 2), words)
         own = subject_probability(report)
         stated = family_probability(results) if family else own
         words = f"its family; {own} for {results['subject']} itself" if family else who
+        words += "; it does not end at the ratio's cap" * (bounded and not same)
         share = (stated, words + (_off(report) if validated_for(report) else "") + _between(results, *ends))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[

@@ -124,7 +124,7 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
     assert band.y[half - 1] == line.y[-1] == report["results"]["log10_ratio_others"] == 2.5
     assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [0, 2.0, -2.0]
     assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [6]
-    assert "enough after 6 traces" in texts(figure) and "<b>calibrated +2.50</b>" in texts(figure)
+    assert "enough after 6 traces" in texts(figure) and "<b>calibrated ≥ +2.50</b>" in texts(figure)
     assert figure.layout.xaxis.tickvals[-1] == 12
     levels = [{"error_rate": 0.01, "enough_after": 9}, {"error_rate": 0.05, "enough_after": 6}]
     results = report["results"] | {"stop": report["results"]["stop"] | {"levels": levels}}
@@ -313,6 +313,7 @@ def _words(part: Any) -> str:
 
 def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], enrolment: Enrolment) -> None:
     assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples")
+    assert facts(report)["log10 ratio"][0] == "≥ +2.50" and "does not end at the" in facts(report)["Probability"][1]
     many = written(enrolment, n=30)
     found = facts(many)
     assert found["log10 ratio"][0] == "≥ +2.50"
@@ -343,9 +344,13 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     labels = [
         note.text for note in evidence.evidence_curve({**alone, "results": results}, theme="light").layout.annotations
     ]
-    assert f"<b>{last['log10_ratio_others']:+.2f}, probability {probability_text(last['probability'])}</b>" in labels
+    assert f"<b>≥ {last['log10_ratio_others']:+.2f}, probability {probability_text(last['probability'])}</b>" in labels
     labels = [note.text for note in evidence.evidence_curve(alone, theme="light").layout.annotations]
-    assert f"<b>calibrated {last['log10_ratio_others']:+.2f}</b>" in labels
+    assert f"<b>calibrated ≥ {last['log10_ratio_others']:+.2f}</b>" in labels
+    within = last | {"probability": 0.25, "log10_ratio_others": 0.0}  # among four sources
+    results = {**alone["results"], "running": [*alone["results"]["running"][:-1], within]}
+    below = evidence.evidence_curve({**alone, "results": results}, theme="light")
+    assert "<b>calibrated +0.00</b>" in texts(below)
     assert found["Kind of traffic"][1].endswith("; p > .999")
 
 
