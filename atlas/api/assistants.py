@@ -19,7 +19,7 @@ from atlas.api.problems import PREFIX, RefusedError
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import first_findings, headline
-from backend.attribution.report_words import only_validated, verdict_words
+from backend.attribution.report_words import only_validated, rates_note, verdict_words
 
 TOP = 10  # candidates and neighbours that an answer lists
 PASSED_ON = ("Authorization", "Host", "User-Agent", "X-Request-ID")  # headers of the caller
@@ -145,7 +145,7 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
         "candidates": results["candidates"][:TOP],
         "families": results["families"][:TOP],
         "mixture": {**results["mixture"], "shares": (results["mixture"]["shares"] or [])[:TOP]},
-        "validation": first_findings(report["validation"]),
+        "validation": [*first_findings(report["validation"]), *filter(None, [rates_note(report["validation"])])],
         "limits": report["limits"],
         "enrolment": report["reference"]["enrolment"],
         "sources": len(report["reference"]["sources"]),

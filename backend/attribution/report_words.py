@@ -130,7 +130,20 @@ def validated_case(report: Report) -> str:
     like = ", about as long as yours" * (held["condition"] != CLEAN)
     none = "" if many else " The accuracy was not tested with so many traces or fewer."
     case = f"{many}{condition_words(held['condition'])}{like}{fewer}"
-    return f"Validated case: {case}, on prompts that were held out from what they test.{none}"
+    note = rates_note(held)
+    return f"Validated case: {case}, on prompts that were held out from what they test.{none}{' ' * bool(note)}{note}"
+
+
+def rates_note(validation: Report | None) -> str:
+    """Why the shares of the rule's answers and that of UNKNOWN do not add up; '' where one was not measured."""
+    rows = [row for row in (validation or {}).get("rows", ()) if row["sentence"]]
+    unknown = any((row["metric"], row["scenario"]) == ("false_unknown", "same") for row in rows)
+    if not unknown or not any(row["metric"].startswith("verdict_") for row in rows):
+        return ""
+    return (
+        "How often the rule names, supports or refutes a source was counted without its tests of prompts and of "
+        "unknown sources, and UNKNOWN with them: these shares do not add up."
+    )
 
 
 def shares_note(report: Report) -> str:

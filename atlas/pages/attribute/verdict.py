@@ -113,6 +113,7 @@ CLAIMS = {
     "Its nearest other source is claimed": "nearest_claim",
     "The same: that one's family alone": "nearest_claim_family",
 }
+ALONE = ", without the tests of prompts and of unknown sources"
 NAMES = {"A source is named": "named", "A family alone is named": "family"}
 NOBODY = {
     "Its whole family was left out": ("refit", "family"),
@@ -445,8 +446,8 @@ def _validation_tables(found: Report) -> list[Component]:
     traffic = {SCENARIOS[kind][2].capitalize(): [("transfer", kind, metric) for metric in said] for kind in kinds}
     return [
         *_calibration_table(found),
-        *_shares(found, "Verdicts about a claim", ["SUPPORTS", "AGAINST"], claims, by_metric),
-        *_shares(found, "Verdicts without a claim", ["rightly", "wrongly"], names, by_metric),
+        *_shares(found, f"Verdicts about a claim{ALONE}", ["SUPPORTS", "AGAINST"], claims, by_metric),
+        *_shares(found, f"Verdicts without a claim{ALONE}", ["rightly", "wrongly"], names, by_metric),
         *_shares(
             found, "On the validated kind of traffic, and on another",
             ["source named", "called another kind", "wrongly UNKNOWN", "wrong"], traffic, by_scenario,
