@@ -76,9 +76,9 @@
 
   const none = () => window.dash_clientside.no_update;
 
-  function choice(id) {
+  function choice(id, part = "value") {
     const found = window.dash_component_api.getLayout(id);
-    return found && found.props.value;
+    return found && found.props[part];
   }
 
   // A camera as the link has it: eye, centre, up.
@@ -102,7 +102,7 @@
 
   function tell(changes) {
     replaced = changes;
-    const children = replaced.map(({ text }) => text).join(" ");
+    const children = replaced.map(({ text }) => (typeof text === "function" ? text() : text)).join(" ");
     window.dash_clientside.set_props("link-note", { children });
   }
 
@@ -118,11 +118,15 @@
           (options.flatMap((o) => [o, ...(o.items || [])]).find((o) => o.value === value) || {}).label;
         const choices = [["reader", readers, reader], ["roster", rosters, roster], ["domain", domains, domain]];
         const begun = (options, value) => options.flatMap((o) => o.items || [o]).filter((o) => o.value.startsWith(value)).length;
-        const vain = (name, options, value) => begun(options, value)
-          ? `names no ${name} fully; ${begun(options, value)} in the list above begin so. ` : "is not in this atlas: ";
+        // A page may offer some of them: those that can be chosen are counted.
+        const vain = (name, options, value) => {
+          const many = begun(choice(name, "data"), value);
+          return many ? `names no ${name} fully; ${many} in the list above begin so. `
+            : begun(options, value) ? `names no ${name} fully, and none that begins so can be chosen here. ` : "is not in this atlas: ";
+        };
         tell(choices.filter(([name, options, now]) => given[name] && now && !offered(options, given[name])).map(
           ([name, options, shown]) => ({
-            shown: { [name]: shown }, text: `The link's ${name}, ${given[name].slice(0, 80)}, ${vain(name, options, given[name])}${label(options, shown)} is shown.`,
+            shown: { [name]: shown }, text: () => `The link's ${name}, ${given[name].slice(0, 80)}, ${vain(name, options, given[name])}${label(options, shown)} is shown.`,
           })));
         window.setTimeout(() => remember({}), 0);
         document.documentElement.dataset.page = pathname;
@@ -137,6 +141,7 @@
           changed(pick(domains, given.domain, domain), domain),
         ];
       },
+      retell: () => tell(replaced),
       header: function (reader, roster, domain, theme) {
         const now = { reader, roster, domain };
         tell(replaced.filter(({ shown }) => Object.entries(shown).every(([name, value]) => now[name] === value)));

@@ -413,6 +413,7 @@
           groups.push({ group: `${others} readers without this map`, items: [{ value: "-", label, disabled: true }] });
         }
         set("reader", { data: groups });
+        window.dash_clientside.atlas.retell();
         return none();
       },
       names: function () {
