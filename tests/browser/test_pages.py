@@ -71,7 +71,9 @@ def test_what_a_link_names_in_vain_is_told_until_another_choice(browser: Any) ->
     browser.open("/attribution?theme=dark&reader=reader-paper")
     told = browser.until("return document.querySelector('#link-note').innerText")
     assert re.match(r"The link's reader, reader-paper, names no reader fully; \d+ in the list above begin so\. ", told)
-    count = "return dash_component_api.getLayout('reader').props.data.flatMap(g => g.items).filter(r => r.value.startsWith"
+    count = (
+        "return dash_component_api.getLayout('reader').props.data.flatMap(g => g.items).filter(r => r.value.startsWith"
+    )
     for page in ("/attribution", "/"):  # the map offers some readers only
         browser.open(f"{page}?theme=dark&reader=reader-paper")
         browser.settled()
