@@ -199,7 +199,7 @@ def _answers() -> dict[str, Schema]:
 
 def _drift() -> Schema:
     """The answer of a comparison."""
-    return _compared("next_step validation:any* ", [DIFFERENT, ALIKE])
+    return _compared("next_step validation:any* prompts_in_both:count? ", [DIFFERENT, ALIKE])
 
 
 def _reference() -> Schema:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.report import digest
+from backend.attribution.report_words import TESTED
 from backend.attribution.settings import Report, Settings, of_windows, words_of_files
 from backend.enrolment.enrolment import WHOLE, Enrolment
 from backend.enrolment.validation_lookup import expected_power, validation_of
@@ -213,6 +214,7 @@ def drift_answer(
         ],
         **test,
         "level": drift.LEVEL,
+        "prompts_in_both": len(set(prompts[0]) & set(prompts[1]) - {""}),
         **worth,
         "validation": _validation_rows(enrolment),
         **facts_of((before, after), enrolment, settings, (first, second)),
@@ -236,6 +238,14 @@ def _next_step(test: Mapping[str, Any], needed: int | None) -> str:
     if needed is not None and (more := needed - min(test["before"], test["after"])) > 0:
         return f"Ask {more} prompts more in each window: from {needed} on a sibling would rarely pass unseen."
     return "Nothing has to be done now. Ask the same prompts in the next window, and compare again."
+
+
+def expected_words(test: Mapping[str, Any]) -> str:
+    """What such a test is worth, and that fewer traces than these were tested where that is so."""
+    window = (test["power"] or {}).get("window")
+    if window in (None, min(test["before"], test["after"])):
+        return str(test["expected"])
+    return f"{test['expected']} {window:,} traces are{TESTED.removeprefix(',')}."
 
 
 def size_words(test: Mapping[str, Any]) -> str:

@@ -21,7 +21,14 @@ from markupsafe import escape
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import write_comparison
-from backend.attribution.drift_report import Window, compare_measures, drift_answer, measures_of, size_words
+from backend.attribution.drift_report import (
+    Window,
+    compare_measures,
+    drift_answer,
+    expected_words,
+    measures_of,
+    size_words,
+)
 from backend.attribution.report import digest
 from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
@@ -133,6 +140,10 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     assert (told["verdict"], told["paired"], told["before"], told["after"]) == ("DIFFERENT", True, 12, 12)
     assert told["p_value"] <= told["level"] == 0.05
     assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [NOT_LIKE])
+    assert told["prompts_in_both"] == told["before"]
+    clause = "10 traces are the largest tested number that is not above yours."
+    assert expected_words(told) == f"{told['expected']} {clause}"
+    assert expected_words(told | {"before": 10}) == told["expected"]
     assert told["power"] == {"window": 10, "level": 0.05, "same": None, "sibling": 0.75, "family": 1.0}
     assert told["expected"].endswith(
         "10 traces to the same enrolled prompts it calls different: a sibling of its family 75 %, another family 100 %."
@@ -152,6 +163,7 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     ]  # fmt: skip
     places = [[trace["place"] for trace in window["traces"]] for window in halves["windows"]]
     assert places == [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]
+    assert halves["prompts_in_both"] == 0 and expected_words(halves) == halves["expected"]
     assert halves["power"] is None and "no part" in halves["expected"]
     assert any("same prompts" in note for note in halves["notes"])
 

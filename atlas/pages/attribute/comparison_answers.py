@@ -22,7 +22,7 @@ from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
-from backend.attribution.drift_report import compare_measures, size_words
+from backend.attribution.drift_report import compare_measures, expected_words, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import keep_together
@@ -181,7 +181,10 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     kind = "energy-paired" if test["paired"] else "energy"
     # The data hold one answer a prompt, so false alarms were measured on windows of different prompts only.
     measured = rows[rows["statistic"].eq(kind) | (rows["statistic"].eq("energy") & rows["scenario"].eq("same"))]
-    paired = ("yes", "side by side") if test["paired"] else ("no", "windows dealt anew")
+    both, smaller = test.get("prompts_in_both"), min(test["before"], test["after"])
+    paired = ("all", "each prompt's two answers are compared") if test["paired"] else ("not all", "")
+    if not test["paired"] and both is not None:
+        paired = f"{both:,}", f"prompts are in both windows, whose smaller one has {count(smaller, 'trace')}"
     notes = {note: _note(note) for note in test["notes"]}
     other_questions = [notes.pop(UNPAIRED)] if UNPAIRED in notes else []  # it limits the sentence itself
     box = sections.answer_box(
@@ -201,7 +204,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         *notes.values(),
     )
     window = min(int(test["before"]), int(test["after"]))
-    sees = _power_section(measured, window, theme, test["expected"])
+    sees = _power_section(measured, window, theme, expected_words(test))
     return html.Div([box, _exports("win-export"), _as_text("win", windows_text(test)), sees])
 
 
@@ -223,7 +226,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         html.P(rule_words(test["verdict"])),
         _next_step(test["next_step"], *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
-        _judge_of(test, test["expected"]),
+        _judge_of(test, expected_words(test)),
         sections.facts(
             ("p value", PAIRED_HELP, rate_text(test["p_value"]), AT_LEVEL),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
@@ -349,7 +352,7 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
     measures = [f"{name}: {' against '.join(values)}" for name, *values in compare_measures(test)]
     lines = [
         f"{title}, {test['created'][:10]}", *claim, f"{test['verdict']}: {test['sentence']}",
-        f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {test['expected']}",
+        f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {expected_words(test)}",
         *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
         f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
