@@ -347,6 +347,9 @@ def answer_sentence(report: Report) -> str:
     """The answer's sentence, next to a headline that has its reason, and of a family the members that it may be."""
     results = report["results"]
     sentence = _with_bounds(report).replace(f": {results['reason']}.", ".")
+    near = ((results.get("lands") or {}).get("rows") or [{"source": results.get("leader")}])[0]["source"]
+    if results["verdict"] == "UNKNOWN" and near != results.get("leader"):  # a list of the nearest stands below
+        sentence = sentence.removesuffix(".") + f"; by the mean fingerprint {near} is nearest."
     if supports_family(results):  # the headline names them
         sentence = re.sub(r" Of the family .* are not told apart\.$", "", sentence)
     return sentence

@@ -154,6 +154,15 @@ def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:
     assert verdict_words(report_of("SUPPORTS")["results"]) == "SUPPORTS" and "95 % probable" in WORDS["SUPPORTS"]
 
 
+def test_of_an_unknown_source_the_nearest_in_score_and_in_place_are_told_apart() -> None:
+    said, near = "They fit none. Of those, b scores highest.", [{"source": "c"}, {"source": "b"}]
+    told = {
+        near[i]["source"]: report_of("UNKNOWN", sentence=said, leader="b", lands={"rows": near[i:]}) for i in (0, 1)
+    }
+    expected = "They fit none. Of those, b scores highest; by the mean fingerprint c is nearest."
+    assert (answer_sentence(told["c"]), answer_sentence(told["b"])) == (expected, said)
+
+
 def test_an_unknown_source_comes_with_how_often_enrolled_ones_fail_too() -> None:
     report = report_of("UNKNOWN")
     assert reservation(report) is None
