@@ -23,6 +23,7 @@ from atlas.data import METHOD_NAMES, VIEW_READS, QueryCache
 from atlas.markup import join_markup
 from atlas.state import View
 from atlas.theme import Mark, family_marks
+from backend.attribution.report_page import paper_words
 from backend.attribution.report_words import keep_together
 from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
 from backend.service.job import Snapshot
@@ -236,7 +237,7 @@ def view_of_judge(cache: QueryCache, view: View, report: Report) -> View | None:
 def judged_by(cache: QueryCache | None, name: str, sources: int, judge: Any) -> list[Any]:
     """Who judges the traces, in a sentence."""
     where = [f", among the {sources:,} sources of ", html.Span(name, dir="auto"), "."]
-    return ["Judged by ", html.Strong(reader_words(cache, judge)), *where]
+    return ["Judged by ", html.Strong(reader_words(cache, judge)), paper_words(judge.reader), *where]
 
 
 def sections_of(report: Report) -> Section:
