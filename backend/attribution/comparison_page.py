@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import compare_measures, size_words
-from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds, rule_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, claimed_model, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import keep_together
 from backend.inference.drift import DIFFERENT, LEVEL, level_text, named, p_text
@@ -54,7 +54,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
 
 def question_of(test: Mapping[str, Any]) -> str:
     """What a comparison asks."""
-    return f"Are these the answers of {test['claimed'] or 'the claimed model'}?" if "rivals" in test else CHANGED
+    return f"Are these the answers of {claimed_model(test)}?" if "rivals" in test else CHANGED
 
 
 def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -166,9 +166,14 @@ def _odds_text(ratio: float) -> str:
     return f"{float(f'{10 ** abs(ratio):.2g}'):,g} to 1"
 
 
+def claimed_model(test: Mapping[str, Any]) -> str:
+    """The claimed model by its name; without one, the file of its answers."""
+    return test["claimed"] or f"the reference {drift.named(test['windows'][1])}"
+
+
 def headline(test: Mapping[str, Any]) -> str:
     """The answer in a line to show, with the weakest of its odds where all of them speak its way."""
-    who, ratios = test["claimed"] or "the reference", test["log10_ratios"].values()
+    who, ratios = claimed_model(test), test["log10_ratios"].values()
     against = test["verdict"] == AGAINST
     means = {AGAINST: f"Differs from {who}", SUPPORTS: f"Answers as {who} does"}
     text = means.get(test["verdict"], f"Answers as {who} does, but so may a sibling")

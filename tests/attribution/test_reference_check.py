@@ -161,10 +161,17 @@ def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
 
 
 def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
-    against = {"verdict": "AGAINST", "claimed": None, "log10_ratios": {"sibling": -1.26, "family": -1.29}}
-    assert headline(against) == "Differs from the reference: 18 to 1 against an unchanged source"
+    windows = [{"name": name, "part": None} for name in ("t.jsonl", "r.jsonl")]
+    against = {
+        "verdict": "AGAINST",
+        "claimed": None,
+        "windows": windows,
+        "log10_ratios": {"sibling": -1.26, "family": -1.29},
+    }
+    assert headline(against) == "Differs from the reference r.jsonl: 18 to 1 against an unchanged source"
     for ratios in ({}, {"sibling": 0.1, "family": -1.0}):
-        assert headline(against | {"log10_ratios": ratios}) == "Differs from the reference"
+        assert headline(against | {"log10_ratios": ratios}) == "Differs from the reference r.jsonl"
+    assert question_of(against | {"rivals": []}) == "Are these the answers of the reference r.jsonl?"
     supports = {"verdict": "SUPPORTS", "claimed": "X", "log10_ratios": {"sibling": 1.1, "family": 2.2}}
     assert headline(supports) == "Answers as X does: 13 to 1 for an unchanged source"
     assert headline(supports | {"log10_ratios": {"sibling": -0.2, "family": 2.2}}) == "Answers as X does"

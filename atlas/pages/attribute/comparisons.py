@@ -170,7 +170,8 @@ def page(part: Part) -> Component:
             id="ref-claim", value="", size="sm", w=360, maw="100%", placeholder="Name of the claimed model (optional)",
             attributes={"input": {"maxLength": question.LONGEST, "dir": "auto", "aria-label": "Claimed model"}},
         )  # fmt: skip
-        files += [_prompts(), html.Div(shell.labelled("Claimed model", "ref-claim", name), className="row")]
+        files.insert(1, html.Div(shell.labelled("Claimed model", "ref-claim", name), className="row"))
+        files.append(_prompts())
     if part.compares:
         # Previews of its files push the other one out of sight.
         now = html.Button(part.button, id=f"{prefix}-go-now", className="button button-main", hidden=True)
