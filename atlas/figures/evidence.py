@@ -19,6 +19,7 @@ from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, transl
 from backend.attribution.report_words import bound_sign, probability_text, running_bounds
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+SMALL, TOUCH = 0.7, 0.14  # of the landing map: its least scale against the large map's; rings that touch there
 MOST_BARS = 400  # traces that a figure shows one by one; of more, those that weigh most
 CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("false claims", "dash", "right")}
 """Metric to words, dash, and the side of the curve's label that touches it."""
@@ -201,19 +202,32 @@ def landing(
     own = everyone[everyone["source"] == claimed]
     placed = everyone.merge(nearest[["source", "rank"]], on="source").sort_values("rank")
     own_places, places, all_places = (list(tables.rows(rows, "x", "y")) for rows in (own, placed, everyone))
-    texts = [*own["name"], *placed["rank"].astype(str)]
-    sides = label_sides([*own_places, *places], texts, all_places, fixed=len(own))[len(own) :]
+    labels = _shared_labels(places, list(placed["rank"].astype(str)))
+    # Positions as on the narrowest drawing, where there is least room; a blank on each side keeps labels apart.
+    near, every = ([(SMALL * x, SMALL * y) for x, y in part] for part in ([*own_places, *places], all_places))
+    sides = label_sides(near, [*own["name"], *(f" {label} " for label in labels)], every, fixed=len(own))[len(own) :]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
     hover = [f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)]
     look: Plot = {
         "mode": "markers+text",
         "marker": {"symbol": "circle-open", "size": 18, "color": token["ink"], "line": {"width": 2}},
         # A rank without room of its own shows on hover.
-        "text": [rank if side else "" for rank, side in zip(ranks, sides, strict=True)],
+        "text": [f"<b>{label}</b>" if label and side else "" for label, side in zip(labels, sides, strict=True)],
         "textposition": [side or "top center" for side in sides],
         "textfont": {"size": 13, "color": token["ink"]},
     }
     return figure.add_trace(plots.scatter("nearest to the traces", placed["x"], placed["y"], hover, **look))
+
+
+def _shared_labels(places: Sequence[tuple[float, float]], ranks: Sequence[str]) -> list[str]:
+    """Ranks by place; of those whose rings touch, the first has all of them and the others have ''."""
+    groups: list[list[int]] = []
+    for at, place in enumerate(places):
+        touched = [group for group in groups if any(math.dist(place, places[one]) < TOUCH for one in group)]
+        groups = [group for group in groups if group not in touched]
+        groups.append(sorted([at, *(one for group in touched for one in group)]))
+    shared = {group[0]: ", ".join(ranks[one] for one in group) for group in groups}
+    return [shared.get(at, "") for at in range(len(places))]
 
 
 def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total: int) -> go.Figure:

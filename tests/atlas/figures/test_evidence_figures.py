@@ -215,7 +215,7 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     assert marked.hovertext[0] == "<b>1</b> · C"
     halo = next(trace for trace in figure.data if trace.name == "selected")
     assert list(halo.x) == [placed.at["a", "x"]]
-    # On one spot there is room for a rank on each side; the others are told by hovering.
+    # On one spot they share a label.
     crowd = pd.concat([points.assign(source=[f"{part}{row}" for row in "abc"]) for part in "xyzvw"])
     crowd[["x", "y"]] = crowd[["x", "y"]].where(crowd["source"].str.endswith("b"), 0.0)
     ranks = pd.DataFrame(
@@ -223,7 +223,7 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     )
     figure = evidence.landing(crowd, ranks, family_marks(["GPT", "Phi"]), theme="dark")
     marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
-    assert [bool(text) for text in marked.text] == [True] * 4 + [False] and len(marked.hovertext) == 5
+    assert marked.text == ("<b>1, 2, 3, 4, 5</b>", "", "", "", "") and len(marked.hovertext) == 5
 
 
 def test_power_of_the_drift_test_marks_the_window() -> None:
