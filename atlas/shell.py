@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -170,6 +171,12 @@ def replaced(linked: View, shown: View, text: str) -> dict[str, str]:
     return changed | {"text": text} if changed else {}
 
 
+def unbroken(text: str) -> list[Component | str]:
+    """A text whose words with hyphens, such as names and options, break only where a line is too short for them."""
+    parts = re.split(r"(\S*-\S*)", text)
+    return [html.Span(part, className="unbroken") if "-" in part else part for part in parts if part]
+
+
 def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Component:
     """What would be here, and what makes it; a command in the remedy is set apart.
 
@@ -204,8 +211,9 @@ def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -
     ways = [(called, source_path(view, label, kind)) for called, label in near]
     remedy = "Did you mean one of these?" if near else "Look it up on the map"
     remedy = remedy if len(near) <= FEW_NAMES else f"The atlas has {len(near)}:"
-    note = empty("Names are spelled as on the map", remedy, [*ways, ("Open the map", f"/?{view.query()}")])
-    return html.Div([html.H1(f"There is no such {kind}"), sentence, note], className="column")
+    note = empty("Names are spelled as on the map", remedy, ways)
+    other = html.P(dcc.Link("Open the map", href=f"/?{view.query()}", className="forward"))  # not one of the names
+    return html.Div([html.H1(f"There is no such {kind}"), sentence, note, other], className="column")
 
 
 def no_generation(error: AtlasError) -> Component:

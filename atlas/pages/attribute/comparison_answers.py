@@ -221,7 +221,11 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     box = sections.answer_box(
         tone,
         [traces, " against the reference ", reference, *claim],
-        ("ref-verdict", sign, [test["verdict"], html.Span(headline(test), className="verdict-means", dir="auto")]),
+        (
+            "ref-verdict",
+            sign,
+            [test["verdict"], html.Span(shell.unbroken(headline(test)), className="verdict-means", dir="auto")],
+        ),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         html.P(rule_words(test["verdict"])),
         _next_step(test["next_step"], *_after_reference(test)),

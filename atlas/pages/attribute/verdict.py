@@ -164,7 +164,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
         flags.append(("Not validated. ", NOT_VALIDATED))
     if not results["calibrated"]:
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
-    answer = html.Span(headline(report), className="verdict-means", dir="auto")
+    answer = html.Span(shell.unbroken(headline(report)), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
     return sections.answer_box(
