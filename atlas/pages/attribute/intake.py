@@ -51,6 +51,12 @@ RUN = "Run attribution"
 STAYS = "What you give stays on this server for your session, 24 hours at most."
 
 
+TRACE = (
+    "A trace is a prompt and the answer that an endpoint gave to it. Enrolled sources are the models whose answers "
+    "the atlas knows."
+)
+
+
 def step() -> Component:
     """The step's layout."""
     text = dmc.Textarea(
@@ -87,6 +93,7 @@ def step() -> Component:
         1,
         "Traces",
         "attr",
+        sections.hint(TRACE),
         html.Div(
             [drop("attr-drop", f"Drop a file of at least {Rule.minimum_traces} traces"), paste], className="drops"
         ),
