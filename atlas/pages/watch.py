@@ -90,7 +90,9 @@ STEPS: tuple[shell.Children, ...] = (
         dcc.Link("Claim against reference", href="/attribute?mode=reference"), ".",
     ],
     "Send the report with its traces to whoever runs the endpoint. Anybody can check both.",
-    "If the change was meant, enrol the new model's answers. If nothing was wrong, --accept begins the watch anew.",
+    shell.unbroken(
+        "If the change was meant, enrol the new model's answers. If nothing was wrong, --accept begins the watch anew."
+    ),
 )  # fmt: skip
 """What a person does about an alarm."""
 READING = (
@@ -115,7 +117,7 @@ def layout(**query: str) -> Component:
     content = html.Div(_content(view.theme), id="watch-content", className="column")
     cache = questions()
     measured = [] if cache.problem() or streams(cache).empty else [
-        drawing.section("alarms", MEASURED["alarms"].question, _delays(cache, view), figures.DELAYS_HEIGHT)
+        drawing.section("alarms", _question(cache), _delays(cache, view), figures.DELAYS_HEIGHT)
     ]  # fmt: skip
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
     below = html.Div([*_sample(view.theme), _starts(cache), *measured, _explained()], className="column")
@@ -222,6 +224,12 @@ def _reader_name(cache: QueryCache, reader: str) -> str:
     return cache.reader_name(reader) if cache.knows(reader) else reader
 
 
+def _question(cache: QueryCache) -> str:
+    """What the measured streams answer, and of which watches alone."""
+    reader, roster = streams(cache)[["reader", "roster"]].iloc[0]
+    return MEASURED["alarms"].question.replace("a watch", f"a watch by {_reader_name(cache, reader)} on {roster}")
+
+
 def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     frame = streams(cache)
     strictest = frame[frame["level"] == frame["level"].min()]
@@ -269,6 +277,14 @@ def _starts(cache: QueryCache) -> Component:
         [
             html.H2("Start a watch"),
             html.P(lead, className="sentence"),
+            html.P(
+                [
+                    "No terminal? Compare the logs of two weeks: ",
+                    dcc.Link("Two windows", href="/attribute?mode=two"),
+                    ".",
+                ],
+                className="sentence",
+            ),
             html.Div(fields, className="watch-fields"),
             html.H3("1. Have the answers that were enrolled", className="group"),
             html.Div(enrolled, id="watch-enrolled"),
