@@ -16,6 +16,7 @@ from flask import Flask
 from flask_caching import Cache
 
 import jobs.enroll
+from atlas import shell
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages.attribute import question, result, sections, verdict, work
@@ -308,3 +309,8 @@ def test_fewer_traces_than_needed_are_run_with_the_consequence_said_before() -> 
 def test_time_left_follows_what_was_read() -> None:
     assert work.time_left(40, 160, 10.0) == ", 10 s, about 30 s left"
     assert work.time_left(0, 160, 0.0) == ", 0 s"
+
+
+def test_names_in_headlines_stay_whole() -> None:
+    parts = shell.unbroken("Yes: gpt-4o or b")
+    assert [getattr(part, "children", part) for part in parts] == ["Yes: ", "gpt-4o", " or b"]
