@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
-from backend.attribution.drift_report import compare_measures, size_words
+from backend.attribution.drift_report import compare_measures, expected_words, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, claimed_model, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import keep_together
@@ -46,7 +46,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         measures=compare_measures(test),
         signatures=SIGNATURES,
         meanings=MEANINGS if reference else {},
-        exact=EXACT if test["paired"] else "",
+        expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else "",
         rule=rule_words(test["verdict"]) if reference else "",
     )

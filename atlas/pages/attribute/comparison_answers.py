@@ -154,7 +154,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
             className="findings",
         ),
         html.H3("What such a test sees"),
-        html.P(keep_together((EXACT if test["paired"] else "") + test["expected"])),
+        html.P(keep_together((EXACT if test["paired"] else "") + expected_words(test))),
         html.H3("Limits"),
         html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *_notes_of(test))], className="limits"),
         html.H3("What was compared"),
