@@ -231,20 +231,20 @@ def _kinship(cache: QueryCache, view: View) -> str:
 def _budget(cache: QueryCache, view: View) -> FigureView:
     token = TOKENS[view.theme]
     reader = cache.attribution_reader(view)
+    behind = _others(cache, view)
     parts, lines = [], []
-    for stored in _stored(view.metric):
+    # Other readers are drawn by the mean evidence: a sum next to their lines would look better than all of them.
+    for stored in _stored(view.metric)[-1 if len(behind) else 0 :]:
         posterior = stored.rpartition("_")[2]
         curve = pieces.curves(cache, view, reader, stored, view.reduction)
         if curve.empty:
             continue
-        # Other readers are drawn by the mean evidence.
         ink = READER_COLOURS[view.theme][own_places([reader]).get(reader, INK)]
         look = (token["soft"], "dot") if posterior == "sum" else (ink, "solid")
         lines.append(Line(stored, POSTERIORS.get(posterior, ""), *look))
         parts.append(curve.assign(line=stored))
     if not parts:
         return drawing.unmeasured(cache, view, "attribution")
-    behind = _others(cache, view)
     rivals = _rivals(cache, view, behind, parts[-1])
     name = names_of(cache, [reader, *(line.key for line in rivals if line.named)])[reader]
     own = [dataclasses.replace(line, label=", ".join(filter(None, (name, line.label)))) for line in lines]
@@ -266,7 +266,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     drawn = set(frame["origin"])
     sentence = [
         *shell.origin_badges(drawn),
-        f"{_better_readers(cache, view, parts)} ",
+        f"{_better_readers(view, behind, parts[-1])} ",
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
@@ -276,23 +276,16 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def _better_readers(cache: QueryCache, view: View, parts: list[pd.DataFrame]) -> str:
-    """How many other readers are better at K than the chosen one, by each kind of evidence; '' without any."""
+def _better_readers(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
+    """How many other readers are better at K than the chosen one, by the evidence that is drawn; '' without any."""
     sign = -1 if view.metric in ("nll", "ece") else 1
-    readers, counts = _other_readers(cache, view), []
-    for own in parts:
-        stored = str(own["line"].iloc[0])
-        others = _curve(cache, view, stored, readers)
-        here, mine = (frame.loc[frame["k"] == view.k, "value"] for frame in (others, own))
-        if len(here) and len(mine):
-            evidence = POSTERIORS.get(stored.rpartition("_")[2], "")
-            counts.append((f"{int((sign * here > sign * mine.iloc[0]).sum())} of {len(here)}", evidence))
-    if not counts:
+    others, mine = (frame.loc[frame["k"] == view.k, "value"] for frame in (behind, own))
+    if others.empty or mine.empty:
         return ""
-    (first, evidence), *more = counts
-    by = "".join(f", {count} by {words}" for count, words in more)
-    by = f" by {evidence}{by}, which their lines show" if evidence else ""
-    return f"At K = {view.k}, {first} other readers are better than this one{by}."
+    better = int((sign * others > sign * mine.iloc[0]).sum())
+    evidence = POSTERIORS.get(_stored(view.metric)[-1].rpartition("_")[2])
+    by = f" by {evidence}, as all lines are drawn" if evidence else ""
+    return f"At K = {view.k}, {better} of {len(others)} other readers are better than this one{by}."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -329,7 +322,7 @@ def _named(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFram
     if len(mine):
         first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])
     named = dict.fromkeys(str(reader) for readers in first for reader in readers)
-    return list(named)[: NAMED - len(_stored(view.metric))]
+    return list(named)[: NAMED - 1]
 
 
 def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> list[Line]:
