@@ -191,7 +191,9 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
         f" of the time; chance: {100 / max(size, 1):.1f} %.{_by_metric(cache, view, str(row['reader']))}",
-        html.Span([_kinship(cache, view), *_best_measured(cache, view, str(row["reader"]))], className="answer-more"),
+        html.Span(
+            [_kinship(cache, view), *_other_readers_here(cache, view, str(row["reader"]))], className="answer-more"
+        ),
     ]
 
 
@@ -209,15 +211,18 @@ def _by_metric(cache: QueryCache, view: View, reader: str) -> str:
     return f" Its {METRICS[view.metric]} there{before}: {', '.join(values)}." if values else ""
 
 
-def _best_measured(cache: QueryCache, view: View, reader: str) -> list[Component | str]:
-    """The best reader that was measured here, as a sentence with a link; none where it is the page's own."""
+def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Component | str]:
+    """The best reader that was measured here, and the live one, each a sentence with a link where it is another."""
     frame = measured(cache, dataclasses.replace(view, condition="clean"))
     here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
-    if here.empty or (best := str(here.idxmax())) == reader:
-        return []
-    address = f"{PAGE.path}?{dataclasses.replace(view, reader=best).query()}"
-    link = dcc.Link(names_of(cache, [reader, best])[best], address)
-    return [" Best accuracy measured here: ", link, f", {percent(here[best])}."]
+    live = here[[cache.reader_row(str(one))["method"] == FUSED_LIVE for one in here.index]]
+    sentences: list[Component | str] = []
+    for words, rates in (("Best accuracy measured here", here), ("Live reader, for traces of your own", live)):
+        if len(rates) and (other := str(rates.idxmax())) != reader:
+            address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"
+            link = dcc.Link(names_of(cache, [reader, other])[other], address)
+            sentences += [f" {words}: ", link, f", {percent(here[other])}."]
+    return sentences
 
 
 def _kinship(cache: QueryCache, view: View) -> str:
