@@ -117,9 +117,9 @@
         shown = found;
         found.scrollIntoView({ block: "start" });
         strip(true, number);  // how many figures it has is known now
-        // Without a chosen pair the matrix says little from afar, and on a low screen only a family's cells can be told apart.
-        const { searchParams } = new URL(window.location.href), low = window.innerHeight <= 900;
-        if (number === 3 && low && !searchParams.get("zoom")) document.getElementById("enlarge").click();
+        // Without a chosen pair the matrix says little from afar, where only a family's cells can be told apart.
+        const { searchParams } = new URL(window.location.href);
+        if (number === 3 && !searchParams.get("zoom")) document.getElementById("enlarge").click();
         else if (number === 3 && !searchParams.get("truth")) document.getElementById("largest").click();
       }
       if (turn === asked && Date.now() < until) window.setTimeout(top, 100);

@@ -158,7 +158,6 @@ def confusion_matrix(
         shapes = [_box(start, start, side, plots.pen(token["edge"])) for start, side in sides]
         annotations = [
             *_block_names(blocks, size, token),
-            plots.page_note(0, 0.5, "True source", 13, token["soft"], xanchor="right", xshift=-92, textangle=-90),
             plots.page_note(0, 0, "Named source", 13, token["soft"], xanchor="left", yanchor="top", yshift=-12),
         ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
@@ -168,16 +167,21 @@ def confusion_matrix(
     font = {"size": 10 if size > 24 else 12, "color": token["soft"]}
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
     cut = [plain(name, 42) for name in rows["name"]]
-    order_words = "Answered, in the order of the rows; last: any other family" if zoom and many else ""
+    order_words = ", in the order of the rows; last: any other family" if many else ""
     x = plots.titled(
-        order_words, **axis, showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
+        f"Named source{order_words}" if zoom else "", **axis,
+        showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
         range=[-0.5, len(across) - 0.5],  # else it makes room for the names
         ticktext=[*cut, "other family"] if zoom else across,
     )  # fmt: skip
     y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
     letters = max(map(len, cut), default=0)  # of the longest name, which the margins hold
-    below = 56 + 4 * letters if zoom and not many else 76
-    margin = (64 + 5 * letters if zoom else 112, 16 if zoom else 34, 24 if zoom else HEAD_PIXELS, below)
+    below = 76 + 4 * letters if zoom and not many else 76
+    left = 84 + 5 * letters if zoom else 112
+    aside = {"xanchor": "right", "xshift": 20 - left, "textangle": -90}
+    annotations.append(plots.page_note(0, 0.5, "True source", 13, token["soft"], **aside))
+    x["title"] |= {"standoff": 8, "font": {"size": 13, "color": token["soft"]}}
+    margin = (left, 16 if zoom else 34, 24 if zoom else HEAD_PIXELS, below)
     more = {"shapes": shapes, "annotations": annotations, "hovermode": None, "dragmode": False}
     return plots.plot(theme, margin, [heat], x, y, **more)
 

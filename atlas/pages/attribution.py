@@ -150,8 +150,8 @@ def register(app: Dash) -> None:
         pair = (no_update, no_update) if truth else largest_confusion(questions(), view) or (no_update, no_update)
         families = questions().ask(queries.sources, roster).set_index("source")["family"]
         family = families.get(truth or pair[0], "")
-        several = clicks and (families == family).sum() > 1
-        return (*pair, family) if several else (no_update,) * 3
+        several = (families == family).sum() > 1
+        return (*pair, family if several else no_update) if clicks else (no_update,) * 3
 
     @app.callback(
         Output("zoom", "data"),

@@ -154,13 +154,16 @@ def test_confusion_rows_are_the_truth_and_zero_is_background(sources: pd.DataFra
     clicked = [shape for shape in figure.layout.shapes if shape.line.color == TOKENS["dark"]["accent"]]
     assert [(shape.x0, shape.y0) for shape in clicked] == [(0.5, -0.5)]
     words = [note.text for note in figure.layout.annotations]
-    assert words == [*["Qwen", "GPT", "Phi"] * 2, "True source", "Named source"]
+    assert words == [*["Qwen", "GPT", "Phi"] * 2, "Named source", "True source"]
     assert [note.textangle for note in figure.layout.annotations if note.y == 1 and note.yref == "paper"] == [-45] * 3
 
 
 def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
     order = figures.confusion_order(sources)
-    heat = go.Figure(figures.confusion_matrix(cells, order, theme="light", zoom="Qwen")).data[0]
+    figure = go.Figure(figures.confusion_matrix(cells, order, theme="light", zoom="Qwen"))
+    (heat,) = figure.data
+    words = [note.text for note in figure.layout.annotations]
+    assert ".600" in words and words[-1] == "True source" and figure.layout.xaxis.title.text == "Named source"
     assert list(heat.x) == ["qwen-1", "qwen-2", "&lt;b&gt;qwen&lt;/b&gt;", "any other family"]
     assert list(heat.z[0]) == [0.6, 0.2, None, 0.2]
     assert figures.cell_at(order, "Qwen", "qwen-2", "qwen-1") == ("q1", "q2")
