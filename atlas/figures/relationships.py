@@ -172,6 +172,21 @@ def decision_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
     return _plane(rows, rows["decision"].to_numpy(dtype=float), np.ones(len(rows)))
 
 
+def reads_related(frame: pd.DataFrame, pair: pd.Series) -> bool | None:
+    """Whether the mean decisions of other pairs, read as linear in their scores, are above 0 at the scores of a pair.
+
+    None without enough decisions. The border is the decision line of :func:`pair_scatter` or :func:`score_stacks`.
+    """
+    name = leading(frame)
+    scores = list(BLOCKS) if name == "ac" and frame["dc"].notna().any() else [name]
+    rows = frame.dropna(subset=[*scores, "decision"]) if name else frame[:0]
+    if len(rows) < FEWEST_DECISIONS or pair[scores].isna().any():
+        return None
+    terms = np.column_stack([rows[scores].to_numpy(dtype=float), np.ones(len(rows))])
+    weights = np.linalg.lstsq(terms, rows["decision"].to_numpy(dtype=float), rcond=None)[0]
+    return bool(pair[scores].to_numpy(dtype=float) @ weights[:-1] + weights[-1] > 0)
+
+
 def orientation_line(frame: pd.DataFrame) -> tuple[float, float, float] | None:
     """Least-squares line between the two kinds of pairs, as :func:`decision_line`; None without both.
 

@@ -11,7 +11,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html,
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import QueryCache
+from atlas.data import QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import dots, plots, tables
 from atlas.figures import relationships as figures
@@ -64,6 +64,7 @@ COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "
 MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai": "DeepSeek", "microsoft": "Phi"}
 """Family of the atlas for the organisation that a parent model is published by."""
 METHODS = {method: method_names()[method] for method in RELATED}
+TESTED = "Tested with the first model"
 COUNT_MISTAKEN = 40
 EXAMPLE = "An example, a pair that the readers agree about least. Choose two models, or click a mark, for another."
 UNTESTED_HEIGHT = 150
@@ -97,7 +98,8 @@ def layout(cache: QueryCache, view: View) -> Component:
         part
         for word, place, value in (("First model", "left", view.left), ("Second model", "right", view.right))
         for part in (
-            html.Label(word, htmlFor=place, className="choice-label"), model_field(cache, place, value, word)
+            html.Label(word, htmlFor=place, className="choice-label"),
+            model_field(cache, place, value, word, view.left if place == "right" else ""),
         )
     ]  # fmt: skip
     contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
@@ -157,6 +159,10 @@ def register(app: Dash) -> None:
             return left, trigger["model"]
         return no_update, no_update
 
+    @app.callback(Output("right", "data"), left, prevent_initial_call=True)
+    def offered(first: str | None) -> Any:
+        return model_options(questions(), first or "")
+
     @app.callback(
         Output("protocol", "value"), Input({"type": "tested", "protocol": ALL}, "n_clicks"), prevent_initial_call=True
     )
@@ -208,19 +214,36 @@ def reader_field(cache: QueryCache, view: View) -> Component:
     )  # fmt: skip
 
 
-def model_field(cache: QueryCache, identity: str, value: str, label: str) -> Component:
-    """A field that finds a model by its name, grouped by parent."""
+def model_field(cache: QueryCache, identity: str, value: str, label: str, first: str = "") -> Component:
+    """A field that finds a model by its name, grouped by parent; those tested with a first model come first."""
     models = cache.ask(store.relationship_models)
-    data = [
-        {"group": str(parent), "items": [{"value": model, "label": model} for model in rows["model"]]}
-        for parent, rows in models.groupby("parent_family", sort=False)
-    ]
     chosen = value if value in set(models["model"]) else None
     return pieces.select(
-        identity, data, chosen, label, searchable=True, clearable=True, placeholder="A model", limit=80,
-        nothingFoundMessage=f"None of these {len(models):,} models has this name", filter=shell.CLOSEST,
+        identity, model_options(cache, first), chosen, label, searchable=True, clearable=True, placeholder="A model",
+        limit=80, nothingFoundMessage=f"None of these {len(models):,} models has this name", filter=shell.CLOSEST,
         maxDropdownHeight=320,
     )  # fmt: skip
+
+
+def model_options(cache: QueryCache, first: str = "") -> list[dict[str, Any]]:
+    """Models by their parent; before them those that a test pair joins with a first one."""
+    models, pairs = cache.ask(store.relationship_models), decided_pairs(cache)
+    joined = {*pairs.loc[pairs["model_b"] == first, "model_a"], *pairs.loc[pairs["model_a"] == first, "model_b"]}
+    tested = models["model"].isin(joined)
+    groups = [(TESTED, models[tested]), *models[~tested].groupby("parent_family", sort=False)]
+    return [
+        {"group": str(name), "items": [{"value": model, "label": model} for model in rows["model"]]}
+        for name, rows in groups
+        if len(rows)
+    ]
+
+
+def decided_pairs(cache: QueryCache) -> pd.DataFrame:
+    """Pairs that a reader has decided about under some split."""
+    scores = pd.concat([cache.ask(store.relationship_scores, name) for name in dict.fromkeys(SETS.values())])
+    decided = scores.loc[scores[list(DECISIONS.values())].notna().any(axis=1), "pair_id"]
+    pairs = cache.ask(store.relationship_pairs)
+    return pairs[pairs["pair_id"].isin(decided)]
 
 
 def scored(cache: QueryCache, view: View, reader: str) -> tuple[pd.DataFrame, str]:
@@ -378,16 +401,34 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
         ]
     frame = pair_rows(cache, view)
     if frame.empty:
-        return [pieces.words("This pair is not in the task."), *cards]
+        return [pieces.words(f"This pair is not in the task. {_why_absent(models, *chosen)}"), *cards]
     related = bool(frame["related"].iloc[0])
     under = decided_under(frame, view.protocol)
     decided = frame.set_index("reader")[DECISIONS[under]].dropna()
     correct = int(((decided > 0) == related).sum())
     many = [*_elsewhere(under, view.protocol), f"{correct} of {len(decided)} readers say so"]
-    many = many if len(decided) else [f"{pieces.counted(len(frame), 'reader')} with scores, and no decision"]
+    many = many if len(decided) else [_undecided(cache, view, frame)]
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
     return [*example, html.P(["In truth ", _truth(related), "; ", *many, f"{own}."], className="pair-answer"), *cards]
+
+
+def _why_absent(models: pd.DataFrame, left: str, right: str) -> str:
+    """Why the task lacks a pair."""
+    same = models["parent_family"][left] == models["parent_family"][right]
+    return "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
+
+
+def _undecided(cache: QueryCache, view: View, frame: pd.DataFrame) -> str:
+    """Why nobody has decided about a scored pair, and on which side of the shown reader's decision line it lies."""
+    scores = f"{pieces.counted(len(frame), 'reader')} with scores"
+    if decided_pairs(cache).empty:
+        return f"{scores}, and no decision"
+    own, shown = frame[frame["reader"] == shown_reader(cache, view)], shown_rows(cache, view)
+    related = figures.reads_related(shown, own.iloc[0]) if len(own) else None
+    words = figures.TRUTH_WORDS.get(related) if related is not None else ""
+    side = f". Its mark is on the {words} side of the dashed line, which is no decision" if words else ""
+    return f"no test split holds this pair, so none of the {scores} decided about it{side}"
 
 
 def decided_under(frame: pd.DataFrame, protocol: str) -> str:
@@ -423,8 +464,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         return _partners(cache, view, left or right)
     frame = pair_rows(cache, view)
     if frame.empty:
-        same = models["parent_family"][left] == models["parent_family"][right]
-        why = "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
+        why = _why_absent(models, left, right)
         return shell.empty("No reader has scored this pair", why), "A pair that is not in the task."
     names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
     under = decided_under(frame, view.protocol)

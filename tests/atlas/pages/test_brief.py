@@ -159,6 +159,29 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     assert told(partners).count('"type": "partner"') == 2
 
 
+def test_a_pair_that_nobody_decided_about_says_why_and_where_it_lies(
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = relationships.pair_rows(asked, view := asked.resolve_view(View(protocol="pair", left=CHILD, right=PARENT)))
+    undecided = frame.assign(**dict.fromkeys(relationships.DECISIONS.values(), float("nan")))
+    monkeypatch.setattr(relationships, "pair_rows", lambda *_: undecided)
+    answer = told(relationships.pair_answer(asked, view))
+    assert "no test split holds this pair, so none of the 3 readers with scores decided about it. Its mark" in answer
+    assert "on the unrelated side of the dashed line, which is no decision" in answer
+    monkeypatch.setattr(relationships, "decided_pairs", lambda _: frame[:0])
+    assert "3 readers with scores, and no decision" in told(relationships.pair_answer(asked, view))
+
+
+def test_models_that_are_tested_with_the_first_one_are_offered_before_others(asked: QueryCache) -> None:
+    pairs, models = relationships.decided_pairs(asked), asked.ask(store.relationship_models)["model"]
+    first, *others = relationships.model_options(asked, CHILD)
+    assert first["group"] == relationships.TESTED and PARENT in {item["value"] for item in first["items"]}
+    joined = pairs[(pairs["model_a"] == CHILD) | (pairs["model_b"] == CHILD)]
+    assert len(first["items"]) == len({*joined["model_a"], *joined["model_b"]}) - 1
+    assert sorted(item["value"] for group in (first, *others) for item in group["items"]) == sorted(models)
+    assert relationships.TESTED not in {group["group"] for group in relationships.model_options(asked)}
+
+
 def test_the_most_misleading_pairs_come_first(asked: QueryCache) -> None:
     frame = relationships.mistaken_rows(asked, asked.resolve_view(View(protocol="pair")))
     assert list(frame["passed_by"]) == sorted(frame["passed_by"], reverse=True)
