@@ -20,6 +20,7 @@ from backend.store import queries
 WITHIN = 10
 """Neighbours among which relatives are counted."""
 K = 20
+LOWEST = 0.05  # share of the sources below the scale of a rate or cosine, which have its first colour
 STATED: Mapping[str, Callable[[str], float]] = {"size": stated_size, "date": stated_month}
 """What is read out of names."""
 
@@ -129,9 +130,12 @@ def colouring(cache: QueryCache, view: View) -> Colouring | None:
     values, text = found.reindex(members["source"]), COLUMNS[view.colour].text
     scaled = np.log10(values) if view.colour == "size" else values
     words = [f"{COLOURS[view.colour]}: {'not known' if pd.isna(value) else text(value)}" for value in values]
-    pairs = zip(shades(scaled, view.theme), words, strict=True)
+    # One source far below the others would leave them a single colour.
+    low = float(values.quantile(LOWEST)) if view.colour in ("accuracy", "nearest") else None
+    pairs = zip(shades(scaled.clip(lower=low), view.theme), words, strict=True)
     tints = dict(zip(members["source"], pairs, strict=True))
-    return Colouring(tints, text(values.min()), text(values.max()), int(values.isna().sum()), ramp(view.theme))
+    first = text(values.min()) if low is None else f"≤ {text(low)}"
+    return Colouring(tints, first, text(values.max()), int(values.isna().sum()), ramp(view.theme))
 
 
 def _by_access(members: pd.DataFrame, theme: Theme) -> Colouring:

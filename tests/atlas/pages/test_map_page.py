@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 import pytest
 from dash import Dash
 
@@ -51,6 +52,18 @@ def test_every_source_has_a_colour_and_words(cache: QueryCache, view: View, colo
     found = columns.colouring(cache, dataclasses.replace(view, colour=colour))
     assert found is not None and len(found.tints) == 27 and found.missing == 0
     assert all(tint.startswith("#") and words for tint, words in found.tints.values())
+
+
+def test_one_outlier_does_not_take_the_colours_of_all_others(
+    cache: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = list(cache.ask(queries.sources, view.roster)["source"])
+    cosines = pd.Series([0.1, 0.9, *(0.95 + 0.001 * at for at in range(25))], index=sources)
+    monkeypatch.setitem(columns.COLUMNS, "nearest", columns.Column(lambda *_: cosines))
+    found = columns.colouring(cache, dataclasses.replace(view, colour="nearest"))
+    assert found is not None and found.low.startswith("≤ .9") and found.high == ".974"
+    assert found.tints[sources[0]][0] == found.tints[sources[1]][0] == found.colours[0].lower()
+    assert len({found.tints[source][0] for source in sources[2:]}) > 20
 
 
 def test_the_axis_runs_from_the_selection_to_the_second_source(cache: QueryCache, view: View) -> None:
