@@ -491,7 +491,8 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     if view.space != "one":
         return [
             shell.term("trustworthiness", "Not measured for a map of both domains"),
-            html.B(" –", className="number"),
+            html.Br(),
+            "of one domain alone",
         ]
     quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]

@@ -376,7 +376,8 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
         content = [html.Span(both, className="pair-names"), pieces.number(cosine)]
         identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
         rows.append(html.Button(content, id=identity, className="pair-row"))
-    title = html.H2("Nearest pairs across families, by cosine", className="minor")
+    everyone = f"Nearest across families, of all {len(members)}, by cosine"
+    title = html.H2(everyone, className="minor")
     return [hint, title, html.Div(rows, className="near")]
 
 
