@@ -328,23 +328,28 @@
   window.addEventListener("popstate", keepTheme);
 
   const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) || [];
+  const numbersOf = (text) => text.match(/\d+(?:\.\d+)?/g) || [];
   const usual = (word) => window.atlasWords[word] || word;  // "openai" stands for "gpt"
   // Letters that follow each other or stand one apart, so that two swapped letters spoil few pairs.
   const pairs = (text) => new Set([...text].flatMap((letter, i, all) => [1, 2].map((back) => (all[i - back] || "") + letter)));
 
   // Options of a list that hold every word that was typed, in any order, in their name or in that of their group. Where
-  // there are none: those that hold it without punctuation or as another name of it, else those that are spelled alike.
+  // there are none: those that hold it without punctuation or as another name of it, else, under a heading that says so, those
+  // that are spelled alike. A number is that of another version or size unless an option has it or begins with it.
   window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
     byWords: function (found) {
       const typed = found.search.toLowerCase().split(/\s+/).filter(Boolean), words = wordsOf(found.search);
-      const letters = [...pairs([...new Set(words.map(usual))].join(""))];
+      const numbers = numbersOf(found.search), spelled = (text) => text.replace(/\d/g, "");
+      const letters = [...pairs(spelled([...new Set(words.map(usual))].join("")))];
       const pick = (fits) => found.options
         .map((entry) => (entry.items ? { ...entry, items: entry.items.filter((item) => fits(item, entry.group)) } : entry))
         .filter((entry) => (entry.items ? entry.items.length : fits(entry, "")));
       const plain = (option, group) => wordsOf([option.label, option.value, group].join(" ")).join("");
+      const counted = (option, group) => numbers.filter((number) => (number.length > 1 && plain(option, group).includes(number))
+        || numbersOf(option.label + " " + option.value).some((one) => one.startsWith(number))).length;
       const likeness = (option, group) => {
-        const theirs = pairs(plain(option, group));
-        return letters.filter((pair) => theirs.has(pair)).length / letters.length;
+        const theirs = pairs(spelled(plain(option, group))), alike = letters.filter((pair) => theirs.has(pair)).length;
+        return (alike + 2 * counted(option, group)) / (letters.length + 2 * numbers.length);
       };
       const best = (entry) => Math.max(...(entry.items || [entry]).map((item) => likeness(item, entry.group)));
       const exact = pick((option, group) => {
@@ -354,11 +359,13 @@
       if (exact.length || !words.length) return exact;
       const named = pick((option, group) => {
         const text = plain(option, group);
-        return words.every((word) => text.includes(word) || text.includes(usual(word)));
+        return words.every((word) => text.includes(word) || text.includes(usual(word))) && counted(option, group) === numbers.length;
       });
       if (named.length) return named;
       const least = Math.max(0.6, ...found.options.map((entry) => best(entry) - 0.1));
-      return pick((option, group) => likeness(option, group) >= least);
+      const near = pick((option, group) => likeness(option, group) >= least).flatMap((entry) => entry.items || [entry])
+        .sort((a, b) => likeness(b, "") - likeness(a, ""));
+      return near.length ? [{ group: "No such name; near:", items: near }] : [];
     },
   });
 

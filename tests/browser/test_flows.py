@@ -570,6 +570,11 @@ def test_a_source_is_found_by_makers_typos_and_other_punctuation(browser: Any) -
         field.send_keys(typed)
         names = browser.run(OPEN + "return o.map(e => e.innerText)")
         assert name in names and len(names) < 4
+    near = "return document.body.innerText.includes('No such name; near:')"
+    assert not browser.run(near)
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("claude-2.7")
+    browser.until(near)
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("zzzz qqq")
     browser.until("return document.body.innerText.includes('No source has this name')")
