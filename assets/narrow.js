@@ -46,6 +46,11 @@
         x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up,
         showarrow: false, font, bgcolor: ground, borderpad: 0,
       })));
+    // A rule over each name, else it may be read with the marks of the row before.
+    layout.shapes = (layout.shapes || []).concat(yaxis.tickvals.slice(1).map((at) => ({
+      type: "line", layer: "below", xref: "paper", x0: 0, x1: 1, y0: at - (up + LINE) / pitch, y1: at - (up + LINE) / pitch,
+      line: { color: (font || {}).color, width: 1 }, opacity: 0.35,
+    })));
     yaxis.showticklabels = false;
     margin.t += LINE;
     margin.l = EDGE;

@@ -76,6 +76,11 @@ def test_a_link_opens_a_pair_under_a_holdout_and_fits_its_window(calm: Browser) 
     calm.until(f"return document.querySelector('#mistaken-grid .ag-row') && {shade} === '0'")
     calm.resize(390, 844)
     calm.until(f"return {shade} === '1'")
+    # Rules part the names of rows from the marks above them.
+    calm.until(
+        "const { shapes, yaxis } = document.querySelector('#readouts-graph .js-plotly-plot').layout;"
+        "return shapes.filter(s => s.layer === 'below' && s.x1 === 1).length >= yaxis.tickvals.length - 1"
+    )
 
 
 def test_a_holdout_redraws_and_the_pair_split_leads_to_it(calm: Browser) -> None:
