@@ -304,9 +304,9 @@ def _other_readers(cache: QueryCache, view: View) -> list[str]:
     They are the paper's readers that see the same text, readouts that were measured here, and all baselines but
     random ones, which the level of a guess stands for.
     """
-    if view.others != "on":
-        return []
     reader = cache.attribution_reader(view)
+    if view.others != "on" or not reader:
+        return []
     readers = cache.ask(queries.readers)
     reads = cache.reader_row(reader)["view"]
     alike = readers["method"].eq(READER_PAPER) & readers["view"].eq(reads if reads in VIEW_NAMES else "ur")
