@@ -174,7 +174,8 @@ def confusion_matrix(
         range=[-0.5, len(across) - 0.5],  # else it makes room for the names
         ticktext=[*cut, "other family"] if zoom else across,
     )  # fmt: skip
-    y = {**axis, "autorange": "reversed", "showticklabels": bool(zoom), "tickvals": names, "ticktext": cut}
+    named = {"showticklabels": bool(zoom), "tickvals": names, "ticktext": cut, "ticklabelstandoff": 6}
+    y = {**axis, **named, "autorange": "reversed"}
     letters = max(map(len, cut), default=0)  # of the longest name, which the margins hold
     below = 76 + 4 * letters if zoom and not many else 76
     left = 84 + 5 * letters if zoom else 112
