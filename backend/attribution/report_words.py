@@ -140,10 +140,8 @@ def rates_note(validation: Report | None) -> str:
     unknown = any((row["metric"], row["scenario"]) == ("false_unknown", "same") for row in rows)
     if not unknown or not any(row["metric"].startswith("verdict_") for row in rows):
         return ""
-    return (
-        "How often the rule names, supports or refutes a source was counted without its tests of prompts and of "
-        "unknown sources, and UNKNOWN with them: these shares do not add up."
-    )
+    tests = "the tests of prompts and unknown sources"
+    return f"Shares of the answers do not add up: UNKNOWN alone was counted with {tests}."
 
 
 def shares_note(report: Report) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from backend.attribution.report import with_alarm
 from backend.attribution.report_page import case_title, write_html
+from backend.attribution.report_words import answer_sentence, keep_together, with_names
 from backend.enrolment.stories import stories, story_files
 from jobs.__main__ import main
 
@@ -74,7 +75,8 @@ def test_the_first_sheet_has_what_a_board_asks_for(driver, report, tmp_path: Pat
     page.write_text(write_html(report), "utf-8")
     driver.get(f"file://{page}")
     front = driver.find_element("css selector", ".front").text
-    for text in ("Provenance Atlas", case_title(report), report["question"], report["results"]["sentence"]):
+    sentence = keep_together(answer_sentence(with_names(report)))
+    for text in ("Provenance Atlas", case_title(report), report["question"], sentence):
         assert text in front
     for word in (
         "SUPPORTS",
