@@ -12,7 +12,7 @@ import dash_mantine_components as dmc
 import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
-from flask import has_request_context, request
+from flask import request
 
 from atlas import drawing, shell
 from atlas.api import answers
@@ -183,10 +183,10 @@ def register(app: Dash) -> None:
 
 
 def streams(cache: QueryCache) -> pd.DataFrame:
-    """Measured streams of the reader and roster of a watch that is started here; of the first where it has none."""
-    frame, own = cache.ask(page_queries.streams), _own()
-    here = frame[frame["reader"].eq(own.reader) & frame["roster"].eq(own.roster or "")] if own else frame.head(0)
-    return frame.merge((here if len(here) else frame).head(1)[["reader", "roster"]], on=["reader", "roster"])
+    """Measured streams of the first reader and roster: one is enough to see how soon an alarm comes."""
+    frame = cache.ask(page_queries.streams)
+    first = frame.head(1)[["reader", "roster"]]
+    return frame.merge(first, on=["reader", "roster"])
 
 
 def rows(cache: QueryCache, _view: View) -> pd.DataFrame:
@@ -215,11 +215,6 @@ def false_alarms(frame: pd.DataFrame) -> str:
     )
 
 
-def _own() -> Ecosystem | None:
-    """The ecosystem of a watch that is started here; None where rows are asked for outside a request."""
-    return default(visitor.ecosystems()) if has_request_context() else None
-
-
 def _reader_name(cache: QueryCache, reader: str) -> str:
     return cache.reader_name(reader) if cache.knows(reader) else reader
 
@@ -235,7 +230,7 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     strictest = frame[frame["level"] == frame["level"].min()]
     reader, roster = frame[["reader", "roster"]].iloc[0]
     measured = f"Measured for {_reader_name(cache, reader)} on held-out answers of {roster}, and for no other."
-    if (own := _own()) and (own.reader, own.roster) != (reader, roster):
+    if (own := default(visitor.ecosystems())) and (own.reader, own.roster) != (reader, roster):
         measured += (
             f" A watch that is started here reads by {_reader_name(cache, own.reader)} on {own.title}, which was not "
             "measured: it may be sooner or later."
