@@ -18,6 +18,7 @@ from dash.development.base_component import Component
 from atlas.data import QueryCache, questions
 from atlas.state import View, join
 from atlas.theme import Mark, Theme
+from backend.attribution.report_words import date_words
 from backend.errors import AtlasError
 from backend.output_files import plain_cell
 from backend.store import queries
@@ -485,7 +486,7 @@ def builds_list(builds: pd.DataFrame) -> Component:
     row: Any
     for row in builds.itertuples(index=False):
         pairs = {
-            "Date": f"{row.started_at:%Y-%m-%d %H:%M} UTC, {row.duration_s:,.0f} s",
+            "Date": f"{date_words(row.started_at)}, {row.started_at:%H:%M} UTC, {row.duration_s:,.0f} s",
             "Commit": row.code_version,
             "Data": hashed(row.data_hash),
             "Proxy": hashed(row.proxy_hash),

@@ -36,6 +36,7 @@ from atlas.state import View
 from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings, paper_words
 from backend.attribution.report_words import (
+    date_words,
     keep_together,
     line_words,
     validated_case,
@@ -297,8 +298,7 @@ def _sheet(foot: list[str], children: list[Component], name: str) -> Component:
 
 
 def _today() -> str:
-    day = datetime.datetime.now(datetime.UTC)
-    return f"{day.day} {day:%B %Y}"
+    return date_words(datetime.datetime.now(datetime.UTC))
 
 
 def _cover(
@@ -580,7 +580,7 @@ def _builds(builds: pd.DataFrame) -> list[Component]:
         files = [str(name) for name in rows["source_file"] if isinstance(name, str) and name]
         facts: dict[str, Any] = {
             "Builds": html.Span(", ".join(rows["build_id"]), className="mono"),
-            "Date": f"{rows['started_at'].max():%Y-%m-%d %H:%M} UTC",
+            "Date": f"{date_words(newest := rows['started_at'].max())}, {newest:%H:%M} UTC",
             "Commit": html.Span(str(first["code_version"]), className="mono"),
             "Data": _hash(first["data_hash"], place, known),
             "Proxy": _hash(first["proxy_hash"], place, known),

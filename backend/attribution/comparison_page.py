@@ -12,7 +12,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from backend.attribution.drift_report import compare_measures, expected_words, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, claimed_model, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
-from backend.attribution.report_words import keep_together
+from backend.attribution.report_words import date_words, keep_together
 from backend.inference.drift import DIFFERENT, LEVEL, level_text, named, p_text
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
@@ -31,6 +31,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         trim_blocks=True,
         finalize=keep_together,
     )
+    environment.filters["date"] = date_words
     reference = "rivals" in test
     labels = ("Traces", "Reference") if reference else ("First window", "Second window")
     return environment.get_template("comparison.html").render(

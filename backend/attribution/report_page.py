@@ -7,6 +7,7 @@ method, limits, review.
 from __future__ import annotations
 
 import math
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from backend.attribution.report_words import (
     answer_sentence,
     bounds_of,
     condition_words,
+    date_words,
     family_of,
     is_bounded,
     keep_together,
@@ -52,6 +54,7 @@ ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 148, 104, 106, 172
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")  # as facts of an enrolment have it
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
     "SUPPORTS": "Yes{among}: {who}",
@@ -319,7 +322,7 @@ def fact_words(value: Any) -> str:
         return ", ".join(map(fact_words, value))
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.6g}"  # a length needs no decimals
-    return str(value)
+    return date_words(value) if isinstance(value, str) and MOMENT.fullmatch(value) else str(value)
 
 
 @cache
@@ -369,6 +372,7 @@ def write_html(report: Report) -> str:
         "odds": odds,
         "reader": reader_words,
         "fact": fact_words,
+        "date": date_words,
         "condition": condition_words,
         "answer": verdict_words,
     }

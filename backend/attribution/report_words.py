@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from backend.attribution.decision import FLAGS
@@ -113,6 +114,12 @@ def alarm_words(report: Report) -> str | None:
 def keep_together(value: Any) -> Any:
     """A text whose numbers stay on one line with their per cent sign; anything else as it is."""
     return re.sub(r"(?<=\d) %", "\u00a0%", value) if type(value) is str else value
+
+
+def date_words(at: datetime | str) -> str:
+    """A day for people, of a moment or of one in ISO 8601: '28 November 2026'."""
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return f"{at.day} {at:%B %Y}"
 
 
 def condition_words(condition: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from backend.attribution.report_page import WORDS, headline, write_html
+from backend.attribution.report_page import WORDS, fact_words, headline, write_html
 from backend.attribution.report_words import (
     answer_line,
     answer_sentence,
+    date_words,
     reservation,
     shares_note,
     steps_of,
@@ -202,3 +204,12 @@ def test_steps_lead_to_the_page_that_does_them() -> None:
 )
 def test_a_validation_is_of_such_traces_or_of_others(verdict: str, more: dict[str, Any], here: bool) -> None:
     assert validated_for(report_of(verdict, **more)) == here
+
+
+def test_days_have_one_form_for_people() -> None:
+    assert date_words("2026-11-28T23:42:24.320+00:00") == "28 November 2026"
+    assert date_words(datetime(2026, 1, 3, tzinfo=UTC)) == "3 January 2026"
+    assert (
+        fact_words({"created": "2026-11-26T23:28:36+00:00", "prompts": 100}) == "created 26 November 2026; prompts 100"
+    )
+    assert fact_words("gpt-4.1-2025-04-14") == "gpt-4.1-2025-04-14"

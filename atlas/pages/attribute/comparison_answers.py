@@ -25,7 +25,7 @@ from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, q
 from backend.attribution.drift_report import compare_measures, expected_words, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
-from backend.attribution.report_words import keep_together
+from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
 from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, NOT_LIKE, UNPAIRED, level_text, named
 from backend.intake.traces import short
@@ -122,7 +122,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
     ]
     facts = {
         "Compared by": f"Fingerprints of {who} (enrolment {reading['enrolment']})",
-        "Date": test["created"][:10],
+        "Date": date_words(test["created"]),
         "Files": files,
         "Result's hash": [html.Span(f"sha256 {test['sha256']}", className="mono"), f" ({HASHED})"],
     }
@@ -355,7 +355,7 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
     claim = [f"Claim: {test['claimed']}"] if test.get("claimed") else []
     measures = [f"{name}: {' against '.join(values)}" for name, *values in compare_measures(test)]
     lines = [
-        f"{title}, {test['created'][:10]}", *claim, f"{test['verdict']}: {test['sentence']}",
+        f"{title}, {date_words(test['created'])}", *claim, f"{test['verdict']}: {test['sentence']}",
         f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {expected_words(test)}",
         *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",

@@ -24,7 +24,7 @@ from atlas.markup import join_markup
 from atlas.state import View
 from atlas.theme import Mark, family_marks
 from backend.attribution.report_page import paper_words
-from backend.attribution.report_words import keep_together
+from backend.attribution.report_words import date_words, keep_together
 from backend.methods.registry import ENCODED, SEVERAL, TEXT, reads_text
 from backend.service.job import Snapshot
 from backend.store import queries
@@ -286,7 +286,7 @@ def build(report: Report) -> Component:
     # Where traces are placed when what is read is no block.
     reads = {TEXT: f"text of the responses (placed at {blocks})", SEVERAL: f"members of several kinds ({blocks})"}
     pairs = {
-        "Date": report["created"].replace("T", " ")[:19] + " UTC",
+        "Date": f"{date_words(report['created'])}, {report['created'][11:16]} UTC",
         "Ecosystem": f"{report['reference']['enrolment']}, {len(report['reference']['sources'])} sources",
         "Enrolment": shell.hashed(method["enrolment_sha256"]),
         "Reader": f"{method['reader']}, {reads.get(method['block'], blocks)}, {method['probes']} probes",
