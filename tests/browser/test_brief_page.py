@@ -21,12 +21,15 @@ def calm(calm_related: Browser) -> Browser:
 
 
 @pytest.mark.usefixtures("sized")
-def test_whole_figures_are_seen_on_a_phone_and_sheets_fit_any_window(calm: Browser) -> None:
+def test_figures_have_readable_letters_on_a_phone_and_sheets_fit_any_window(calm: Browser) -> None:
     calm.resize(390, 844)
-    calm.open("/brief?theme=light&roster=27-way&figures=budget")
-    right = "return document.querySelector('.plate .main-svg').getBoundingClientRect().right"
-    calm.until("return document.querySelector('.plate .main-svg') !== null")
-    calm.until(right + " <= document.querySelector('.plate').getBoundingClientRect().right + 1")
+    calm.open("/brief?theme=light&roster=27-way&figures=budget,confusion")
+    letters = "[...document.querySelectorAll('.sheet-budget .xtick text, .sheet-confusion .annotation-text')]"
+    calm.until(f"return new Set({letters}.map(e => e.closest('.sheet').className)).size === 2")
+    assert calm.run(f"return Math.min(...{letters}.map(e => e.getBoundingClientRect().height))") >= 10
+    calm.until("return [...document.querySelectorAll('.sheet')].every(e => e.scrollWidth <= e.clientWidth + 1)")
+    right = "return document.querySelector('.sheet-confusion .main-svg').getBoundingClientRect().right"
+    calm.until(right + " <= document.querySelector('.sheet-confusion .plate').getBoundingClientRect().right + 1")
     for size in ((820, 1180), (1280, 800)):
         calm.resize(*size)
         calm.settled()
