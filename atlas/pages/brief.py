@@ -65,6 +65,8 @@ COMPARED = {
     "reference": "Your claim against its reference: whether they answer alike",
 }
 """The visitor's comparisons, a sheet each."""
+LATER = {CASE: "after an answer on Attribute"} | dict.fromkeys(COMPARED, "after a comparison on Attribute")
+"""What makes the visitor's own sheets available."""
 MODES = {"windows": "two", "reference": "reference"}  # of the page Attribute, that makes them
 NONE_BY_THE_HEADER = "A comparison names who compared."
 NONE_PUBLISHED = "The paper publishes no number for these sources: all marks were measured here."
@@ -139,7 +141,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         "case."
     )
     offered = pieces.select(
-        "brief-figures", [{"value": name, "label": words} for name, words in QUESTIONS.items()], list(chosen(view)),
+        "brief-figures", _choices(chosen(view)), list(chosen(view)),
         "Figures of the brief", kind=dmc.MultiSelect, clearable=True, searchable=True, hidePickedOptions=True,
     )  # fmt: skip
     budget = pieces.budget_choice("brief-k", view)
@@ -168,6 +170,7 @@ def register(app: Dash) -> None:
     drawing.follow(app, drawing.place("brief-sheets", _sheets), figures=figures, k=k)
     # Not of the layout, which is stored for everybody.
     app.callback(Output("brief-own", "children"), figures, k)(_own_case)
+    app.callback(Output("brief-figures", "data"), figures)(_own_choices)
     app.clientside_callback(
         "function (clicks) { if (clicks) window.print(); return window.dash_clientside.no_update; }",
         Input("brief-print", "n_clicks"),
@@ -197,6 +200,21 @@ def _own_judge(address: str) -> list[Component | str]:
         return [*by, f", among {len(judge.sources):,} sources."]
     share = keep_together(f"{100 * at['value'].iloc[0]:.1f} %")
     return [*by, f", right in {share} at {traces(view.k)}, among {len(judge.sources):,} sources."]
+
+
+def _own_choices(figures: list[str] | None) -> list[dict[str, Any]]:
+    """What the visitor can choose next to what is chosen, which has to stay removable."""
+    own = {CASE: visitor.newest_report()} | {name: visitor.newest_comparison(name) for name in COMPARED}
+    return _choices([*(figures or ()), *(name for name, answer in own.items() if answer is not None)])
+
+
+def _choices(own: Sequence[str]) -> list[dict[str, Any]]:
+    """Parts of a brief, those of the visitor that are not among ``own`` for later."""
+    later = {name: when for name, when in LATER.items() if name not in own}
+    return [
+        {"value": name, "label": f"{words} ({later[name]})" if name in later else words, "disabled": name in later}
+        for name, words in QUESTIONS.items()
+    ]
 
 
 def _own_case(figures: list[str] | None, k: int | str) -> Component | None:

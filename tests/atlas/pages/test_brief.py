@@ -430,6 +430,16 @@ def test_a_case_is_offered_where_the_brief_lacks_it(monkeypatch: pytest.MonkeyPa
     assert "Put your case (Appeal) first" in link and "/brief?figures=case%2Cmap&k=20" in link
 
 
+def test_own_sheets_are_offered_once_there_are_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brief.visitor, "newest_report", lambda: None)
+    monkeypatch.setattr(brief.visitor, "newest_comparison", {"windows": {}}.get)
+    choices = {one["value"]: one for one in brief._own_choices(["map"])}
+    assert [name for name, one in choices.items() if one["disabled"]] == ["case", "reference"]
+    assert choices["reference"]["label"].endswith(" (after a comparison on Attribute)")
+    assert choices["windows"]["label"] == brief.COMPARED["windows"]
+    assert not any(one["disabled"] for one in brief._own_choices(["case", "reference"]))
+
+
 def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: QueryCache) -> None:
     view = asked.resolve_view(View())
     for name in ("budget", "shorter"):
