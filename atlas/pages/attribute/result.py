@@ -50,6 +50,10 @@ from backend.store import queries
 
 UNDECIDED = "Unvalidated detail, decides nothing"
 APART = "A plain sum: not calibrated as the ratio above is, and not comparable with it."
+STOPS = (
+    "The stop has a threshold of its own, set in tests with a look after every trace, in random orders: at most the "
+    "chosen risk stopped wrongly."
+)
 NEAREST = 8  # sources that are listed where the traces land
 FLAT_MAPS = ("tsne", "umap", "pca")  # projections in two dimensions, the preferred one first
 STRONGEST = 5  # tokens that are named in words for each side
@@ -221,6 +225,8 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     )
     if any(running_bounds(report)):
         lines += " Every number of traces has a cap of its own, at which its ratio ends (≥ or ≤)."
+    if results["stated"] and _stops(report):
+        lines += f" {STOPS}"
     shown = len(figures.weightiest(report["traces"]))
     rest = f" The {shown:,} that weigh most of {n:,}." if shown < n else ""
     apart = f" {APART}" if results["calibrated"] else ""

@@ -77,11 +77,12 @@ UNKNOWN_HELP = (
     "is that none of them made the traces."
 )
 STOP_HELP = (
-    "The number of traces, in the order of arrival, after which this answer could have been given at the stated risk "
-    "of stopping too early. It was measured with a look after every trace, so that checking later does not change it."
+    "The first trace, in the order of arrival, at which the evidence passed the stopping rule's own threshold. Tests "
+    "with a look after every trace, in random orders, set it for the stated risk, so that checking later does not "
+    "change it. A smaller risk asks for more traces."
 )
 AT_THE_END = (
-    "the answer rests on all {traces}; a rule that looks after every trace, to stop as soon as it is clear, needs more"
+    "the answer rests on all {traces}; a rule that looks after every trace needs more, as every look is a chance to err"
 )
 OTHER_CASE = "on traces of the validated kind"
 REFUSED = (
@@ -297,7 +298,8 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
     if not stop.get("enough_after"):
         return _after(stop), f"{n:,} {'trace was' if n == 1 else 'traces were'} not enough {rate}".strip() + only
     what = stop.get("decided") or f"for {stop.get('named')}"
-    return _after(stop), (f"{what}, {rate}" if rate else what) + only
+    first = "" if level is None else f": the first trace so clear that at most {100 * level:g} % of tests erred"
+    return _after(stop), (f"{what}, {rate}" if rate else what) + first + only
 
 
 def _needs_all(results: Mapping[str, Any]) -> bool:

@@ -322,7 +322,8 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
         "resamples: as far as the validation can bear"
     )
     assert found["Probability"][0].startswith("≥ .") and "can bear" in found["Probability"][1]
-    assert found["Enough after"] == ("6", "for the claim, at an error rate of 5 %")
+    clear = "the first trace so clear that at most 5 % of tests erred"
+    assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == ("As enrolled", "like the enrolled prompts; p = .500")
     assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("compatible with an")
     assert found["Unknown source"][1].endswith("; p = .400")
