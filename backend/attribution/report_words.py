@@ -187,7 +187,7 @@ def reservation(report: Report) -> str | None:
     refused = next(iter([*of_answers, *(row for row in rows if row["metric"] == "false_rejection")]), None)
     if refused is None or not refused["value"]:
         return None
-    return f"This happens to enrolled sources too. {refused['sentence']}"
+    return f"Enrolled sources get this answer too. {refused['sentence']}"
 
 
 def _not_the_author(report: Report, passing: Passing) -> str | None:
@@ -201,7 +201,8 @@ def _not_the_author(report: Report, passing: Passing) -> str | None:
 
 def _would_pass(passing: Passing) -> str:
     many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
-    return f"{passing.span.removesuffix(' %')} of 100 models that nobody enrolled would pass too (measured at {many})"
+    shares = passing.span.removesuffix(" %")
+    return f"{shares} of 100 models that nobody enrolled would pass as enrolled (measured at {many})"
 
 
 def _not_settled(report: Report) -> str:

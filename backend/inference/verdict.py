@@ -98,6 +98,7 @@ NOT_KNOWN = "How many it takes is not known."
 VERIFY = "python -m jobs verify"
 KEEP = f"Keep the report and the file of traces: {VERIFY} checks one against the other."
 COMPATIBLE = "compatible with an enrolled source"
+CANNOT_TELL = "this test cannot tell here"
 BLIND = 0.5  # share of unenrolled families that pass the unknown-source test, above which it tells nothing
 
 
@@ -428,7 +429,7 @@ def _unknown(verdict: Verdict, p: float | None, passing: Passing | None) -> str:
         return "not stated: the test cannot tell another kind of traffic from another source"
     if passing is None:
         return f"{COMPATIBLE}; how often another source passes as well was not measured"
-    return f"{'this test cannot tell here' if passing.blind else COMPATIBLE}; {passing}"
+    return f"{CANNOT_TELL if passing.blind else COMPATIBLE}; {passing}"
 
 
 def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool) -> dict[str, Any]:

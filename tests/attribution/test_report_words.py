@@ -81,7 +81,7 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report) == "Yes: a" and reservation(report) is None
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert headline(report) == "Yes, among the 3 enrolled sources: a"
-    said = "A model outside these 3 is not excluded: 92 of 100 models that nobody enrolled would pass too"
+    said = "A model outside these 3 is not excluded: 92 of 100 models that nobody enrolled would pass as enrolled"
     assert reservation(report) == f"{said} (measured at 10 traces)."
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
     assert "excluded: 79 to 92 of 100 models" in (reservation(report) or "")

@@ -46,7 +46,7 @@ from backend.attribution.report_words import (
 from backend.enrolment.catalogue import SAMPLES, title_of
 from backend.enrolment.validation_lookup import SCENARIOS
 from backend.inference.drift import p_words
-from backend.inference.verdict import COMPATIBLE, WEAK
+from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK
 
 IN_BRIEF = ("case", "budget", "confusion")
 """Figures of a brief about a case; all but the case are the atlas's own."""
@@ -157,6 +157,10 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     said = re.sub(
         r"(; | \()log10 ratio [^()]*\)", lambda found: ")" if found[1] == "; " else "", answer_sentence(report)
     )
+    near = ""
+    if word == "UNKNOWN":  # a name next to "none" reads as the author's; p stands below, with what it is
+        said, of, near = re.sub(r" \(p [^()]*\)", "", said).partition(" Of those, ")
+        near = f"Nearest, which does not make it the author: {near}" if of else ""
     sentences = toys, said, reservation(report), partial  # the ratio stands below
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
@@ -175,6 +179,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
         html.P(keep_together(" ".join(filter(None, sentences))), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
+        *([html.P(near, className="hint", dir="auto")] if near else []),
         *[
             html.P(sentence, className="hint")
             for sentence in (*choice_sentences(report), *background_sentences(report))
@@ -233,7 +238,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; {p_words(traffic['p'])}"
+        like += f"; {p_words(traffic['p'])}, the share of enrolled groups as new as these"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (
@@ -243,7 +248,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             if fits.startswith(COMPATIBLE)
             else "Cannot tell"
         )
-        fits += f"; {p_words(unknown)}"
+        fits = fits.removeprefix(f"{CANNOT_TELL}; ")
+        fits += f"; {p_words(unknown)}, the share of enrolled traces that fit as badly"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
     if "withheld" in answer:
@@ -270,7 +276,7 @@ def _between(results: Mapping[str, Any], low: str, high: str) -> str:
     if not interval:
         return ""
     if interval[low] == interval[high]:
-        return "; the same in 90 % of resamples: as far as the validation can bear"
+        return "; the same in 90 % of resamples: the strongest that its tests can back"
     text = probability_text if low.startswith("probability") else lambda value: number(value, 2)
     return f"; {text(interval[low])} to {text(interval[high])} in 90 % of resamples"
 

@@ -319,14 +319,17 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert found["log10 ratio"][0] == "≥ +2.50"
     assert found["log10 ratio"][1] == (
         "claimed source against all others; moderately strong support for the named source; the same in 90 % of "
-        "resamples: as far as the validation can bear"
+        "resamples: the strongest that its tests can back"
     )
-    assert found["Probability"][0].startswith("≥ .") and "can bear" in found["Probability"][1]
+    assert found["Probability"][0].startswith("≥ .") and "can back" in found["Probability"][1]
     clear = "the first trace so clear that at most 5 % of tests erred"
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
-    assert found["Kind of traffic"] == ("As enrolled", "like the enrolled prompts; p = .500")
+    assert found["Kind of traffic"] == (
+        "As enrolled",
+        "like the enrolled prompts; p = .500, the share of enrolled groups as new as these",
+    )
     assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("compatible with an")
-    assert found["Unknown source"][1].endswith("; p = .400")
+    assert found["Unknown source"][1].endswith("; p = .400, the share of enrolled traces that fit as badly")
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
@@ -352,7 +355,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results = {**alone["results"], "running": [*alone["results"]["running"][:-1], within]}
     below = evidence.evidence_curve({**alone, "results": results}, theme="light")
     assert "<b>calibrated +0.00</b>" in texts(below)
-    assert found["Kind of traffic"][1].endswith("; p > .999")
+    assert found["Kind of traffic"][1].endswith("; p > .999, the share of enrolled groups as new as these")
 
 
 def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,13 +382,13 @@ NOT_STATED = "not stated: not validated for such traces"
         (
             Traffic("other topic", 0.001, 12),
             "Other topic",
-            "than the enrolled prompts; p = .001",
+            "than the enrolled prompts; p = .001, the share of enrolled groups as new as these",
             "have the candidates enrolled",
         ),
         (
             Traffic("other language", 0.002, 12),
             "Other language",
-            "than the enrolled prompts; p = .002",
+            "than the enrolled prompts; p = .002, the share of enrolled groups as new as these",
             "have the candidates enrolled",
         ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
@@ -413,9 +416,14 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     found = facts(unknown)
     stated = ("–", "not stated: no enrolled source fits")
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
-    assert found["Unknown source"] == ("Fits none", "unlike every enrolled source; p = .010")
+    assert found["Unknown source"] == (
+        "Fits none", "unlike every enrolled source; p = .010, the share of enrolled traces that fit as badly",
+    )  # fmt: skip
     said = _words(verdict.verdict(unknown))
-    assert f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included (p = .010)." in said
+    assert (
+        f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included." in said
+        and "Nearest, which does not make it the author" in said
+    )
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
 
 
