@@ -17,8 +17,8 @@ MOST = 1_000  # points that are drawn; of more, as many in even steps and the la
 HEIGHT = 260
 CHANGES = {
     "family": "Another family's model answers",
-    "sibling": "A sibling answers",
-    "mixture": "30 % of answers: another family's",
+    "sibling": "Another model of the family answers",
+    "mixture": "Another family answers 30 %",
     "resampled": "Nothing changes: false alarms",
 }
 """What changes in simulated streams, and its words."""
@@ -41,7 +41,7 @@ def evidence_curve(
     top = max(line * 1.25, math.ceil(peak) + 0.1 if peak > line else peak * 1.08)  # a tick above what passes the line
     low = min(-0.6, float(values.min()) - 0.2)
     powers = list(range(math.ceil(low), math.floor(top) + 1, max(1, math.ceil((top - low) / 8))))
-    words = [f"{count:,} traces<br>evidence {10**value:,.3g}" for count, value in zip(shown, values, strict=True)]
+    words = [f"{count:,} answers<br>evidence {10**value:,.3g} to 1" for count, value in zip(shown, values, strict=True)]
     curve = scatter(
         "evidence", shown.tolist(), values.round(4).tolist(), words, mode="lines",
         line={"color": token["accent"], "width": 2},
@@ -50,7 +50,7 @@ def evidence_curve(
     if alarm is not None:
         marker = {"size": 10, "color": token["against"], "symbol": "diamond"}
         at = float(log_e[alarm - 1]) / LN10
-        marks = [scatter("alarm", [alarm], [at], [f"alarm after {alarm:,} traces"], marker=marker)]
+        marks = [scatter("alarm", [alarm], [at], [f"alarm after {alarm:,} answers"], marker=marker)]
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": line, "y1": line}
     shapes = [across | {"line": {"color": token["against"], "width": 1.5, "dash": "dash"}}]
     notes = [end_note(line, f"alarm, {1 / rate:,.0f} to 1", token["against"], size=12, shift=6)]
@@ -64,9 +64,9 @@ def evidence_curve(
         "margin": {"l": 64, "r": 108, "t": 12, "b": 44},
         "shapes": shapes,
         "annotations": notes,
-        "xaxis": {"title": {"text": "traces"}, "range": [0, 1.02 * max(len(log_e), 20)], "fixedrange": True},
+        "xaxis": {"title": {"text": "Answers counted"}, "range": [0, 1.02 * max(len(log_e), 20)], "fixedrange": True},
         "yaxis": {
-            "title": {"text": "evidence, x to 1"}, "range": [low, top], "fixedrange": True,
+            "title": {"text": "Evidence against it, x to 1"}, "range": [low, top], "fixedrange": True,
             "tickvals": powers,
             "ticktext": [f"{10.0**power:,g}" if abs(power) < 6 else f"10<sup>{power}</sup>" for power in powers],
         },
@@ -101,7 +101,11 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
                 marker={"size": 12, "symbol": symbol, "color": token["accent"], "line": plots.pen(token["accent"], 2)},
             )
         )
-    notes = [plots.page_note(0, 1, "● half, ○ nine of ten had raised it", 12, token["soft"], **plots.ABOVE)]
+    notes = [
+        plots.page_note(
+            0, 1, "● half of the watches, ○ nine of ten had raised an alarm", 12, token["soft"], **plots.ABOVE
+        )
+    ]
     for row in tables.rows(rows):
         notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b> alarms", token["ink"]))
         if pd.notna(row.delay):

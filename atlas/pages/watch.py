@@ -36,19 +36,20 @@ LEAD = (
     "alarm once they no longer look like that model's."
 )
 ALARM = (
-    "Every new answer is compared with answers that the claimed model gave when it was enrolled. Odd answers raise the "
-    "evidence against the endpoint, ordinary ones lower it. With 1 % of false alarms allowed, the alarm comes when the "
-    "evidence reaches 100 to 1; that share holds however often anybody looks. Prompts must be of the enrolled kind: "
-    "other traffic is set aside and not counted. The alarm stands until somebody has looked into it."
+    "Every new answer is compared with answers that the claimed model gave when it was enrolled. Answers unlike those "
+    "raise the evidence against the endpoint, answers like them lower it. The alarm comes when the evidence reaches "
+    "100 to 1: of 100 watches of an endpoint that never changes, at most 1 raises one, however often it looks. "
+    "Prompts must be of the enrolled kind; answers to others are set aside and not counted. The alarm stands until "
+    "somebody accepts it."
 )
 SENT = {
     "A report": "as HTML, JSON and CSV, about the answers since the evidence began to rise. It is listed on this page, "
     "and anybody can check and sign it.",
-    "A webhook": "--webhook URL gets one JSON message: which watch, which claim, the evidence, the verdict and where "
-    "the report is. It holds no text of any answer.",
+    "A webhook": "with --webhook URL your address gets one message (JSON): which watch, which claimed model, the "
+    "evidence, the verdict and where the report is. It holds no text of any answer.",
     "An exit status": "with --once the command looks once and ends with 0 without an alarm, 1 while one stands, and 2 "
-    "where it cannot watch, so that CI or cron can act on it.",
-    "Metrics": "--metrics-port PORT answers Prometheus.",
+    "where it cannot watch. A scheduled job (cron, CI) can act on it.",
+    "Metrics": "with --metrics-port PORT your monitoring (Prometheus) can read the state of the watch.",
 }
 STARTS = (
     (
@@ -59,14 +60,14 @@ STARTS = (
     ),
     (
         "watch-folder",
-        "or a folder of logs, new files and new lines of which are read",
+        "or watch a folder of logs: new files and new lines are read",
         "python -m jobs watch {folder} \\\n  --claimed {claim} --reference {file}",
     ),
 )
 """Id, meaning and command of the usual ways to start a watch."""
 FIELDS = {
-    "address": ("Its address", "http://localhost:8000/v1", "It answers like OpenAI's chat completions."),
-    "model": ("The model's name there", "NAME", "With the settings that were enrolled: NAME,temperature=0.7"),
+    "address": ("Its address", "http://localhost:8000/v1", "It must answer as OpenAI's chat completions do."),
+    "model": ("The model's name there", "NAME", "Settings that were enrolled follow it: NAME,temperature=0.7"),
     "folder": ("Or a folder of its logs", "logs/", "In any format that Attribute reads."),
 }
 """Label of a field, what stands for it in the commands, and what a person should know."""
@@ -77,9 +78,9 @@ OF_RELEASE = (
     "gunzip -c release/data/prompts/{corpus}.jsonl.gz > prompts.jsonl"
 )
 YOURS = {
-    "prompts.jsonl": "holds prompts of the enrolled kind, one a line as text or JSON; best are the enrolled ones.",
-    "--key-env VARIABLE": "names where the endpoint's key stands.",
-    "--max-new-tokens N": "is the longest response, where it is not that of the enrolled answers.",
+    "prompts.jsonl": "is a file of prompts to ask, one a line as text or JSON. Best are those of the enrolled answers.",
+    "--key-env VARIABLE": "names the environment variable that holds the endpoint's key.",
+    "--max-new-tokens N": "limits an answer to N tokens, if the enrolled answers had another limit.",
 }
 """What else a person puts into the commands."""
 STEPS: tuple[shell.Children, ...] = (
@@ -91,22 +92,23 @@ STEPS: tuple[shell.Children, ...] = (
     ],
     "Send the report with its traces to whoever runs the endpoint. Anybody can check both.",
     shell.unbroken(
-        "If the change was meant, enrol the new model's answers. If nothing was wrong, --accept begins the watch anew."
+        "If the change was meant, enrol the new model's answers. If nothing was wrong, run the command with --accept: "
+        "the watch begins anew."
     ),
 )  # fmt: skip
 """What a person does about an alarm."""
 READING = (
-    "The sample's answers are read: first the enrolled ones of the claimed model, to compare with. This takes half a "
-    "minute on two processor cores, once."
+    "Reading the sample's answers: first those that the claimed model gave when it was enrolled. This takes half a "
+    "minute, once; longer while other work runs here."
 )
-OTHER = "Traces of other traffic are no evidence, because their oddness may be that of the prompts."
+OTHER = "Answers to prompts of another kind are not counted: other prompts alone make answers look different."
 AT_ONCE = (
-    "The looks of the sample follow each other at once. A watch of your own looks at the interval that you give it."
+    "The sample's two looks follow each other at once. A watch of your own looks as often as you tell it (--every)."
 )
 AGAIN_MS, SAMPLE_MS = 20_000, 2_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
-GLANCE = ("Watch", "Said to be", "Status", "Evidence against it", "Last look (UTC)")
+GLANCE = ("Watch", "Claimed model", "Status", "Evidence against it", "Last look (UTC)")
 FILES = {"html": "Report", "json": "JSON", "csv": "CSV", "jsonl": "Traces"}
 
 
@@ -209,8 +211,8 @@ def false_alarms(frame: pd.DataFrame) -> str:
     """How seldom a watch is wrong, by rows of the table of streams at one level; '' without such a row."""
     unchanged = frame[frame["scenario"] == "resampled"]
     return "".join(
-        f"{row.alarms * row.n:,.0f} of {row.n:,.0f} watches over {row.k:,.0f} answers without a change raised an "
-        f"alarm; {100 * row.level:g} % were allowed. "
+        f"{row.alarms * row.n:,.0f} of {row.n:,.0f} watches over {row.k:,.0f} answers without a change raised a false "
+        f"alarm; {100 * row.level:g} % were allowed to. "
         for row in tables.rows(unchanged)
     )
 
@@ -229,11 +231,13 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     frame = streams(cache)
     strictest = frame[frame["level"] == frame["level"].min()]
     reader, roster = frame[["reader", "roster"]].iloc[0]
-    measured = f"Measured for {_reader_name(cache, reader)} on held-out answers of {roster}, and for no other."
+    measured = (
+        f"Measured for {_reader_name(cache, reader)} on answers of {roster} that it had not learned from, and no other."
+    )
     if (own := default(visitor.ecosystems())) and (own.reader, own.roster) != (reader, roster):
         measured += (
             f" A watch that is started here reads by {_reader_name(cache, own.reader)} on {own.title}, which was not "
-            "measured: it may be sooner or later."
+            "measured: its alarms may come sooner or later."
         )
     sentence = f"{measured} {false_alarms(strictest)}".rstrip()
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
@@ -281,10 +285,10 @@ def _starts(cache: QueryCache) -> Component:
                 className="sentence",
             ),
             html.Div(fields, className="watch-fields"),
-            html.H3("1. Have the answers that were enrolled", className="group"),
+            html.H3("1. Get the answers that the claimed model gave when it was enrolled", className="group"),
             html.Div(enrolled, id="watch-enrolled"),
             *ways,
-            html.H3("Also yours to give", className="group"),
+            html.H3("Also to fill in, where needed", className="group"),
             shell.facts(YOURS, className="watch-facts"),
         ],
         className="figure",
@@ -337,14 +341,14 @@ def _filled(known: list[Ecosystem], claim: str | None, **given: str | None) -> l
     one = default(known, claim)
     file, command = "enrolled.jsonl", ""
     if one is None:
-        words = "They are in the file that python -m jobs enroll was given; python -m jobs collect writes one."
+        words = "They are in the file that was given to python -m jobs enroll; python -m jobs collect writes one."
     elif one.sample:
         file, words = "sample", "Those of the sample come with the atlas: the name 'sample' stands for them."
     elif one.own:
         words = f"They are in the file from which {one.roster} was enrolled."
     else:
         file, command = "enrolled.jsonl.gz", OF_RELEASE.format(corpus=one.facts.get("benchmark", "agent500"))
-        words = f"The {len(one.sources):,} models of {one.roster} were enrolled from the public release. Once:"
+        words = f"The {len(one.sources):,} models of {one.roster} were enrolled from the public release. Run this once:"
     enrolled: list[Component] = [html.P(words, className="sentence")]
     if command:
         enrolled.append(_copyable("watch-files", command, "Fetch the enrolled answers"))
@@ -475,17 +479,18 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     sentence: list[Component | str] = [
         "Is it ", shell.source_name(question.claimed), f"? Evidence against it: {now}. The alarm comes at "
         f"{1 / question.rate:,.0f} to 1, which at most {100 * question.rate:g} % of watches of an unchanged endpoint "
-        f"ever reach. {pieces.counted(len(log_e), 'trace')} counted"
-        + (f" in round {state.round}" if state.round > 1 else "") + f", {counts['other']:,} of other traffic.",
+        f"ever reach. {pieces.counted(len(log_e), 'answer')} counted"
+        + (f" since the last accepted alarm (round {state.round})" if state.round > 1 else "")
+        + f"; {counts['other']:,} set aside, to prompts of another kind.",
     ]  # fmt: skip
     place = len(log_e) and next((one.traces for one in alarms if one.round == state.round), None)
     curve = figures.evidence_curve(log_e, question.rate, place or None, theme, story.traces if story else None)
     graph = shell.graph(f"watch-{_plain(state.name)}-graph", curve)
-    label = f"Evidence of the watch {state.name} over its traces"
+    label = f"Evidence of the watch {state.name} after every answer"
     drawing = html.Div(graph, className="figure-drawing", role="img", **shell.aria(label=label))
     facts = {
-        "Source": question.source,
-        "Enrolment": question.enrolment,
+        "Answers from": question.source,
+        "Compared with": f"the enrolled answers of {question.enrolment}",
         "Last look": _time(looks[-1].at) if looks else "",
     }
     return html.Section(
@@ -516,9 +521,9 @@ def _alarm(state: WatchState, alarm: Any) -> Component:
     for form in FORMS:
         href = f"/watch/{state.name}/alarm-{alarm.number}.{form}"
         links.append(html.A(FILES[form], href=href, target="_blank", className="forward", rel="noopener"))
-    told = "It was sent to the webhook." if alarm.delivered else "No webhook (--webhook URL) was told."
+    told = "It was sent to the webhook." if alarm.delivered else "It was sent nowhere (no --webhook URL)."
     stands = (
-        "The alarm stands until --accept begins the watch anew."
+        "The alarm stands until somebody accepts it (--accept)."
         if alarm.round == state.round
         else "The alarm was accepted."
     )
@@ -528,7 +533,7 @@ def _alarm(state: WatchState, alarm: Any) -> Component:
 
 
 def _looks(looks: list[Any]) -> Component:
-    heads = ("Look (UTC)", "New traces", "Prompts", "Evidence")
+    heads = ("Look (UTC)", "New answers", "Their prompts", "As evidence")
     rows = []
     for look in reversed(looks[-SHOWN:]):
         counted = "counted" if look.kind in COUNTED else "not counted"

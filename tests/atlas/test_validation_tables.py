@@ -136,7 +136,7 @@ def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right() -> None:
     ]
     frame = pd.DataFrame(rows, columns=columns)
     assert watch.false_alarms(frame) == (
-        "1 of 1,000 watches over 1,000 answers without a change raised an alarm; 1 % were allowed. "
+        "1 of 1,000 watches over 1,000 answers without a change raised a false alarm; 1 % were allowed to. "
     )
     assert watch.false_alarms(frame.iloc[1:]) == ""
     drawn = watch.figures.alarm_delays(frame, "light")
