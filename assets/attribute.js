@@ -127,10 +127,14 @@
         if (jobs) document.getElementById(id).scrollIntoView({ block: "start" });
         return none();
       },
-      // The command of a result, into the clipboard; without its permission the text is selected instead.
+      // A command into the clipboard; without its permission the text is selected instead. The button says so for a while.
       copy: function (clicks, id) {
         const text = document.getElementById(id || "attr-verify");
         if (!clicks || !text) return none();
+        const button = window.dash_clientside.callback_context.triggered_id;
+        window.setTimeout(() => {
+          if (document.getElementById(button)) window.dash_clientside.set_props(button, { children: "Copy" });
+        }, 2200);
         const select = function () {
           const range = document.createRange();
           range.selectNodeContents(text);
