@@ -33,16 +33,22 @@
     const pitch = Math.max(44, Math.round(2 * LINE / (1 - 2 * half))), up = Math.round(half * pitch) + 9;  // half a line over the marks, whose numbers are as high
     const font = yaxis.tickfont;
     const numbers = notes.filter(atEnd), alone = numbers.length <= names.length;
+    const pen = document.createElement("canvas").getContext("2d"), wide = (text) => {
+      pen.font = `${(font && font.size) || 12}px ${getComputedStyle(document.body).fontFamily}`;
+      return pen.measureText(text).width;
+    };
     const cut = (name, taken) => {
-      const most = Math.floor((room - LETTER * taken) / LETTER) - 2, text = bare(name).replace(/<br>/g, " ");
-      return text.length > most ? text.slice(0, most - 1) + "…" : text;
+      const text = bare(name).replace(/<br>/g, " "), free = room - taken - EDGE / 2;
+      let end = text.length;
+      while (end > 1 && wide(text.slice(0, end)) > free) end--;
+      return end < text.length ? text.slice(0, end - 1) + "…" : text;
     };
     const number = (at) => numbers.find((note) => alone && Math.round(note.y) === at);
     layout.annotations = notes
       .map((note) => (alone && atEnd(note) ? { ...note, xanchor: "right", xshift: 0, yanchor: "bottom", yshift: up } : note))
       .map((note) => (note.yref === "paper" && note.y >= 1 ? { ...note, yshift: (note.yshift || 0) + LINE } : note))
       .concat(names.map((name, i) => ({
-        text: cut(name, number(yaxis.tickvals[i]) ? bare(number(yaxis.tickvals[i]).text).length : 0),
+        text: cut(name, number(yaxis.tickvals[i]) ? wide(bare(number(yaxis.tickvals[i]).text)) : 0),
         x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up,
         showarrow: false, font, bgcolor: ground, borderpad: 0,
       })));

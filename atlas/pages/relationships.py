@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -60,7 +61,10 @@ SCORE_WORDS = {
     "distance": "Distance of the two models' embeddings",
     "ac": "How alike the drift is (cosine, first AC)",
 }
-COLUMNS = {"dc": "DC cosine", "ac": "AC cosine", "match": "Match", "distance": "Distance"}
+COLUMNS = {
+    "dc": "Mean (DC), cosine", "ac": "Drift (first AC), cosine", "match": "Text that matches",
+    "distance": "Embedding distance",
+}  # fmt: skip
 MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai": "DeepSeek", "microsoft": "Phi"}
 """Family of the atlas for the organisation that a parent model is published by."""
 METHODS = {method: method_names()[method] for method in RELATED}
@@ -486,9 +490,9 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     if len(decided):
         read = [row for row, decision in zip(rows, decisions, strict=True) if pd.notna(decision)]
         title = f"Read as, {PROTOCOLS[under].lower()} split"
-        parts.append(pieces.scrolling(pieces.table(["Reader", title, *heads], read, "wide kin-table")))
+        parts.append(_scores_table([title, *heads], read))
     if silent := [row for row, decision in zip(rows, decisions, strict=True) if pd.isna(decision)]:
-        table = pieces.scrolling(pieces.table(["Reader", *heads], silent, "wide kin-table"))
+        table = _scores_table(heads, silent)
         summary = html.Summary(f"{pieces.counted(len(silent), 'reader')} with scores and without a decision")
         parts.append(html.Details([summary, table], className="folded", open=not parts))
     correct = int(((decided > 0) == related).sum())
@@ -505,6 +509,15 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers.",
     ]
     return html.Div(parts), sentence
+
+
+def _scores_table(heads: list[str], rows: list[Component]) -> Component:
+    """Readers and their scores; a narrow screen shows each reader's as a list, without those that it lacks."""
+    for row in rows:
+        for head, cell in zip(heads, row.children[1:], strict=True):
+            if cell.children != rate_text(math.nan):
+                setattr(cell, "data-head", head)
+    return pieces.scrolling(pieces.table(["Reader", *heads], rows, "wide kin-table"))
 
 
 def _score(name: str, value: float) -> str:
@@ -578,8 +591,8 @@ def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of the most misleading pairs."""
     columns = [
-        tables.words("model_a", "First model", 150, 1, cellClass="mono"),
-        tables.words("model_b", "Second model", 150, 1, cellClass="mono"),
+        tables.wrapped("model_a", "First model", 150, 1, cellClass="mono"),
+        tables.wrapped("model_b", "Second model", 150, 1, cellClass="mono"),
         tables.words("truth", "Truth", 88),
         *[
             tables.number(name, title, "cosine", 76 if name == "distance" else 64)
