@@ -276,11 +276,13 @@ def labelled(label: str, identity: str, field: Component) -> Component:
     return html.Div([html.Label(label, htmlFor=identity, className="choice-label"), field], className="field")
 
 
-def segmented(identity: str | dict[str, str], options: Mapping[Any, str], value: Any, label: str) -> Component:
-    """A few exclusive choices in a row."""
+def segmented(
+    identity: str | dict[str, str], options: Mapping[Any, str], value: Any, label: str, meaning: str = ""
+) -> Component:
+    """A few exclusive choices in a row; their label says what they mean, where that is given."""
     data = [{"value": str(key), "label": word} for key, word in options.items()]
     control = dmc.SegmentedControl(id=identity, data=data, value=str(value), size="xs", transitionDuration=0)
-    children = [html.Span(label, className="choice-label"), control]
+    children = [html.Span(term(label, meaning) if meaning else label, className="choice-label"), control]
     return html.Div(children, className="segmented", role="group", **aria(label=label))
 
 

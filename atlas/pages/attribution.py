@@ -22,7 +22,7 @@ from atlas.pages.compare.readers import measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
-from atlas.state import BUDGETS, METRICS, OTHERS, REDUCTIONS, View
+from atlas.state import BUDGETS, METRICS, OTHERS, View
 from atlas.theme import INK, READER_COLOURS, TOKENS, own_places
 from backend.methods.registry import FUSED_LIVE, group_of
 from backend.protocol import READER_PAPER
@@ -39,6 +39,7 @@ NAMED = 5
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
+OTHERS_HELP = "Draws the lines of other readers of the same text behind that of the header's reader, or leaves them out"
 METRIC_HELP = {
     "Accuracy": "Share of groups of K traces whose source is named first",
     "Macro-F1": "Mean over the sources of the harmonic mean of precision and recall",
@@ -54,14 +55,14 @@ def layout(cache: QueryCache, linked: View) -> Component:
     order = figures.confusion_order(cache.ask(queries.sources, view.roster))
     show = pieces.sections(FIGURES, cache, view)
     answer = [
-        shell.segmented("k", {k: str(k) for k in BUDGETS}, view.k, "Budget K"),
+        pieces.budget_choice("k", view),
         html.Div(_answer(cache, view), id="answer", className="answer", **shell.aria(live="polite")),
     ]
     head = html.Div([html.H1("Accuracy"), html.Div(answer, className="answer-row")], className="page-head")
     choices = [
-        shell.segmented("metric", METRICS, view.metric, "Metric"),
-        shell.segmented("reduction", REDUCTIONS, view.reduction, "Reduction"),
-        shell.segmented("others", OTHERS, view.others, "Compare"),
+        pieces.metric_choice("metric", view),
+        pieces.reduction_choice("reduction", view),
+        shell.segmented("others", OTHERS, view.others, "Compare", OTHERS_HELP),
     ]
     family = shell.select(
         "zoom", "Show one family alone", _zooms(order), value=view.zoom or None, clearable=True,

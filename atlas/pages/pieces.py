@@ -18,7 +18,7 @@ from atlas import drawing, shell
 from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, GLOBAL, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures.dots import height_of
-from atlas.state import BUDGETS, METRICS, View
+from atlas.state import BUDGETS, METRICS, REDUCTIONS, View
 from backend.enrolment.catalogue import alike
 from backend.store import queries
 
@@ -34,6 +34,15 @@ PERCENTILE_HELP = "Share of all pairs of sources of the roster that are less ali
 CHANCE_HELP = "How often a pair of sources drawn at random is at least as alike"
 ORIGINAL_HELP = "All dimensions of the fingerprint, before any projection to the screen"
 SHARED_HELP = "Of the sources among the ten nearest on the map or in the original space, the share among both (Jaccard)"
+BUDGET_HELP = "How many traces of one source, a group, are added up for one answer"
+METRIC_HELP = (
+    "Accuracy: share of groups whose source is named first. Macro-F1: every source counts alike. NLL and ECE: how far "
+    "stated probabilities are from the truth; lower is better"
+)
+REDUCTION_HELP = (
+    "How the five folds become one number. Pooled: all groups together, then the mean over three seeds. By fold: each "
+    "fold alone, then the mean and the spread of the five"
+)
 NEAREST = 10
 """Neighbours of a source that are listed."""
 INTERVAL = "95 % interval"
@@ -142,7 +151,17 @@ def select(
 
 def budget_choice(identity: str, view: View) -> Component:
     """The budgets of traces in a row."""
-    return shell.segmented(identity, {k: str(k) for k in BUDGETS}, view.k, "Budget K")
+    return shell.segmented(identity, {k: str(k) for k in BUDGETS}, view.k, "Budget K", BUDGET_HELP)
+
+
+def metric_choice(identity: str, view: View) -> Component:
+    """The metrics of an attribution in a row."""
+    return shell.segmented(identity, METRICS, view.metric, "Metric", METRIC_HELP)
+
+
+def reduction_choice(identity: str, view: View) -> Component:
+    """How folds become one number."""
+    return shell.segmented(identity, REDUCTIONS, view.reduction, "Reduction", REDUCTION_HELP)
 
 
 def source_field(

@@ -47,6 +47,10 @@ MEASURE_HELP = {
     "f1": "harmonic mean of precision and recall",
     "auc": "how often a related pair scores above an unrelated one",
 }
+METRIC_HELP = "; ".join(f"{MEASURES[measure]}: {words}" for measure, words in MEASURE_HELP.items())
+HELD_OUT_HELP = (
+    "What of a test pair no training pair held: the pair itself, either of its models, or their whole families"
+)
 READOUT_HELP = "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
 ANSWERS = 600
 """Answers of every model of the task, empty ones too."""
@@ -92,8 +96,8 @@ def layout(cache: QueryCache, view: View) -> Component:
     """The page for a query string."""
     show = pieces.sections(FIGURES, cache, view, origin="")
     choices = [
-        shell.segmented("protocol", PROTOCOLS, view.protocol, "Held out"),
-        shell.segmented("measure", MEASURES, view.measure, "Metric"),
+        shell.segmented("protocol", PROTOCOLS, view.protocol, "Held out", HELD_OUT_HELP),
+        shell.segmented("measure", MEASURES, view.measure, "Metric", METRIC_HELP),
     ]
     controls = html.Div(choices, className="controls")
     protocol = html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence")

@@ -17,7 +17,7 @@ from atlas.data import GLOBAL, QueryCache
 from atlas.pages import pieces
 from atlas.pages.compare import proxies, readers, readouts
 from atlas.pages.pieces import PageFigure
-from atlas.state import METRICS, MOST_READERS, REDUCTIONS, View
+from atlas.state import MOST_READERS, View
 from atlas.state import TABS as TAB_NAMES
 from backend.store import queries
 
@@ -170,8 +170,8 @@ def _head(cache: QueryCache, view: View) -> Component:
     follows = [] if view.figure in FIXED else CONTROLS.get(view.figure, "k").split()
     controls = {
         "k": pieces.budget_choice("compare-k", view),
-        "metric": shell.segmented("compare-metric", METRICS, view.metric, "Metric"),
-        "reduction": shell.segmented("compare-reduction", REDUCTIONS, view.reduction, "Reduction"),
+        "metric": pieces.metric_choice("compare-metric", view),
+        "reduction": pieces.reduction_choice("compare-reduction", view),
         "condition": shell.labelled("Responses", "condition", condition),
     }
     # A choice that the figure does not follow stays in the page, so that the address keeps it.
