@@ -191,7 +191,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
-        f" of the time; chance: {100 / max(size, 1):.1f} %.{_by_metric(cache, view, str(row['reader']))}",
+        f" of the time; {pieces.against_chance(size, row['n'])}{_by_metric(cache, view, str(row['reader']))}",
         html.Span(
             [_kinship(cache, view), *_other_readers_here(cache, view, str(row["reader"]))], className="answer-more"
         ),

@@ -472,6 +472,12 @@ def spread_text(row: pd.Series) -> str:
     }.get(row["band"], "")
 
 
+def against_chance(sources: int, groups: float) -> str:
+    """What a guess would get, and of how many groups a share is, as the end of a sentence."""
+    number = f"; n = {int(groups):,} groups a seed" if groups > 0 else ""
+    return f"chance: {100 / max(sources, 1):.1f}\N{NO-BREAK SPACE}%{number}."
+
+
 def bands_note(frame: pd.DataFrame) -> str:
     """What the bands of some curves are, as a part of a sentence; '' without any."""
     kinds = [kind for kind in (INTERVAL, FOLDS) if (frame["band"] == kind).any()]

@@ -138,9 +138,11 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
         test: Any = tests.loc[other.reader] if other.reader in tests.index else None
         rest += f"; {percent(other.value)} from {series[other.series].words}, {points(top.value, other.value)} less "
         rest += " (not tested)" if test is None else f" ({tested_words(-test['high'], -test['low'], test['p_holm'])})"
-    lead = f"With {traces(view.k)}, {top.name} names the right source "
+    size = pieces.roster_size(cache, view)
+    lead = f"With {traces(view.k)}, {top.name} names the right one of {size} sources "
     mean = _mean_words(part_rows(cache, view)) if series is PARTS else ""
-    return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}.{mean}"]
+    end = f"; {pieces.against_chance(size, top.n)}{mean}"
+    return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}{end}"]
 
 
 def _mean_words(frame: pd.DataFrame) -> str:

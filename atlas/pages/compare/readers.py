@@ -258,19 +258,20 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     """Which of the chosen readers is best at K, in a sentence."""
     readers = chosen(cache, view)
     frame = measured(cache, view)
-    here = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")["value"]
+    groups = frame[(frame["k"] == view.k) & frame["reader"].isin(readers)].set_index("reader")
+    here = groups["value"]
     under = "" if view.condition == "clean" else f" ({pieces.condition_words(view.condition)})"
     if not len(here):
         return [f"None of these readers has been measured for {drawing.choice_words(view)}{under}."]
-    names = names_of(cache, readers)
+    names, size = names_of(cache, readers), pieces.roster_size(cache, view)
     best = str(here.idxmax())
     sentence: list[Component | str] = [
         f"With {traces(view.k)}, ",
         html.Strong(names[best]),
-        f" names the right source of {percent(here[best])} of the groups{under}",
+        f" names the right one of {size} sources {percent(here[best])} of the time{under}",
     ]
     if readers[0] in here.index and best != readers[0]:
-        sentence.append(f", {names[readers[0]]} of {percent(here[readers[0]])}")
+        sentence.append(f", {names[readers[0]]} {percent(here[readers[0]])}")
     rows = end_rows(cache, view)
     tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
     if best != readers[0] and readers[0] in here.index and tested.empty:
@@ -279,11 +280,10 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     for low, high, p in tables.rows(tested, "low", "high", "p_holm"):
         sentence.append(f": {points(here[best], here[readers[0]])} more ({tested_words(low, high, p)})")
     absent = [reader for reader in readers if reader not in here.index]
-    chance = f"; chance: {percent(1 / pieces.roster_size(cache, view))}."
     wide = grouped_condition(cache, view).endswith(GLOBAL)
     return [
         *sentence,
-        chance,
+        f"; {pieces.against_chance(size, groups['n'][best])}",
         *([" These groups were drawn across folds, those of whole responses within a fold."] if wide else []),
         *_best_by_metric(cache, view, names, here),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
@@ -345,7 +345,7 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
         f"{METRICS[view.metric]}{evidence} on {pieces.domain_words(view.domain)}, {condition}; {how}"
-        f"{_bands(frame, view)}. n = {int(frame['n'].max()):,} groups a seed at the smallest K.{away}",
+        f"{_bands(frame, view)}. n = {int(frame['n'].max()):,} groups a seed at K = {int(frame['k'].min())}.{away}",
         *without_numbers(cache, view, absent, "such curve"),
     ]
     return FigureView(figure, sentence)

@@ -382,7 +382,7 @@ def test_a_test_in_pairs_stands_only_where_it_was_made(asked: QueryCache, view: 
     assert len(frame) and frame[["low", "high", "p_value", "p_holm"]].isna().all(axis=None)
     assert "none of these has been tested" in told(readers.ends(asked, short)[1])
     one, other = (told(readers.answer(asked, where)) for where in (short, view))
-    assert re.search(r"of the groups \(first 64 tokens\)(\", \"|;|, )", one)
+    assert re.search(r"of the time \(first 64 tokens\)(\", \"|;|, )", one)
     assert ",," not in one and "points more" not in one
     assert "tokens" not in other and "; chance: " in other
 
