@@ -697,11 +697,20 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     coin = f"; half the test pairs are related, so a coin gets {'50 %' if view.measure == 'accuracy' else '.500'}"
     published = " (published)" if own["origin"] == "published" else ""
     value, interval = _rate(view, own)
-    verb = " of pairs are told right by " if view.measure == "accuracy" else " by "
+    verb = " of pairs of models are rightly read as related or not by " if view.measure == "accuracy" else " by "
     return [
         html.Strong(value), html.Span(interval, className="spread"), verb, reader_names(cache)[own["reader"]],
-        f"{published} {NEW[view.protocol]}{coin if view.measure in COINS else ''}.",
+        f"{published} {NEW[view.protocol]}, mean over {int(own['n'])} splits{coin if view.measure in COINS else ''}."
+        f"{_highest_here(cache, view, own)}",
     ]  # fmt: skip
+
+
+def _highest_here(cache: QueryCache, view: View, own: pd.Series) -> str:
+    """The highest value measured here as a sentence, where it is not the answer's own; else ''."""
+    top = best(cache, view, "measured")
+    if top is None or top[["reader", "readout"]].equals(own[["reader", "readout"]]):
+        return ""
+    return f" Highest measured here, picked on these splits: {called(top, reader_names(cache))}, {_rate(view, top)[0]}."
 
 
 def _rate(view: View, row: pd.Series) -> tuple[str, str]:
