@@ -11,10 +11,11 @@ import pandas as pd
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from atlas import downloads, shell
+from atlas import downloads, drawing, shell
 from atlas.data import QueryCache, questions
 from atlas.figures import tables
 from atlas.pages import pieces, validation
+from atlas.pages.compare import readers
 from atlas.state import View
 from backend.corpus.download import PUBLIC_RELEASE
 from backend.store import queries, result_queries
@@ -36,6 +37,7 @@ def layout(**query: str) -> Component:
     missing = [shell.empty(problem.problem, problem.remedy)] if problem else []
     evidence = [] if problem else validation.sections(cache, folded=True)
     parts = [] if problem else [_builds(cache, view), _downloads(cache, view)]
+    numbers = [] if problem else [html.P(_in_numbers(cache, view), id="methods-numbers", className="result")]
     limits, words = TEXT["limits"], []
     for question, terms in TEXT["terms"].items():
         words += [html.H3(question, className="group"), shell.facts(terms, className="terms")]
@@ -43,6 +45,7 @@ def layout(**query: str) -> Component:
     children = [
         html.H1("Methods"),
         html.P(TEXT["lead"], className="answer alone"),
+        *numbers,
         pieces.contents(chapters),
         html.H2("How a trace becomes an answer", id="steps"),
         html.Ol([html.Li([html.Strong(step), text]) for step, text in TEXT["steps"].items()], className="steps"),
@@ -60,14 +63,21 @@ def layout(**query: str) -> Component:
     return html.Div(children, className="column prose")
 
 
+def _in_numbers(cache: QueryCache, view: View) -> list[Component | str]:
+    """What the lead rests on: how often sources are named right, and what remains on other responses."""
+    view = cache.opened(view)
+    return [*readers.answer(cache, view), " ", *readers.conditions_answer(cache, view)]
+
+
 def _limits(words: str, limits: list[str]) -> Component:
     head = [html.H3(words, className="group")] if words else []
     return html.Div([*head, html.Ul([html.Li(one) for one in limits], className="limits")])
 
 
 def register(app: Dash) -> None:
-    """The page has no callbacks of its own; what it offers to take away has addresses."""
+    """Numbers that follow the header; what the page offers to take away has addresses."""
     downloads.install(app.server)
+    drawing.follow(app, drawing.place("methods-numbers", _in_numbers))
 
 
 def _builds(cache: QueryCache, view: View) -> Component:
