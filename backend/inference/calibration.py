@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from backend.evidence import accumulate
 from backend.inference import Doubles, Floating, Ints, likelihood_ratios
@@ -231,9 +232,15 @@ def fit_scale_and_bias(scores: Doubles, truth: Ints, seeds: int = 1) -> tuple[fl
 
     start = np.r_[np.log(fit_scale(scores, truth, seeds)), np.zeros(classes)]
     bounds = [tuple(np.log(SCALE_RANGE)), *[(None, None)] * classes]
-    with threadpool_limits(1, user_api="blas"):  # products of a hundred numbers: a second thread only waits
+    with _libraries().limit(limits=1, user_api="blas"):  # products of a hundred numbers: a second thread only waits
         best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 100}).x
     return float(np.exp(best[0])), best[1:] - best[1:].mean()
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries of this process that have threads; to look for them takes longer than a small fit."""
+    return ThreadpoolController()
 
 
 @dataclass(frozen=True)
