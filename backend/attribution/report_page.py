@@ -63,7 +63,7 @@ ON_A_CLAIM = {
 }
 WITHOUT_ONE = {
     "SUPPORTS": "Best match{among}: {who}",
-    "UNKNOWN": "They fit none of the {many:,} enrolled sources; the best score has {who}",
+    "UNKNOWN": "They fit none of the {many:,} enrolled sources; {who} scores best",
 }
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
 STRONG = f"At least {10**Rule.log10_lr:,.0f} times more likely from this {{who}} than from the others together"

@@ -148,7 +148,7 @@ def rates_note(validation: Report | None) -> str:
     if not unknown or not any(row["metric"].startswith("verdict_") for row in rows):
         return ""
     tests = "the tests of prompts and unknown sources"
-    return f"Shares of the answers do not add up: UNKNOWN alone was counted with {tests}."
+    return f"These shares need not add up to 100 %: UNKNOWN alone was counted with {tests}."
 
 
 def shares_note(report: Report) -> str:

@@ -127,7 +127,7 @@ def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> N
     assert "whole responses, the largest tested number that is not above yours, on prompts" in cases[33]
     rows = [row("false_unknown", 0.05, "same"), row("verdict_true_claim_supported", 0.55), row("wrong", 0.1, "same")]
     noted = validated_case({"results": {"traces": 20}, "validation": held | {"rows": rows}})
-    assert noted.removeprefix(cases[20]).startswith(" Shares of the answers do not add up: UNKNOWN alone")
+    assert noted.removeprefix(cases[20]).startswith(" These shares need not add up to 100 %: UNKNOWN alone")
     assert validated_case({"results": {"traces": 20}, "validation": held | {"rows": rows[1:]}}) == cases[20]
     none = validated_case({"results": {"traces": 4}, "validation": held | {"traces": None}})
     assert none.endswith(" The accuracy was not tested with so many traces or fewer.")

@@ -104,7 +104,7 @@ WINDOWS = Part(
     ("Windows", "Test"),
     "Compare the windows",
     "Traces of one endpoint from two times. Use the same prompts in both windows, or a change of questions looks like "
-    f"a change of model. Each window needs {FEWEST} traces at least, but no enrolled source. One file alone is "
+    f"a change of model. Each window needs {FEWEST} traces at least; the model need not be enrolled. One file alone is "
     "split into its first and second half.",
 )
 REFERENCE = Part(

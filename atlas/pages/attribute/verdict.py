@@ -231,14 +231,14 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         own = subject_probability(report)
         stated = family_probability(results) if family else own
         words = f"its family; {own} for {results['subject']} itself" if family else who
-        words += "; it does not end at the ratio's cap" * (bounded and not same)
+        words += "; not capped, unlike the ratio" * (bounded and not same)
         share = (stated, words + (_off(report) if validated_for(report) else "") + _between(results, *ends))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; {p_words(traffic['p'])}, the share of enrolled groups as new as these"
+        like += f"; {p_words(traffic['p'])}, the share of enrolled groups as new as these (small: unlike them)"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (
@@ -249,7 +249,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             else "Cannot tell"
         )
         fits = fits.removeprefix(f"{CANNOT_TELL}; ")
-        fits += f"; {p_words(unknown)}, the share of enrolled traces that fit as badly"
+        fits += f"; {p_words(unknown)}, the share of enrolled traces that fit as badly (small: unlike them)"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
     if "withheld" in answer:

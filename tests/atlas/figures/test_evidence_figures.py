@@ -313,7 +313,7 @@ def _words(part: Any) -> str:
 
 def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], enrolment: Enrolment) -> None:
     assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples")
-    assert facts(report)["log10 ratio"][0] == "≥ +2.50" and "does not end at the" in facts(report)["Probability"][1]
+    assert facts(report)["log10 ratio"][0] == "≥ +2.50" and "not capped, unlike the" in facts(report)["Probability"][1]
     many = written(enrolment, n=30)
     found = facts(many)
     assert found["log10 ratio"][0] == "≥ +2.50"
@@ -326,10 +326,12 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == (
         "As enrolled",
-        "like the enrolled prompts; p = .500, the share of enrolled groups as new as these",
+        "like the enrolled prompts; p = .500, the share of enrolled groups as new as these (small: unlike them)",
     )
     assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("compatible with an")
-    assert found["Unknown source"][1].endswith("; p = .400, the share of enrolled traces that fit as badly")
+    assert found["Unknown source"][1].endswith(
+        "; p = .400, the share of enrolled traces that fit as badly (small: unlike them)"
+    )
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
@@ -355,7 +357,9 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results = {**alone["results"], "running": [*alone["results"]["running"][:-1], within]}
     below = evidence.evidence_curve({**alone, "results": results}, theme="light")
     assert "<b>calibrated +0.00</b>" in texts(below)
-    assert found["Kind of traffic"][1].endswith("; p > .999, the share of enrolled groups as new as these")
+    assert found["Kind of traffic"][1].endswith(
+        "; p > .999, the share of enrolled groups as new as these (small: unlike them)"
+    )
 
 
 def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,13 +386,13 @@ NOT_STATED = "not stated: not validated for such traces"
         (
             Traffic("other topic", 0.001, 12),
             "Other topic",
-            "than the enrolled prompts; p = .001, the share of enrolled groups as new as these",
+            "than the enrolled prompts; p = .001, the share of enrolled groups as new as these (small: unlike them)",
             "have the candidates enrolled",
         ),
         (
             Traffic("other language", 0.002, 12),
             "Other language",
-            "than the enrolled prompts; p = .002, the share of enrolled groups as new as these",
+            "than the enrolled prompts; p = .002, the share of enrolled groups as new as these (small: unlike them)",
             "have the candidates enrolled",
         ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
@@ -417,7 +421,8 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     stated = ("–", "not stated: no enrolled source fits")
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
     assert found["Unknown source"] == (
-        "Fits none", "unlike every enrolled source; p = .010, the share of enrolled traces that fit as badly",
+        "Fits none",
+        "unlike every enrolled source; p = .010, the share of enrolled traces that fit as badly (small: unlike them)",
     )  # fmt: skip
     said = _words(verdict.verdict(unknown))
     assert (
