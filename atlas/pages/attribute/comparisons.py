@@ -34,6 +34,7 @@ from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import FEWEST
+from backend.attribution.report_words import verdict_words
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError, OtherResultError
@@ -83,7 +84,7 @@ def _describe_report(upload: Mapping[str, Any]) -> Component:
     title = question_of if case == DEFAULTS.case else f"{case}:"
     parts = [
         html.Span(html.Strong(upload["name"], className="long", dir="auto")),
-        html.Span(f"{title[:120]} {str(results.get('verdict', ''))[:20]}", dir="auto"),
+        html.Span(f"{title[:120]} {verdict_words({'verdict': '', **results})[:20]}", dir="auto"),
         html.Span(
             [html.Strong(count(many, "trace")), " of ", html.Span(str(about)[:120], className="long", dir="auto")]
         ),
