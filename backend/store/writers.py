@@ -27,14 +27,14 @@ class Column:
 
 def columns_of(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, Column]:
     """Columns of a table, in order; ValueError if there is none. Names that have passed here are safe in SQL."""
-    try:
-        if not table.isidentifier():  # DuckDB reads this one as SQL would, quotes and schemas included
-            raise duckdb.CatalogException(table)
-        rows = connection.execute(
-            """SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info(?) ORDER BY cid""", [table]
-        ).fetchall()
-    except duckdb.CatalogException as error:
-        raise ValueError(f"the store has no table {table!r}") from error
+    tables = connection.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main'"
+    ).fetchall()
+    if (table,) not in tables and table not in PACKED:
+        raise ValueError(f"the store has no table {table!r}")
+    rows = connection.execute(
+        f"""SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info('{table}') ORDER BY cid"""
+    ).fetchall()
     packed = table in PACKED
     return {name: Column(name, kind, name not in NULLABLE if packed else bool(filled)) for name, kind, filled in rows}
 

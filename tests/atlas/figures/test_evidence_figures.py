@@ -423,12 +423,10 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert found["Unknown source"] == (
         "Fits none",
         "unlike every enrolled source; p = .010, the share of enrolled traces that fit as badly (small: unlike them)",
-    )  # fmt: skip
-    said = _words(verdict.verdict(unknown))
-    assert (
-        f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included." in said
-        and "Nearest, which does not make it the author" in said
     )
+    said = _words(verdict.verdict(unknown))
+    assert f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included." in said
+    assert "Nearest, which does not make it the author" in said
     assert "UNKNOWN" in said and "Enrol the model that you suspect" in said and "compatible" not in said
 
 
