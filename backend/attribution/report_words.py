@@ -170,12 +170,21 @@ def only_among(report: Report) -> bool:
     return report["results"]["verdict"] == "SUPPORTS" and passing is not None and passing.blind
 
 
+def wavers(report: Report) -> bool:
+    """Whether a source is supported that some of the resamples leave undecided."""
+    results = report["results"]
+    if (results["verdict"], results["level"]) != ("SUPPORTS", "source") or not (interval := results["interval"]):
+        return False
+    rule = report["method"]["rule"]
+    return bool(interval["low"] < rule["decided_log10"] or interval["probability_low"] < rule["least_share"])
+
+
 def reservation(report: Report) -> str | None:
     """What the answer does not exclude, or where its evidence points, by what was measured; None without need."""
     reference, validation = report.get("reference", {}), report.get("validation")
     if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
-        return f"A model outside these {many:,} is not excluded: {_would_pass(passing)}.{_not_settled(report)}"
+        return f"A model outside these {many:,} is not excluded: {_would_pass(report, passing)}.{_not_settled(report)}"
     if supports_family(report["results"]):
         return _not_settled(report).lstrip()
     if report["results"]["verdict"] == "AGAINST" and passing and report["results"]["level"] == "source":
@@ -196,13 +205,14 @@ def _not_the_author(report: Report, passing: Passing) -> str | None:
     leader = results["candidates"][0]["source"]
     if leader == results["subject"]:
         return None
-    return f"That does not make it the author: {_would_pass(passing)}."
+    return f"That does not make it the author: {_would_pass(report, passing)}."
 
 
-def _would_pass(passing: Passing) -> str:
+def _would_pass(report: Report, passing: Passing) -> str:
+    traces = report["results"]["traces"]
     many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
-    shares = passing.span.removesuffix(" %")
-    return f"{shares} of 100 models that nobody enrolled would pass as enrolled (measured at {many})"
+    shares, not_here = passing.span.removesuffix(" %"), f", not at {traces:,}" * (traces != passing.traces)
+    return f"{shares} of 100 models that nobody enrolled would pass as enrolled (measured at {many}{not_here})"
 
 
 def _not_settled(report: Report) -> str:
@@ -432,6 +442,10 @@ def steps_of(report: Report) -> list[Step]:
             continue
         before, _, after = text.partition(command)
         out.append(Step(before, pages[command], command, after))
+    if wavers(report):
+        rule = report["method"]["rule"]
+        below = f"{10 ** rule['decided_log10']:,.0f} to 1 or {100 * rule['least_share']:g} %"
+        out.append(Step(f"Add traces to be surer: in some resamples of these the evidence stays below {below}."))
     if only_among(report):
         command, page = next(iter(pages.items()))
         who = with_names(report)["results"]["subject"]

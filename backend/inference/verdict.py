@@ -83,7 +83,7 @@ PROMPTS = (
 )
 AGAIN = "Make the enrolment again, from {why}."
 COMPARABLE = f"{FEWEST} prompts at least: this one cannot compare prompts"
-SUSPECT = "Enrol the model that you suspect, or {also}."
+SUSPECT = "Enrol the model that you suspect{also}."
 ADD = (
     "Add {outside} to the candidates; where it is another model, enrol that: python -m jobs collect, then python -m "
     "jobs enroll."
@@ -455,17 +455,18 @@ def _stop(stop: Mapping[str, Any], verdict: Verdict, subject: str, claimed: bool
 
 def _next_steps(verdict: Verdict, name: str, claimed: bool, traffic: Traffic, enough: str) -> tuple[str, ...]:
     reference = REFERENCE.format(who=f"genuine {name}" if claimed else "model that you expect")
+    later = f", or a later version of {name}" if claimed else ""
     steps: tuple[tuple[bool, tuple[str, ...]], ...] = (
         (verdict.reason.startswith(FEW), ("Give more traces: the rule needs at least five.",)),
         (traffic.kind == "no prompts", (PROMPTS,)),
         (traffic.kind == "unchecked", (AGAIN.format(why=COMPARABLE),)),
         (traffic.kind == "unlike pool", (SAME_KIND, reference)),
         (traffic.kind != "like", (reference, ENROL)),
-        (verdict.outcome == "UNKNOWN", (SUSPECT.format(also="a later version of the claimed one"), reference)),
-        (verdict.reason == FAR, (SUSPECT.format(also="answers to prompts of this kind"), reference)),
+        (verdict.outcome == "UNKNOWN", (SUSPECT.format(also=later), reference)),
+        (verdict.reason == FAR, (SUSPECT.format(also=", or answers to prompts of this kind"), reference)),
         (verdict.reason == UNCALIBRATED, (AGAIN.format(why="prompts that every source has answered"), reference)),
         (verdict.reason == SHORT, ("Ask for longer answers, or enrol such answers.", reference)),
-        (verdict.reason == UNLIKE, (SUSPECT.format(also="answers that were made as these were"), reference)),
+        (verdict.reason == UNLIKE, (SUSPECT.format(also=", or answers that were made as these were"), reference)),
         (verdict.level == "candidates", (ADD.format(outside=verdict.outside), reference)),
         (verdict.reason == UNVALIDATED_CHOICE, (VALIDATE, reference)),
         (verdict.outcome == "INCONCLUSIVE", (f"{MORE} {enough}", reference)),

@@ -83,13 +83,21 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report) == "Yes, among the 3 enrolled sources: a"
     said = "A model outside these 3 is not excluded: 92 of 100 models that nobody enrolled would pass as enrolled"
     assert reservation(report) == f"{said} (measured at 10 traces)."
+    report["results"]["traces"] = 20
+    assert reservation(report) == f"{said} (measured at 10 traces, not at 20)."
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
     assert "excluded: 79 to 92 of 100 models" in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "outside these 6" in (reservation(report) or "")
-    report |= {"input": {"name": "t.jsonl"}}
-    report["results"]["next_steps"] = [KEEP]
+    report |= {"input": {"name": "t.jsonl"}, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
+    report["results"] |= {"next_steps": [KEEP], "interval": None}
     assert [step.page for step in steps_of(report)] == ["Check a report", "Claim against reference"]
+    report["results"]["interval"] = {"low": 2.0, "probability_low": 0.9}
+    assert str(steps_of(report)[1]) == (
+        "Add traces to be surer: in some resamples of these the evidence stays below 100 to 1 or 95 %."
+    )
+    report["results"]["interval"]["probability_low"] = 0.95
+    assert len(steps_of(report)) == 2
     report["results"]["level"] = "family"
     assert headline(report) == "The family A, among the 3 candidates; which member, we cannot say"
     report["results"]["siblings"] = list("abcd")

@@ -80,6 +80,9 @@ def test_what_a_link_names_in_vain_is_told_until_another_choice(browser: Any) ->
         told = browser.run("return document.querySelector('#link-note').innerText")
         many = browser.run(f"{count}('reader-paper')).length")
         assert f"; {many} in the list above begin so" in told if many else "can be chosen here" in told
+    browser.open("/attribute?theme=dark&reader=reader-paper")  # which has no such list
+    browser.settled()
+    assert browser.run("return document.querySelector('#link-note').innerText") == ""
 
 
 LANDMARKS = {

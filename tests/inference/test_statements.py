@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
-from backend.attribution.report import build_report, next_step, results_of
+from backend.attribution.report import RULE, build_report, next_step, results_of
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import answer_sentence, is_bounded, steps_of, too_few, verdict_words
+from backend.attribution.report_words import answer_sentence, is_bounded, steps_of, too_few, verdict_words, wavers
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -377,9 +377,12 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     stated = stated and not too_few({"results": results})  # a page has no numbers of so few traces
     assert f'<strong class="word">{verdict_words(results)}</strong>' in page
     assert answer_sentence({"results": results}) in text
-    steps = steps_of({"results": results, "input": {"name": "t.jsonl"}})
+    report = {"results": results, "input": {"name": "t.jsonl"}, "method": {"rule": RULE}}
+    steps = steps_of(report)
     # A report's own steps, with the command of one that names none; a No is to be kept as well.
     told = dict.fromkeys([*results["next_steps"], *[KEEP] * (results["verdict"] == "AGAINST")])
+    if wavers(report):
+        assert "stays below" in str(steps.pop())
     for step, words in zip(steps, told, strict=True):
         assert step.by_command.replace("t.jsonl", "traces.jsonl").startswith(words.rstrip("."))
     assert all(str(step) in text for step in steps)

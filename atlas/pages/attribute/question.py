@@ -64,7 +64,7 @@ def step() -> Component:
         _field("Case", "attr-case", case, "The title of the report."),
         _field("Question", "attr-question", wording, "What the report says it answers."),
     ]
-    summary = html.Summary("Prior, duplicates, text in the report, stop, further readers")
+    summary = html.Summary("More options: prior, duplicates, stopping, other readers")
     more = html.Details([summary, _more()], className="folded")
     return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more)
 

@@ -230,8 +230,9 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         ratio = (bound_sign(report) + number(results["log10_ratio_others"], 2), words)
         own = subject_probability(report)
         stated = family_probability(results) if family else own
-        words = f"its family; {own} for {results['subject']} itself" if family else who
+        words = "its family" if family else who
         words += "; not capped, unlike the ratio" * (bounded and not same)
+        words += f"; {results['subject']} itself {own}" * family  # error and interval are of the source
         share = (stated, words + (_off(report) if validated_for(report) else "") + _between(results, *ends))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
