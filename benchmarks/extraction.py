@@ -1,11 +1,14 @@
 """How fast records become fingerprints, against the plain loop and against what the machine's products allow.
 
-    python benchmarks/extraction.py [--records 512] [--proxy smollm2-135m] [--layer 15] [--device auto]
+    python benchmarks/extraction.py [--records 512] [--proxy smollm2-135m] [--layer 15] [--device auto] [--sweep]
 
 The records are real ones, whole shards as an extraction meets them (the first roster's answers to a few prompts).
 The plain loop is what one writes first: arrival order, batches of 32, all hidden states kept, the same type of
 products. Both start from text and end with fingerprints in float16; compilation and a first batch are not counted.
 On a GPU the goal is 60 % of the peak of its bfloat16 products, with all blocks.
+
+With ``--sweep`` the same records are read in batches of other sizes instead, with early exit, and the states of that
+block are compared with those of a pass through all of them.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from backend.spectral import project, span_weights
 from backend.traces import Trace
 
 PLAIN_BATCH = 32
+SWEEP = (160, 320, 640, 1_280, 2_560, 5_120, 10_240, 20_480)
+"""Padded tokens of a batch."""
 GPU_GOAL = 0.6  # share of the peak, with all blocks
 
 
@@ -110,6 +115,30 @@ def cosines(found: npt.NDArray[np.float64], exact: npt.NDArray[np.float64]) -> n
     return (found * exact).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(exact, axis=1)
 
 
+def sweep(reader: Reader, shards: list[list[Trace]], layer: int, depth: int, repeats: int) -> None:
+    """Print the rate by the size of a batch, and what early exit and batches change of a fingerprint."""
+    chosen = reader.batch_tokens
+    sizes = sorted({*SWEEP, chosen})
+    rates = dict.fromkeys(sizes, 0.0)
+    found: dict[int, npt.NDArray[np.float64]] = {}
+    for _ in range(repeats):
+        for reader.batch_tokens in sizes:
+            size = reader.batch_tokens
+            rate, halves = ours(reader, shards, [layer])
+            rates[size], found[size] = max(rates[size], rate), halves[layer].astype(float)
+    reader.batch_tokens = chosen
+    whole = ours(reader, shards, list(range(1, depth + 1)))[1][layer].astype(float)
+    off, least = np.abs(found[chosen] - whole).max(), cosines(found[chosen], whole).min()
+    print(
+        f"early exit at block {layer} of {depth}: least cosine with the whole pass {least:.6f}, differences of at most"
+    )
+    print(f"{off:g} in fingerprints of at most {np.abs(whole).max():.1f}\n")
+    print(f"{'padded tokens':>14}{'records':>12}{'of default':>12}{'least cosine':>14}{'largest difference':>20}")
+    for size in sizes:
+        least, off = cosines(found[size], found[chosen]).min(), np.abs(found[size] - found[chosen]).max()
+        print(f"{size:>14,}{rates[size]:>10.1f}/s{rates[size] / rates[chosen]:>12.2f}{least:>14.6f}{off:>20g}")
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -119,6 +148,7 @@ def main() -> int:
     parser.add_argument("--layer", type=int, default=15)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=1, help="measure so often, in turns, and take the best of each")
+    parser.add_argument("--sweep", action="store_true", help="batches of other sizes, and the error of early exit")
     arguments = parser.parse_args()
     proxy = describe(arguments.proxy)
     try:
@@ -144,6 +174,9 @@ def main() -> int:
     started = time.perf_counter()
     ours(reader, shards, [1])  # meets every shape that is to come
     print(f"compiled and warm after {time.perf_counter() - started:.1f} s\n")
+    if arguments.sweep:
+        sweep(reader, shards, arguments.layer, proxy.depth, arguments.repeats)
+        return 0
     peak = matmul_peak(reader.device, reader.dtype)
     model = model.to(reader.device, reader.dtype)
     plain(model, tokenizer, traces[:PLAIN_BATCH], layers)
