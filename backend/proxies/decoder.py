@@ -134,6 +134,8 @@ class _LlamaBlock(NamedTuple):
 class LlamaDecoder(FusedDecoder):
     """Llama-shaped blocks, and Qwen2's, which add a bias to query, key and value; see :class:`FusedDecoder`."""
 
+    batch_tokens: ClassVar[int] = 1_280  # a quarter faster than 2,560 on cores with 1 MiB of cache each
+
     def prepare(self, model: Any) -> None:
         self.final_norm = self.whole(model.norm)
         self.theta = float(model.config.rope_parameters["rope_theta"])
