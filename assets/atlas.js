@@ -226,7 +226,8 @@
       pairShown: function () {
         const card = document.querySelector("#figure-kinship .pair"), top = card ? card.getBoundingClientRect().top : 0;
         if (card) card.scrollTop = 0;
-        if (card && (top < 0 || top > window.innerHeight - 160)) card.scrollIntoView({ block: "center" });
+        const answer = document.getElementById("kin-answer"), begin = answer ? answer.getBoundingClientRect().top : 0;
+        if (card && (top < 0 || begin > window.innerHeight - 80)) card.scrollIntoView({ block: "center" });
         return none();
       },
       nearestShown: function (rows) {

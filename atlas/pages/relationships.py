@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
@@ -74,6 +74,7 @@ MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai
 METHODS = {method: method_names()[method] for method in RELATED}
 TESTED = "Tested with the first model"
 COUNT_MISTAKEN = 40
+COUNT_PARTNERS = 12
 EXAMPLE = "An example, a pair that the readers agree about least. Choose two models, or click a mark, for another."
 UNTESTED_HEIGHT = 150
 ORIENTED = (
@@ -111,12 +112,17 @@ def layout(cache: QueryCache, view: View) -> Component:
         )
     ]  # fmt: skip
     contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
+    limits = pieces.words(
+        "This page looks up pairs that were tested; it cannot judge a new one. For a model of your own: ",
+        dcc.Link("Claim against reference", href="/attribute?mode=reference"),
+        ".",
+    )
     card = pieces.live("kin-answer", pair_answer(cache, view))
     return html.Div(
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
-            show("kinship", aside=html.Div([*reader, *models, card], className="pair")),
+            show("kinship", aside=html.Div([*reader, *models, card, limits], className="pair")),
             show("verdicts"),
             show("readouts"),
             *(pieces.folded(words, show(name)) for name, words in FOLDED.items()),
@@ -228,19 +234,22 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str, first:
     chosen = value if value in set(models["model"]) else None
     return pieces.select(
         identity, model_options(cache, first), chosen, label, searchable=True, clearable=True, placeholder="A model",
-        limit=80, nothingFoundMessage=f"None of these {len(models):,} models has this name", filter=shell.CLOSEST,
+        limit=80, nothingFoundMessage=f"No model of that name, nor one near it, among these {len(models):,}", filter=shell.CLOSEST,
         maxDropdownHeight=320,
     )  # fmt: skip
 
 
 def model_options(cache: QueryCache, first: str = "") -> list[dict[str, Any]]:
-    """Models by their parent; before them those that a test pair joins with a first one."""
-    models, pairs = cache.ask(store.relationship_models), decided_pairs(cache)
-    joined = {*pairs.loc[pairs["model_b"] == first, "model_a"], *pairs.loc[pairs["model_a"] == first, "model_b"]}
-    tested = models["model"].isin(joined)
+    """Models by their parent; before them those that a test pair joins with a first one, which marks the others."""
+    models = cache.ask(store.relationship_models)
+    tested = models["model"].isin(tested_with(cache, first)["model"])
     groups = [(TESTED, models[tested]), *models[~tested].groupby("parent_family", sort=False)]
+    rest = "Not tested · " if tested.any() else ""
     return [
-        {"group": str(name), "items": [{"value": model, "label": model} for model in rows["model"]]}
+        {
+            "group": str(name) if name == TESTED else f"{rest}{name}",
+            "items": [{"value": model, "label": model} for model in rows["model"]],
+        }
         for name, rows in groups
         if len(rows)
     ]
@@ -252,6 +261,16 @@ def decided_pairs(cache: QueryCache) -> pd.DataFrame:
     decided = scores.loc[scores[list(DECISIONS.values())].notna().any(axis=1), "pair_id"]
     pairs = cache.ask(store.relationship_pairs)
     return pairs[pairs["pair_id"].isin(decided)]
+
+
+def tested_with(cache: QueryCache, first: str) -> pd.DataFrame:
+    """Models that a test pair joins with a first one: columns model, parent, related."""
+    pairs = decided_pairs(cache)
+    both = pd.concat(
+        pairs.rename(columns={f"model_{one}": "model", f"parent_{one}": "parent", f"model_{other}": "first"})
+        for one, other in ("ab", "ba")
+    )
+    return both.loc[both["first"] == first, ["model", "parent", "related"]].drop_duplicates("model")
 
 
 def scored(cache: QueryCache, view: View, reader: str) -> tuple[pd.DataFrame, str]:
@@ -409,7 +428,8 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
         ]
     frame = pair_rows(cache, view)
     if frame.empty:
-        return [pieces.words(f"This pair is not in the task. {_why_absent(models, *chosen)}"), *cards]
+        offer = html.A("Pairs of the first model that were tested", href="#figure-verdicts")
+        return [html.P([_no_score(cache, models, *chosen), " ", offer], className="pair-answer"), *cards]
     related = bool(frame["related"].iloc[0])
     under = decided_under(frame, view.protocol)
     decided = frame.set_index("reader")[DECISIONS[under]].dropna()
@@ -421,10 +441,13 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     return [*example, html.P(["In truth ", _truth(related), "; ", *many, f"{own}."], className="pair-answer"), *cards]
 
 
-def _why_absent(models: pd.DataFrame, left: str, right: str) -> str:
-    """Why the task lacks a pair."""
+def _no_score(cache: QueryCache, models: pd.DataFrame, left: str, right: str) -> str:
+    """That no reader has scored a pair, and why."""
+    pairs = cache.ask(store.relationship_pairs)
+    many = len({frozenset(pair) for pair in tables.rows(pairs, "model_a", "model_b")})
     same = models["parent_family"][left] == models["parent_family"][right]
-    return "They come from one parent; the task asks for parents and children only." if same else "No set holds it."
+    why = " They come from one parent; the task asks for parents and children only." if same else ""
+    return f"No score: these two are not among the {many:,} pairs that readers scored.{why}"
 
 
 def _undecided(cache: QueryCache, view: View, frame: pd.DataFrame) -> str:
@@ -472,8 +495,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         return _partners(cache, view, left or right)
     frame = pair_rows(cache, view)
     if frame.empty:
-        why = _why_absent(models, left, right)
-        return shell.empty("No reader has scored this pair", why), "A pair that is not in the task."
+        return _tested_partners(cache, models, left, right)
     names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
     under = decided_under(frame, view.protocol)
     related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[under]]
@@ -571,6 +593,27 @@ def _partners(cache: QueryCache, view: View, model: str) -> pieces.GridView:
         content = [shell.source_name(pair.other), kind, pieces.number(rate_text(getattr(pair, name)))]
         rows.append(html.Button(content, id={"type": "partner", "model": pair.other}, className="kin-partner"))
     return html.Div(rows, className="kin-partners"), sentence
+
+
+def _tested_partners(cache: QueryCache, models: pd.DataFrame, left: str, right: str) -> pieces.GridView:
+    """In place of a pair without scores: tested partners of its first model, relatives of the second one first."""
+    tested, why = tested_with(cache, left), _no_score(cache, models, left, right)
+    if tested.empty:
+        remedy = "Clear the second model to see all pairs of the first one"
+        return shell.empty(why, remedy), "A pair that was not tested."
+    near = tested["parent"] == models["parent_family"][right]
+    tested = tested.assign(near=near).sort_values(["near", "related", "model"], ascending=[False, False, True])
+    partners = [
+        html.Button(
+            [shell.source_name(one.model), _truth(bool(one.related))],
+            id={"type": "partner", "model": one.model}, className="kin-partner",
+        )
+        for one in tables.rows(tested.head(COUNT_PARTNERS))
+    ]  # fmt: skip
+    more = len(tested) - len(partners)
+    rest = f" Here are {len(partners)}; {more} more stand first in the list of the second model." if more else ""
+    many = f" was tested with {pieces.counted(len(tested), 'model')}; choose one.{rest}"
+    return html.Div(partners, className="kin-partners"), [f"{why} ", shell.source_name(left), many]
 
 
 def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:

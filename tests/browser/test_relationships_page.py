@@ -112,6 +112,15 @@ def test_a_model_is_found_by_its_name_and_leads_to_its_pairs(calm: Browser) -> N
     assert calm.query()["left"] == "gemma-2b/child-0" and calm.query()["right"] == "google/gemma-2b"
 
 
+def test_a_pair_that_was_not_tested_leads_to_one_with_scores(calm: Browser) -> None:
+    calm.open("/relationships?theme=dark&protocol=pair&left=qwen2-1.5b/child-0&right=qwen2-1.5b/child-1")
+    assert "No score: these two are not among the 28 pairs" in calm.text("#kin-answer")
+    calm.until("return document.querySelectorAll('#verdicts-place .kin-partner').length >= 2")
+    calm.click("#verdicts-place .kin-partner")
+    calm.until("return document.querySelectorAll('#verdicts-place tbody tr').length === 3")
+    assert calm.query()["right"] == "Qwen/Qwen2-1.5B" and "In truth related" in calm.text("#kin-answer")
+
+
 def test_rows_csv_and_builds_of_the_page(calm: Browser, downloads: Path) -> None:
     calm.open("/relationships?theme=dark&protocol=pair")
     calm.run("document.querySelector('#figure-mistaken').closest('details').open = true")

@@ -144,8 +144,6 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     content, sentence = relationships.verdicts(asked, view)
     assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
     assert "1 reader with scores and without a decision" in told(content)
-    absent, _ = relationships.verdicts(asked, asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1")))
-    assert "one parent" in told(absent)
     answer = told(relationships.pair_answer(asked, view))
     assert "0 of 2 readers say so" in answer and "; READER" in answer and "is wrong" in answer
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
@@ -157,6 +155,28 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     assert "Choose two models" in told(relationships.pair_answer(asked, View(left=CHILD)))
     partners, _ = relationships.verdicts(asked, asked.resolve_view(View(protocol="pair", left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
+
+
+def test_a_pair_that_was_not_tested_offers_partners_that_have_scores(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(left=CHILD, right="qwen2-1.5b/child-1"))
+    content, sentence = relationships.verdicts(asked, view)
+    assert "No score: these two are not among the 28 pairs that readers scored" in told(sentence)
+    assert "one parent" in told(sentence) and "No score" in told(relationships.pair_answer(asked, view))
+    partners = [button.id["model"] for button in content.children]
+    tested = relationships.tested_with(asked, CHILD)
+    assert sorted(partners) == sorted(tested["model"]) and partners[0] == PARENT, "the relative comes first"
+    for partner in partners:
+        chosen = dataclasses.replace(view, right=partner)
+        assert relationships.pair_rows(asked, chosen)[["dc", "match"]].notna().any(axis=None)
+        assert "kin-table" in told(relationships.verdicts(asked, chosen)[0])
+
+
+def test_a_long_list_of_partners_is_cut_and_says_so(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relationships, "COUNT_PARTNERS", 2)
+    view = asked.resolve_view(View(left="qwen2-1.5b/child-1", right=CHILD))
+    content, sentence = relationships.verdicts(asked, view)
+    more = len(relationships.tested_with(asked, view.left)) - 2
+    assert len(content.children) == 2 and f"; {more} more stand first" in told(sentence)
 
 
 def test_a_pair_that_nobody_decided_about_says_why_and_where_it_lies(
@@ -179,6 +199,7 @@ def test_models_that_are_tested_with_the_first_one_are_offered_before_others(ask
     joined = pairs[(pairs["model_a"] == CHILD) | (pairs["model_b"] == CHILD)]
     assert len(first["items"]) == len({*joined["model_a"], *joined["model_b"]}) - 1
     assert sorted(item["value"] for group in (first, *others) for item in group["items"]) == sorted(models)
+    assert all(group["group"].startswith("Not tested · ") for group in others)
     assert relationships.TESTED not in {group["group"] for group in relationships.model_options(asked)}
 
 
