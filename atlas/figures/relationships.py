@@ -226,7 +226,7 @@ def _points(
     for related in (False, True):
         here = frame["related"].astype(bool) == related
         ink = token["accent"] if related else READER_COLOURS[theme][1]
-        rim, width = (token["ground"], 0.75) if related else (ink, 1.5)
+        rim, width = (token["ground"], 0.75) if related else (ink, 1.25)
         hover = [
             f"{plots.heading(row.model_a)}{plots.heading(row.model_b)}{TRUTH_WORDS[related]}"
             f"{decided(row.decision, related)}"
@@ -234,7 +234,8 @@ def _points(
         ]
         # Lists, not arrays: NumPy customdata does not come back in clickData.
         models = [[a, b] for a, b in tables.rows(frame.loc[here, ["model_a", "model_b"]])]
-        look = plots.outlined(10, ink, rim, width, symbol=TRUTH_SYMBOLS[related], opacity=0.9)
+        size, opacity = (10, 0.95) if related else (7, 0.5)  # the many recede behind the few
+        look = plots.outlined(size, ink, rim, width, symbol=TRUTH_SYMBOLS[related], opacity=opacity)
         name = f"{TRUTH_WORDS[related]} ({int(here.sum())})"
         data.append(plots.scatter(name, x[here], y[here], hover, marker=look, customdata=models))
     rings = (frame["model_a"] == model) | (frame["model_b"] == model)

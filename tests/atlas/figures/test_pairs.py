@@ -110,6 +110,8 @@ def test_pairs_differ_in_colour_and_symbol_and_bring_their_models_along(scored: 
     assert strangers.name == f"unrelated ({int((~scored['related']).sum())})"
     assert relatives.name == f"related ({int(scored['related'].sum())})"
     assert strangers.marker.symbol != relatives.marker.symbol
+    # Related pairs lie on top, larger and less transparent.
+    assert strangers.marker.size < relatives.marker.size and strangers.marker.opacity < relatives.marker.opacity
     assert strangers.marker.color == READER_COLOURS["light"][1] and relatives.marker.color == TOKENS["light"]["accent"]
     assert [list(pair) for pair in relatives.customdata] == scored.loc[
         scored["related"], ["model_a", "model_b"]
