@@ -234,8 +234,8 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str, first:
     chosen = value if value in set(models["model"]) else None
     return pieces.select(
         identity, model_options(cache, first), chosen, label, searchable=True, clearable=True, placeholder="A model",
-        limit=80, nothingFoundMessage=f"No model of that name, nor one near it, among these {len(models):,}", filter=shell.CLOSEST,
-        maxDropdownHeight=320,
+        limit=80, nothingFoundMessage=f"No model of that name, nor one near it, among these {len(models):,}",
+        filter=shell.CLOSEST, maxDropdownHeight=320,
     )  # fmt: skip
 
 
@@ -500,29 +500,35 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     under = decided_under(frame, view.protocol)
     related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[under]]
     scores = [name for name in COLUMNS if frame[name].notna().any()]
-    rows = [
-        pieces.row(
-            pieces.reader_mark(names[one.reader], str(origins[one.reader])),
-            *([] if pd.isna(decision) else [_decision(decision, related)]),
-            *[_score(name, getattr(one, name)) for name in scores],
-            f"{100 * one.above:.0f} %",
-            here=one.reader == shown,
-        )
-        for one, decision in zip(tables.rows(frame), decisions, strict=True)
-    ]
     heads = [*[COLUMNS[name] for name in scores], "Above unrelated"]
     decided = decisions.dropna()
-    parts = []
+
+    def table(part: pd.DataFrame, *first: str) -> Component:
+        """Readers of one origin do not repeat it."""
+        repeated = _one_origin(origins, part)
+        rows = [
+            pieces.row(
+                pieces.reader_mark(names[one.reader], "" if repeated else str(origins[one.reader])),
+                *([_decision(decisions[place], related)] if first else []),
+                *[_score(name, getattr(one, name)) for name in scores],
+                f"{100 * one.above:.0f} %",
+                here=one.reader == shown,
+            )
+            for place, one in zip(part.index, tables.rows(part), strict=True)
+        ]
+        return _scores_table([*first, *heads], rows)
+
+    parts, silent = [], frame[decisions.isna()]
     if len(decided):
-        read = [row for row, decision in zip(rows, decisions, strict=True) if pd.notna(decision)]
-        title = f"Read as, {PROTOCOLS[under].lower()} split"
-        parts.append(_scores_table([title, *heads], read))
-    if silent := [row for row, decision in zip(rows, decisions, strict=True) if pd.isna(decision)]:
-        table = _scores_table(heads, silent)
-        summary = html.Summary(f"{pieces.counted(len(silent), 'reader')} with scores and without a decision")
-        parts.append(html.Details([summary, table], className="folded", open=not parts))
+        title = f"Read as, {PROTOCOLS[under].lower()} split (score; above 0: related)"
+        parts.append(table(frame[decisions.notna()], title))
+    if len(silent):
+        summary = f"{pieces.counted(len(silent), 'reader')} with scores and without a decision"
+        summary += _one_origin(origins, silent)
+        parts.append(html.Details([html.Summary(summary), table(silent)], className="folded", open=not parts))
     correct = int(((decided > 0) == related).sum())
-    verdict = f"{correct} of {len(decided)} readers with a decision read it so. " if len(decided) else ""
+    here = _one_origin(origins, frame[decisions.notna()])
+    verdict = f"{correct} of {len(decided)} readers with a decision read it so{here}. " if len(decided) else ""
     sentence: shell.Children = [
         "In truth ",
         _truth(related),
@@ -535,6 +541,12 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         f" says how many unrelated pairs it outscores. n = {len(frame)} readers.",
     ]
     return html.Div(parts), sentence
+
+
+def _one_origin(origins: pd.Series, part: pd.DataFrame) -> str:
+    """That several readers are of one origin, as the end of a sentence; '' where they are not."""
+    found = set(origins[part["reader"]])
+    return f", all {shell.ORIGINS[found.pop()].lower()}" if len(found) == 1 < len(part) else ""
 
 
 def _scores_table(heads: list[str], rows: list[Component]) -> Component:

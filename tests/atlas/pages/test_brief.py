@@ -144,6 +144,9 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     content, sentence = relationships.verdicts(asked, view)
     assert "unrelated, wrong" in told(content) and "0 of 2 readers with a decision read it so" in told(sentence)
     assert "1 reader with scores and without a decision" in told(content)
+    # Both were measured here, which is said once; the published one bears its badge.
+    assert "read it so, all measured here" in told(sentence) and told(content).count("origin-measured") == 0
+    assert told(content).count("origin-published") == 1 and "split (score; above 0: related)" in told(content)
     answer = told(relationships.pair_answer(asked, view))
     assert "0 of 2 readers say so" in answer and "; READER" in answer and "is wrong" in answer
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
