@@ -84,6 +84,11 @@ ABOVE_HELP = (
     "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an unrelated "
     "one in their midst"
 )
+PARTS = (
+    "Mean (DC): the proxy's states averaged over a response; drift (first AC): their smoothest change from its front "
+    "to its back."
+)
+MEAN_DECISIONS = "the averages over the splits that test a pair"
 PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 % is right"
 DECISION_HELP = (
     "A pair's score beyond the readout's line, averaged over the splits that test it: above 0 it is read as related, "
@@ -362,10 +367,10 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         "of all these pairs; the metric AUC is the mean of the splits, each ranked alone."
         if 0 < len(first) < len(frame)
         else "",
-        " " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
+        f" {PARTS} " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
     if frame["decision"].notna().any():
-        sentence += ["Dashed: where the ", shell.term("mean decisions", DECISION_HELP), " turn. "]
+        sentence += ["Dashed: where ", shell.term("mean decisions", DECISION_HELP), f" turn, {MEAN_DECISIONS}. "]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",
@@ -373,8 +378,11 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         ]
     if protocol != view.protocol:
         sentence.append("They hold the pairs of the pair split alone, which are shown. ")
+    related = int(frame["related"].sum())
+    uneven = " Every split tests as many of either kind, so related pairs come in more splits."
     sentence.append(
-        f"Click a mark to ask every reader about it. n = {len(frame)} pairs, {int(frame['related'].sum())} related."
+        f"Click a mark to ask every reader about it. n = {len(frame)} pairs, {related} related."
+        f"{uneven if 2 * related < len(frame) else ''}"
     )
     return FigureView(figure, sentence)
 
@@ -663,6 +671,7 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
         *([tables.words("silent", "No answers", 96)] if "silent" in frame else []),
     ]
     reader = shown_reader(cache, view)
+    parts = "DC: how alike the mean states are; AC: how alike the drift is. " if "ac" in frame else ""
     decided: list[Component | str] = [shell.term("Decision", DECISION_HELP), ": above 0 for related. "]
     sentence: shell.Children = [
         badge(cache, reader),
@@ -670,7 +679,7 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
         shell.term("Passed by", PASSED_HELP),
         ": the share of unrelated pairs that look closer than a related one, and the reverse. ",
         *(decided if "decision" in frame else []),
-        f"n = {len(frame)} pairs. Select a row to ask every reader.",
+        f"{parts}n = {len(frame)} pairs. Select a row to ask every reader.",
     ]
     return tables.grid("mistaken-grid", frame, columns, selectable=True), sentence
 
@@ -749,7 +758,9 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     own = usual(cache, view)
     if own is None:
         return [f"The chosen reader has not been measured {NEW[view.protocol]}."]
-    coin = f"; half the test pairs are related, so a coin gets {'50 %' if view.measure == 'accuracy' else '.500'}"
+    coin = (
+        f"; half the pairs of each split are related, so a coin gets {'50 %' if view.measure == 'accuracy' else '.500'}"
+    )
     published = " (published)" if own["origin"] == "published" else ""
     value, interval = _rate(view, own)
     verb = " of pairs of models are rightly read as related or not by " if view.measure == "accuracy" else " by "

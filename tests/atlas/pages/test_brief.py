@@ -60,6 +60,9 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> N
     assert relationships.shown_reader(asked, view) == "reader-paper/tiny/ur"
     drawn = relationships.kinship(asked, view)
     assert [trace.name for trace in drawn.figure.data][:3] == ["decision line", "unrelated (8)", "related (8)"]
+    # As many pairs are related as not here; where they are not, the sentence says how a split has half of each.
+    assert "Every split tests" not in told(drawn.sentence)
+    assert "Every split tests" in told(relationships.kinship(asked, asked.resolve_view(View())).sentence)
     rows = relationships.shown_rows(asked, view)
     assert int(((rows["decision"] > 0) == rows["related"]).sum()) == 14 and "mean decisions" in told(drawn.sentence)
     assert "of comparisons of all these pairs; the metric AUC is the mean of the splits" in told(drawn.sentence)
