@@ -767,16 +767,25 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         html.Strong(value), html.Span(interval, className="spread"), verb, reader_names(cache)[own["reader"]],
         f"{published} {NEW[view.protocol]}, mean over {int(own['n'])} splits{coin if view.measure in COINS else ''}."
-        f"{_highest_here(cache, view, own)}",
+        f"{_advice(cache, view, own)}",
     ]  # fmt: skip
 
 
-def _highest_here(cache: QueryCache, view: View, own: pd.Series) -> str:
-    """The highest value measured here as a sentence, where it is not the answer's own; else ''."""
+def _advice(cache: QueryCache, view: View, own: pd.Series) -> str:
+    """Which readout measured here to use, and whether its interval is clear of the answer's own, as a sentence; or ''.
+
+    :func:`best` picks it on the splits that it is measured on.
+    """
     top = best(cache, view, "measured")
-    if top is None or top[["reader", "readout"]].equals(own[["reader", "readout"]]):
+    if top is None or top["value"] < own["value"]:
         return ""
-    return f" Highest measured here, picked on these splits: {called(top, reader_names(cache))}, {_rate(view, top)[0]}."
+    if top[["reader", "readout"]].equals(own[["reader", "readout"]]):
+        return " No reader measured here does better."
+    value, interval = _rate(view, top)
+    apart = "lie apart" if top["low"] > own["high"] else "overlap, so it may be no better"
+    sure = "" if pd.isna(top["low"]) or pd.isna(own["high"]) else f" The two intervals {apart}."
+    called_so = f"{called(top, reader_names(cache))}, the best measured here (picked on these splits, so optimistic)"
+    return f" Rather use {called_so}: {value}{interval}.{sure}"
 
 
 def _rate(view: View, row: pd.Series) -> tuple[str, str]:

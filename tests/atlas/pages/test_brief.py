@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,19 @@ def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
     table = relationships._rate_rows(asked, view)
     for origin, rows in table.groupby("origin"):
         assert relationships.best(asked, view, str(origin))["value"] == rows["accuracy"].max()
+
+
+def test_the_answer_advises_the_best_reader_measured_here(asked: QueryCache) -> None:
+    view = asked.resolve_view(View(protocol="family", relates="mpt"))
+    own, top = relationships.usual(asked, view), relationships.best(asked, view, "measured")
+    assert own is not None and top is not None
+    advice = relationships._advice(asked, view, own)
+    assert f"{100 * top['value']:.1f}\u00a0% (95 % interval" in advice and "READER" in advice
+    assert ("lie apart" if top["low"] > own["high"] else "overlap, so it may be no better") in advice
+    assert "lie apart" in relationships._advice(asked, view, own.where(own.index != "high", 0.1))
+    without = relationships._advice(asked, view, own.where(own.index != "high", math.nan))
+    assert "The two intervals" not in without
+    assert relationships._advice(asked, view, top) == " No reader measured here does better."
 
 
 @pytest.mark.parametrize("protocol", ["pair", "model", "family"])
