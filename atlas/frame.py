@@ -157,7 +157,8 @@ def readers_words(
 
     def strong(reader: str, name: str) -> Component:
         named: dict[str, Any] = {"data-name": name}  # a narrow header has no menu: the stylesheet names it there
-        return html.Strong("the reader above", **named) if reader == view.reader else html.Strong(name)
+        above = reader == view.reader and path != "/relationships"
+        return html.Strong("the reader above", **named) if above else html.Strong(name)
 
     def add(words: str, reader: str, name: str) -> None:
         shown = strong(reader, name)
@@ -181,6 +182,8 @@ def readers_words(
         if path == "/brief" and (words := brief.case_words(cache, view, figures, strong(here, known))):
             return words
         add(FIGURES, here, names.get(here, known))
+        if path == "/relationships":
+            parts.append(html.Span("Reader and models are chosen below."))
     who = "nothing is enrolled"
     if ecosystem:
         judge = ecosystem.reader if ecosystem.roster == view.roster else ""

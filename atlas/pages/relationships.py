@@ -814,7 +814,7 @@ def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     measure = "" if view.measure == "accuracy" else f" {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
     return [
         f"{PROTOCOL_WORDS[view.protocol]} {len(models)} small models of {models['parent_family'].nunique()} families, "
-        "not the header's roster; ",
+        "apart from the rosters of other pages; ",
         shell.term("related", "One was derived from the other, its parent, by further training; else parents differ"),
         f" or not.{measure}",
     ]

@@ -33,6 +33,8 @@ def calm(calm_related: Browser) -> Browser:
 def test_a_click_on_a_pair_opens_every_readers_words(calm: Browser) -> None:
     calm.open("/relationships?theme=dark&protocol=pair")
     names = [trace["name"] for trace in calm.traces("#kinship-graph")]
+    # The page has its own reader and models: the header offers nothing that changes nothing.
+    assert not calm.run(SHOWN, ".bar .choice") and "chosen below" in calm.text("#readers-note")
     assert names[:3] == ["decision line", "unrelated (8)", "related (8)"]
     assert "An example" in calm.text("#kin-answer") and "left" not in calm.query()
     models = calm.run(CLICK, 1)
