@@ -782,10 +782,12 @@ def _advice(cache: QueryCache, view: View, own: pd.Series) -> str:
     if top[["reader", "readout"]].equals(own[["reader", "readout"]]):
         return " No reader measured here does better."
     value, interval = _rate(view, top)
-    apart = "lie apart" if top["low"] > own["high"] else "overlap, so it may be no better"
-    sure = "" if pd.isna(top["low"]) or pd.isna(own["high"]) else f" The two intervals {apart}."
-    called_so = f"{called(top, reader_names(cache))}, the best measured here (picked on these splits, so optimistic)"
-    return f" Rather use {called_so}: {value}{interval}.{sure}"
+    names = reader_names(cache)
+    who = called(top, {**names, own["reader"]: "the same reader"})
+    # A difference that both intervals hold need not be one.
+    unsure = "; the intervals overlap, so it may be no better" if top["low"] <= own["high"] else ""
+    picked = f"best measured here, picked on these splits and so optimistic{unsure}"
+    return f" Rather use {who}, {value}{interval}: {picked}."
 
 
 def _rate(view: View, row: pd.Series) -> tuple[str, str]:
