@@ -332,6 +332,8 @@
   const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) || [];
   const numbersOf = (text) => text.match(/\d+(?:\.\d+)?/g) || [];
   const usual = (word) => window.atlasWords[word] || word;  // "openai" stands for "gpt"
+  const joined = (text) => wordsOf(text).map(usual).join("");
+  const LONGEST = 1000;  // letters, more than a name has
   // Letters that follow each other or stand one apart, so that two swapped letters spoil few pairs.
   const pairs = (text) => new Set([...text].flatMap((letter, i, all) => [1, 2].map((back) => (all[i - back] || "") + letter)));
 
@@ -366,8 +368,17 @@
       if (named.length) return named;
       const least = Math.max(0.6, ...found.options.map((entry) => best(entry) - 0.1));
       const near = pick((option, group) => likeness(option, group) >= least).flatMap((entry) => entry.items || [entry])
-        .sort((a, b) => likeness(b, "") - likeness(a, ""));
-      return near.length ? [{ group: "No such name; near:", items: near }] : [];
+        .sort((a, b) => likeness(b, "") - likeness(a, "") || a.label.length - b.label.length);
+      return near.length ? [{ group: "No such name; near:", items: near, ranked: true }] : [];
+    },
+    // The same for sources: those whose name begins with what was typed come first, and the shortest name before longer ones.
+    closest: function (found) {
+      const typed = joined(found.search), fitting = window.dashMantineFunctions.byWords(found);
+      if (!typed || fitting.some((entry) => entry.ranked)) return fitting;
+      const begins = ({ label }) => [label, label.replace(/^.*\/(?=.)/, "")].some((name) => joined(name).startsWith(typed));
+      const weight = (entry) => Math.min(...(entry.items || [entry]).map((item) => item.label.length + (begins(item) ? 0 : LONGEST)));
+      const sorted = (entries) => [...entries].sort((a, b) => weight(a) - weight(b));
+      return sorted(fitting.map((entry) => (entry.items ? { ...entry, items: sorted(entry.items) } : entry)));
     },
   });
 

@@ -376,19 +376,6 @@
 
   document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) schedule(); }, true);
 
-  // Sources that hold the typed words, those whose name begins with them first, the shortest of these before the others.
-  function closest(found) {
-    const typed = found.search.trim().toLowerCase(), fitting = window.dashMantineFunctions.byWords(found);
-    if (!typed) return fitting;
-    const begins = (item) => [item.label, short(item.label)].some((name) => name.toLowerCase().startsWith(typed));
-    const weight = (entry) => Math.min(...(entry.items || [entry]).map((item) => (begins(item) ? item.label.length : Infinity)));
-    const sorted = (entries) => entries.map((entry) => [weight(entry), entry])
-      .sort(([a], [b]) => (a === b ? 0 : a - b)).map(([, entry]) => entry);
-    return sorted(fitting.map((entry) => (entry.items ? { ...entry, items: sorted(entry.items) } : entry)));
-  }
-
-  window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, { closest });
-
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     map: {
       remember: function (reader, roster, domain, projection, dim, access, size, links, space, regions, colour, families, released, chosen) {

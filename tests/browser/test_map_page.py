@@ -244,6 +244,41 @@ def test_the_closest_name_is_chosen_by_enter_alone(browser: Any) -> None:
     assert found == ["org/gpt-4", "gpt-4-2025-04-14", "gpt-4-mini-2025-04-14", "other-gpt-4"]
 
 
+def test_no_spelling_of_a_name_lists_a_longer_one_that_holds_it_first(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=27-way&dim=2")
+    families = {
+        "GPT": ["gpt-4.1-mini-2025-04-14", "gpt-4.1-nano", "gpt-4.1-mini", "gpt-4.1", "gpt-4o-mini", "gpt-4o"],
+        "DeepSeek": [*(f"deepseek-ai/DeepSeek-R1-Distill-Qwen-{size}B" for size in (7, 14)), "deepseek-ai/DeepSeek-V3"],
+        "Qwen": ["Qwen/Qwen3-8B-Base", "Qwen/Qwen3-8B", "qwen3.5-flash-2026-02-23", "qwen3.5-flash"],
+    }
+    options = [
+        {"group": family, "items": [{"value": name, "label": name} for name in names]}
+        for family, names in families.items()
+    ]
+    listed = (
+        "return arguments[0].map(search => window.dashMantineFunctions.closest({search, options: arguments[1]})"
+        ".flatMap(entry => entry.items.map(item => item.label)))"
+    )
+
+    def bare(name: str) -> str:
+        return re.sub(r"\W", "", name.rpartition("/")[2].lower())
+
+    spellings = [
+        (name, spelling)
+        for names in families.values()
+        for name in names
+        for short in (name.rpartition("/")[2],)
+        for spelling in (name, short, bare(name), short.replace("-", " "), re.sub(r"(.)\1", r"\1", short))
+    ]
+    found = browser.run(listed, [spelling for _, spelling in spellings], options)
+    for (name, spelling), names in zip(spellings, found, strict=True):
+        longer = [other for other in names if bare(name) in bare(other) and len(bare(other)) > len(bare(name))]
+        assert name in names, spelling
+        assert all(names.index(name) < names.index(other) for other in longer), spelling
+    (near,) = browser.run(listed, ["deepsek"], options)
+    assert near[0] == "deepseek-ai/DeepSeek-V3"
+
+
 @pytest.mark.usefixtures("sized")
 def test_names_overlap_neither_each_other_nor_panels(browser: Any) -> None:
     def apart() -> bool:
