@@ -110,7 +110,7 @@
   // ---- names -------------------------------------------------------------------------------------------------------
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
-  const ABOVE = 24;  // pixels between the top of the card and what it says of two sources
+  const ABOVE = 8;  // pixels between what stays on top of the card and what it says of two sources
   const NARROW = 640, shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name and place of a group, the number of the member at which it stands
@@ -465,7 +465,8 @@
         if (changed) window.setTimeout(() => {
           const pair = document.getElementById("card-pair"), card = pair && pair.closest(".card");
           if (!card) return;
-          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - ABOVE;
+          const head = card.querySelector(".pair-head"), above = ABOVE + (head ? head.offsetHeight : 0);
+          card.scrollTop += pair.getBoundingClientRect().top - card.getBoundingClientRect().top - above;
           if (card.scrollHeight <= card.clientHeight) pair.scrollIntoView({ block: "nearest" });
           // The pressed button was replaced with the rows of the card.
           if (document.activeElement === document.body) pair.focus({ preventScroll: true });

@@ -110,7 +110,8 @@ def test_three_models_that_write_alike_are_found_explained_and_exported(person: 
     assert re.search(
         r"\d of 3 readers ha(s|ve) gpt-org/gpt-\d among the 10 nearest of gpt-org/gpt-1\.", browser.text("#card")
     )
-    assert " Alike: " in browser.text("#card")
+    assert " They are alike in " in browser.text("#card")
+    browser.until(INSIDE, ".pair-head", ".map-side > .card")
     browser.until(INSIDE, "#card-pair", ".map-side > .card")
     person.click("#figure-map-nearest .tool")
 

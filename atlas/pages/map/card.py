@@ -58,6 +58,7 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         id={"type": "choose", "source": view.source}, className="quiet",
     )  # fmt: skip
     parts: list[Component] = [
+        *_both(cache, view, sees, profile.name),
         html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
         html.P(facts, className="card-facts"),
         add,
@@ -113,11 +114,33 @@ def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]
     ]
 
 
+def _both(cache: QueryCache, view: View, reader: str, first: str) -> list[Component]:
+    """Names of two compared sources with how alike the map's reader finds them; nothing without two."""
+    frame = _pair_ranks(cache, view)
+    own = frame[frame["reader"] == reader] if len(frame) else frame
+    if own.empty:
+        return []
+    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
+    one = own.iloc[0]
+    words = f"cosine {plots.cosine_text(one['cosine'])}, percentile {_percentile(one['percentile'])}"
+    second = shell.source_name(str(members.at[view.other, "name"]))
+    return [
+        html.Div([html.Strong([shell.source_name(first), " and ", second]), html.Span(words)], className="pair-head")
+    ]
+
+
+def _pair_ranks(cache: QueryCache, view: View) -> pd.DataFrame:
+    """How every reader sees the selection and the second source; empty without two."""
+    if not view.other or view.other == view.source:
+        return pd.DataFrame()
+    return cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+
+
 def _pair(cache: QueryCache, view: View) -> list[Component]:
     """The selection and a second source, as every reader sees the two."""
     if not view.other or view.other == view.source:
         return []
-    frame = cache.ask(queries.pair_ranks, view.roster, view.domain, view.source, view.other)
+    frame = _pair_ranks(cache, view)
     members = cache.ask(queries.sources, view.roster).set_index("source")
     if frame.empty or view.other not in members.index:
         return [pieces.words(f"No reader has ranks of this pair for {drawing.choice_words(view)}.", caution=True)]
@@ -127,10 +150,14 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back), cosine,
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair, cosine in zip(tables.rows(frame), map(plots.cosine_text, frame["cosine"]), strict=True)
+        for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
     ]  # fmt: skip
-    rank = shell.term("rank", "Place of the second among the neighbours of the first")
-    back = shell.term("back", "Place of the first among the neighbours of the second")
+    of = f"of {pieces.roster_size(cache, view) - 1}"
+    ranks = {
+        "rank": "Place of the second among the neighbours of the first",
+        "back": "Place of the first among the neighbours of the second",
+    }
+    heads = [html.Th([shell.term(word, meaning), html.Br(), of]) for word, meaning in ranks.items()]
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
@@ -139,7 +166,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
-        pieces.table(["Reader", html.Th(rank), html.Th(back), "cosine"], rows, "beside"),
+        pieces.table(["Reader", *heads, "cosine"], rows, "beside"),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
@@ -160,8 +187,8 @@ def _trait(cache: QueryCache, reader: str) -> str:
     row = cache.reader_row(reader)
     method = METHODS.get(str(row["method"]))
     if method is not None and method.reads in (TEXT, EMBEDDING):
-        return "their words" if method.reads == TEXT else "the meaning of their responses"
-    return "states of the proxy" if row["view"] == "ur" else "states of the proxy without the prompt"
+        return "in their words" if method.reads == TEXT else "in the meaning of their responses"
+    return "in states of the proxy" if row["view"] == "ur" else "in states of the proxy without the prompt"
 
 
 def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, second: str) -> str:
@@ -169,11 +196,15 @@ def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, secon
     near = frame["rank"] <= WITHIN
     have = "has" if near.sum() == 1 else "have"
     text = f"{near.sum()} of {len(near)} readers {have} {second} among the {WITHIN} nearest of {first}."
-    traits = {
-        there: {_trait(cache, reader): None for reader in frame["reader"][near == there]} for there in (True, False)
-    }
-    text += f" Alike: {', '.join(traits[True])}." if traits[True] else ""
-    text += f" Not: {', '.join(traits[False])}." if traits[False] else ""
+    alike, unlike = (
+        dict.fromkeys(_trait(cache, reader) for reader in frame["reader"][near == there]) for there in (True, False)
+    )
+    apart = [trait for trait in unlike if trait not in alike]
+    if alike:
+        but = f", but not {' and '.join(apart)}" if apart else ""
+        text += f" They are alike {' and '.join(alike)}{but}."
+    else:
+        text += f" They are unlike for every reader: the best rank is {int(frame['rank'].min())}."
     cells = pieces.confusion(cache, view, 1)
     if cells.empty:
         return text
@@ -257,9 +288,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 shell.symbol(marks[one.family], view.theme),
                 shell.source_name(one.shown),
                 pieces.number(cosine),
-                pieces.number(
-                    "100\u00a0%" if one.percentile >= 0.9995 else f"{100 * one.percentile:.1f}\u00a0%", soft=True
-                ),
+                pieces.number(_percentile(one.percentile), soft=True),
                 *([pieces.number(seen_by.get(one.neighbor, "–"), soft=True)] if several else []),
             ],
             one.shown,
@@ -295,6 +324,10 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         ),
     ]
     return [html.Div(parts)]  # its heading stays in sight as long as its rows do
+
+
+def _percentile(share: float) -> str:
+    return "100\u00a0%" if share >= 0.9995 else f"{100 * share:.1f}\u00a0%"
 
 
 def _near_row(neighbor: str, title: str, parts: list[Component], name: str) -> Component:
