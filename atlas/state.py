@@ -15,9 +15,9 @@ from atlas.theme import THEMES, Theme
 PROJECTIONS = {"tsne": "t-SNE", "umap": "UMAP", "pca": "PCA"}
 DIMENSIONS = (3, 2)
 ACCESS = {"all": "All", "local": "Local", "api": "API"}
-LINKS = {"selected": "Selection", "all": "Everyone", "off": "Off"}
+LINKS = {"selected": "Selected", "all": "All", "off": "None"}
 SIZES = {"all": "All", "small": "≤4B", "middle": "≤20B", "large": ">20B"}
-SPACES = {"one": "One", "raw": "Both", "centred": "Centred"}
+SPACES = {"one": "One", "raw": "Both", "centred": "Both, centred"}
 REGIONS = {"off": "Off", "families": "Families", "clusters": "Clusters"}
 COLOURS = {
     "family": "Family", "access": "Access", "size": "Size", "date": "Date", "accuracy": "Accuracy, K = 20",

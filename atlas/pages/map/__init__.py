@@ -30,7 +30,10 @@ __all__ = ["PAGE", "layout", "symbol_and_name", "voters"]
 
 QUESTION = "Which sources write alike?"
 ASKED = "Which model wrote your answers?"
-LINKS_HELP = "Lines to the nearest in the original space: a long line is a place where the map is wrong"
+LINKS_HELP = (
+    "Lines to the nearest in the original space, of the selected source or of all: a long line is a place where the "
+    "map is wrong"
+)
 REGIONS_HELP = (
     "Families: what holds half of a family's density, on the flat map. Clusters: where points are dense, whoever they "
     "are (HDBSCAN); coloured where most of them are one family. Both describe the drawing, not the original space"
@@ -165,7 +168,7 @@ def _projector(cache: QueryCache, view: View) -> Component:
         shell.segmented("projection", PROJECTIONS, view.projection, "Projection"),
         shell.segmented("dim", {dim: f"{dim}-D" for dim in DIMENSIONS}, view.dim, "Dimensions"),
         html.Span(_trust(cache, view), id="trust", className="trust"),
-        _explained("Lines", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines")),
+        _explained("Lines of", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines of")),
         _explained("Domains", SPACE_HELP, shell.segmented("space", SPACES, view.space, "Domains")),
         html.Button(
             "Lasso",
@@ -490,22 +493,24 @@ def _outlined(cache: QueryCache, view: View, points: pd.DataFrame) -> str:
 def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     if view.space != "one":
         return [
-            shell.term("trustworthiness", "Not measured for a map of both domains"),
+            "ten nearest: measured",
             html.Br(),
-            "of one domain alone",
+            shell.term(
+                "on maps of one domain", "How many of the ten nearest a map of both domains keeps is not measured"
+            ),
         ]
     quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
     values = dict(zip(here["metric"], here["value"], strict=True))
-    value = values.get("trustworthiness_10", values.get("trustworthiness_5"))
+    value, shared = values.get("trustworthiness_10", values.get("trustworthiness_5")), values.get("knn_jaccard_10")
     if value is None:
         return []
-    parts: list[Component | str] = [shell.term("trustworthiness", TRUST_HELP)]
-    parts.append(html.B(f" {rate_text(float(value))}", className="number"))
-    if (shared := values.get("knn_jaccard_10")) is not None:
-        overlap = html.B(f" {rate_text(float(shared))}", className="number")
-        parts += [html.Br(), shell.term("nearest ten shared", pieces.SHARED_HELP), overlap]
-    return parts
+    trust = f"Trustworthiness {rate_text(float(value))}. {TRUST_HELP}"
+    if shared is None:
+        return [shell.term("How far to trust this map", trust)]
+    share = html.B(f"{100 * shared:.1f} %", className="number")
+    meaning = f"{pieces.SHARED_HELP}. {trust}"
+    return ["ten nearest: ", share, " shared", html.Br(), shell.term("with the original space", meaning)]
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:

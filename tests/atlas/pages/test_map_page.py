@@ -143,8 +143,8 @@ def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
     values = here.set_index("metric")["value"]
     page = json.dumps(map._trust(cache, view), default=lambda part: part.to_plotly_json())
-    for name in ("trustworthiness_10", "knn_jaccard_10"):
-        assert f'" {rate_text(values[name])}"' in page
+    assert f'"{100 * values["knn_jaccard_10"]:.1f} %"' in page
+    assert f"Trustworthiness {rate_text(values['trustworthiness_10'])}. " in page
 
 
 def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> None:
