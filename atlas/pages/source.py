@@ -20,6 +20,7 @@ from atlas.state import View
 from atlas.theme import READER_COLOURS
 from backend.geometry.neighborhoods import hypergeometric_tail
 from backend.inference.drift import p_text
+from backend.protocol import GROUPING_SEEDS
 from backend.store import page_queries, queries
 
 TAKEN = 12
@@ -108,8 +109,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"With {drawing.traces(view.k)} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
-        f" of its groups (95 % interval {100 * low:.1f} to {100 * high:.1f} %, n = {groups} a seed); "
-        f"the median source reaches {100 * values.median():.1f} %. ",
+        f" of its groups (95 % interval from {100 * low:.1f} to {100 * high:.1f} %, n = {len(GROUPING_SEEDS)} seeds × "
+        f"{groups} groups). The median over all sources is {100 * values.median():.1f} %. ",
         _rank_words(own[view.k], values),
     ]
 
@@ -226,17 +227,17 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         )
         for near in tables.rows(frame)
     ]
-    heads = ["neighbour", "family", "cosine", "percentile", "rank from there", "text models", "readers"]
+    heads = ["neighbour", "family", "cosine", "percentile", "rank from there", "language models", "readers"]
     family = _profile(cache, view).family
     members = cache.ask(queries.sources, view.roster)
     kin, siblings = int((frame["family"] == family).sum()), int((members["family"] == family).sum()) - 1
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
     voted = cache.ask(page_queries.voting_proxies, view.roster, view.domain, view.source)["name"]
-    models_help = f"Models that readers see the text with ({', '.join(voted)}): with how many it is among the nearest"
+    models_help = f"Small models that read the responses ({', '.join(voted)}): for how many it is among the nearest"
     sentence: list[Component | str] = [
         shell.term("Percentile", pieces.PERCENTILE_HELP),
         f" is among all pairs of {view.roster}. ",
-        shell.term("Text models", models_help),
+        shell.term("Language models", models_help),
         f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; chance would give so many with a probability of {p_text(luck)}. n = "
         f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
@@ -258,24 +259,45 @@ def _again_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 @pieces.needs(_again_rows, pieces.no_grid(pieces.unmapped("search across domains")))
 def _again(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
+    usual = cache.ask(page_queries.domain_ranks, cache.map_reader(view), view.roster)
+    medians = usual.set_index(["variant", "query_domain"])["median"]
     rows = [
         pieces.row(
             f"{pieces.domain_words(found.query_domain)} in {pieces.domain_words(found.gallery_domain)}",
             "as it is" if found.variant == "raw" else "domain's mean taken away",
             f"{found.rank:.0f}" if "rank" in frame else "–",
+            f"{medians[found.variant, found.query_domain]:.0f}" if "rank" in frame else "–",
             plots.cosine_text(found.cosine) if "cosine" in frame else "–",
             shell.source_name(found.nearest_other) if isinstance(found.nearest_other, str) else "–",
             plots.cosine_text(found.other_cosine) if "other_cosine" in frame else "–",
         )
         for found in tables.rows(frame)
     ]
-    heads = ["sought", "signature", "rank of itself", "cosine with itself", "nearest other source", "its cosine"]
+    heads = [
+        "sought",
+        "signature",
+        "rank of itself",
+        "median rank",
+        "cosine with itself",
+        "nearest other source",
+        "its cosine",
+    ]
     sentence = (
         f"Its signature of one domain, sought among the signatures of all sources in the other. Rank 1: it is found, "
         "as the nearest to itself. Without its domain's mean, a signature holds only what sets a source apart from "
-        f"the others there. n = {pieces.roster_size(cache, view)} sources."
+        f"the others there. Median rank: over all sources, sought in the same way.{_one_way(frame)} n = "
+        f"{pieces.roster_size(cache, view)} sources."
     )
     return pieces.scrolling(pieces.table(heads, rows)), sentence
+
+
+def _one_way(frame: pd.DataFrame) -> str:
+    """That the opposite way is not measured, where that is so."""
+    ways = frame[["query_domain", "gallery_domain"]].drop_duplicates()
+    if len(ways) > 1:
+        return ""
+    query, gallery = map(pieces.domain_words, ways.iloc[0])
+    return f" {gallery} in {query} is not measured."
 
 
 def _versus(cache: QueryCache, view: View) -> list[Component]:

@@ -180,6 +180,14 @@ def neighbor_votes(
     return frame_of(cursor, sql, about)
 
 
+def domain_ranks(cursor: Cursor, reader: str, roster: str) -> pd.DataFrame:
+    """Median rank of a source among the signatures of another domain, by variant and the domain it is sought from."""
+    sql = """
+        SELECT variant, query_domain, median(value) AS median FROM cross_domain
+        WHERE reader = ? AND roster = ? AND metric = 'rank' AND source IS NOT NULL GROUP BY ALL ORDER BY ALL"""
+    return frame_of(cursor, sql, [reader, roster])
+
+
 def voting_proxies(cursor: Cursor, roster: str, domain: str, source: str) -> pd.DataFrame:
     """Proxies of the readers that :func:`neighbor_votes` counts (columns proxy, name)."""
     sql = """

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pytest
 
 from backend.geometry.projections import density_clusters
@@ -32,6 +33,15 @@ def test_a_joint_map_holds_every_source_once_a_domain(cursor: Cursor) -> None:
     assert frame[["x", "y", "z"]].notna().all().all()
     assert page_queries.joint_projection(cursor, SEES, "12-way", "raw", "tsne", 2)["z"].isna().all()
     assert page_queries.joint_projection(cursor, SEES, "12-way", "raw", "pca", 2).empty
+
+
+def test_the_median_rank_across_domains_is_over_sources(cursor: Cursor) -> None:
+    frame = page_queries.domain_ranks(cursor, SEES, "12-way")
+    own = pd.concat(
+        queries.cross_domain(cursor, SEES, "12-way", source) for source in queries.sources(cursor, "12-way")["source"]
+    )
+    ranks = own[own["metric"] == "rank"].groupby(["variant", "query_domain"])["value"].median()
+    assert len(ranks) and frame.set_index(["variant", "query_domain"])["median"].to_dict() == ranks.to_dict()
 
 
 def test_a_sweep_is_told_by_perplexity(cursor: Cursor) -> None:
