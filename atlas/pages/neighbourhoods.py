@@ -213,16 +213,16 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         if len(tested)
         else []
     )
-    at_last = frame[frame["k"] == frame["k"].max()].nlargest(1, "purity").iloc[0]
-    best = f"{names[at_last['reader']]}, {rate_text(at_last['purity'])}"
-    highest = f" Highest at k = {at_last['k']}: {best}." if len(lines) > 1 else ""
+    at_last = frame[frame["k"] == frame["k"].max()].sort_values("purity", ascending=False)
+    best, least = (f"{names[end['reader']]}, {rate_text(end['purity'])}" for _, end in at_last.iloc[[0, -1]].iterrows())
+    ends = f" Highest at k = {at_last['k'].iloc[0]}: {best}; lowest: {least}." if len(lines) > 1 else ""
     sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
         f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of "
         f"{int(first['families'])} families.",
         *tests,
-        highest,
+        ends,
     ]
     return FigureView(figures.family_purity(frame, lines, theme=view.theme), sentence)
 
