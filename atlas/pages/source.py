@@ -109,8 +109,8 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"With {drawing.traces(view.k)} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
-        f" of its groups (95 % interval from {100 * low:.1f} to {100 * high:.1f} %, n = {len(GROUPING_SEEDS)} seeds × "
-        f"{groups} groups). The median over all sources is {100 * values.median():.1f} %. ",
+        f" of its groups (95 % interval of one seed from {100 * low:.1f} to {100 * high:.1f} %, n = "
+        f"{len(GROUPING_SEEDS)} seeds × {groups} groups). Median of all sources: {100 * values.median():.1f} %. ",
         _rank_words(own[view.k], values),
     ]
 
