@@ -40,6 +40,11 @@ def violations(browser: Any, axe: str) -> list[str]:
             grids + "return !g.offsetParent || (g.querySelector('.ag-header-cell') && g.querySelector('.ag-cell'))",
             grid,
         )
+    # A grid that is scrolled away or drawn anew has rows of its head before it has their cells.
+    browser.until(
+        "return [...document.querySelectorAll('.atlas-grid .ag-header-row')]"
+        ".every(row => !row.offsetParent || row.children.length)"
+    )
     browser.run(axe)
     found = browser.driver.execute_async_script(
         "const [tags, done] = arguments;"
