@@ -43,7 +43,7 @@ def layout(**query: str) -> Component:
         words += [html.H3(question, className="group"), shell.facts(terms, className="terms")]
     chapters = {place: words for place, words in CONTENTS.items() if evidence or place != "evidence"}
     children = [
-        html.H1("Methods"),
+        html.H1("Methods", id="methods-top"),
         html.P(TEXT["lead"], className="answer alone"),
         *numbers,
         pieces.contents(chapters),
@@ -59,6 +59,7 @@ def layout(**query: str) -> Component:
         html.H2("Words", id="words"),
         *words,
         *parts,
+        html.A("Back to top", href="#methods-top", className="back-to-top"),
     ]
     return html.Div(children, className="column prose")
 

@@ -230,7 +230,7 @@ def section(
     )
     return shell.framed(
         name,
-        [html.H2(question, id=f"title-{name}")],
+        [html.H2(question, id=f"title-{name}"), *([shell.origin_badge("measured")] if builds else [])],
         shell.tools(name, picture=False, table_view=False, builds=builds),
         html.P(sentence, id={"type": "sentence", "figure": name}, className="sentence"),
         _folded(f"Table of {rows} rows", html.P(folded, className="sentence"), body) if folded else body,
