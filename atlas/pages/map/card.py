@@ -124,9 +124,14 @@ def _both(cache: QueryCache, view: View, reader: str, first: str) -> list[Compon
     one = own.iloc[0]
     words = f"cosine {plots.cosine_text(one['cosine'])}, percentile {_percentile(one['percentile'])}"
     second = shell.source_name(str(members.at[view.other, "name"]))
-    return [
-        html.Div([html.Strong([shell.source_name(first), " and ", second]), html.Span(words)], className="pair-head")
-    ]
+    names = html.Strong([shell.source_name(first), " and ", second])
+    return [_with_tools(html.Div([names, html.Span(words)]), "pair-head near-title")]
+
+
+def _with_tools(heading: Component, classes: str) -> Component:
+    """A heading that stays while the card is read further down, with the CSV of the nearest."""
+    tools = shell.tools("map-nearest", picture=False, table_view=False, builds=False)
+    return html.Div([heading, tools], className=classes, id="figure-map-nearest")
 
 
 def _pair_ranks(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -297,6 +302,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
             tables.rows(near.rename(columns={"name": "shown"})), plots.cosine_texts(near["cosine"]), strict=True
         )
     ]
+    title = html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)])
     seen = f"Readers with a map of this choice that have it among the {WITHIN} nearest"
     head = [
         html.Span("", className="rank"),
@@ -307,14 +313,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         *([shell.term("seen by", seen)] if several else []),
     ]
     parts = [
-        html.Div(
-            [
-                html.H3(["Nearest in the ", shell.term("original space", pieces.ORIGINAL_HELP)]),
-                shell.tools("map-nearest", picture=False, table_view=False, builds=False),
-            ],
-            className="near-title",
-            id="figure-map-nearest",
-        ),
+        title if len(_pair_ranks(cache, view)) else _with_tools(title, "near-title"),
         html.Div(head, className="near-row near-head"),
         html.Div(rows, className="near"),
         pieces.words(
