@@ -111,6 +111,7 @@
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
   const ABOVE = 8;  // pixels between what stays on top of the card and what it says of two sources
+  const FEW = 9;  // points, all of which are named
   const NARROW = 640, shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name and place of a group, the number of the member at which it stands
@@ -167,8 +168,22 @@
     const legend = document.getElementById("legend-panel"), deep = String(!!plot._fullLayout.scene), picked = String(!!get("search", "value"));
     if (window.innerWidth <= NARROW && (legend.dataset.picked || "false") !== picked) legend.open = picked === "false";
     legend.dataset.picked = picked;
-    if (legend.dataset.deep !== deep && window.innerWidth >= 1100 && window.innerWidth < 1500) legend.open = deep === "true";
+    if (legend.dataset.deep !== deep && window.innerWidth >= 1100 && window.innerWidth < 1280) legend.open = deep === "true";
     legend.dataset.deep = deep;
+  }
+
+  // Whole rows of families, and how many more there are below them.
+  function wholeRows() {
+    const list = document.getElementById("legend"), more = document.getElementById("legend-more");
+    if (!list || !more || !list.firstElementChild) return;
+    list.style.maxHeight = more.textContent = "";
+    if (list.scrollHeight <= list.clientHeight + 1) return;
+    const many = list.childElementCount, tall = list.firstElementChild.offsetHeight;
+    const told = (rows) => { more.textContent = `${many - rows} more families below`; };
+    told(0);
+    const rows = Math.floor(list.clientHeight / tall);
+    list.style.maxHeight = `${rows * tall}px`;
+    told(rows);
   }
 
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
@@ -287,13 +302,16 @@
     const rest = points.filter((point) => point.front && !ends.includes(point));
     const some = (fits) => rest.filter(fits);
     const near = some((point) => point.rank).sort((a, b) => a.rank - b.rank);
-    const others = flat || chosen.size ? some((point) => !point.rank && (flat || chosen.has(point.source))) : [];
+    const must = points.filter((point) => point.front).length <= FEW;
+    const others = some((point) => !point.rank && (flat || must || chosen.has(point.source)));
     others.sort((a, b) => chosen.has(b.source) - chosen.has(a.source));
+    const named = others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP, must }));
     return [
       ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
       ...joinedNear(near, see),
+      ...(must ? named : []),
       ...((trace && trace.meta) || []).map((one, i) => ({ places: one.places, text: one.text, key: `${one.text} ${i}`, kind: "group", gap: GAP + 2 })),
-      ...others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP })),
+      ...(must ? [] : named),
     ];
   }
 
@@ -339,17 +357,17 @@
           if (box) { anchors.set(label.key, at); break; }
         }
       } else {
-        const [x, y] = see(label.at), boxes = (label.kind === "other" ? sides : further)(x, y, width, label.gap);
+        const [x, y] = see(label.at), boxes = (label.kind === "other" && !label.must ? sides : further)(x, y, width, label.gap);
         if (label.kind !== "end" && out([x, y, x, y])) continue;
         let free = boxes.filter((one) => !blocked(one));
-        if (label.kind === "other") free = free.filter((one) => !covers(one));
+        if (label.kind === "other" && !label.must) free = free.filter((one) => !covers(one));
         box = free.sort((a, b) => cost(a) - cost(b))[0];
-        if (!box && label.kind === "end") box = freed(boxes[0], panels, edge);
+        if (!box && (label.kind === "end" || label.must)) box = freed(boxes[0], panels, edge);
       }
       if (!box) continue;
       taken.push(box);
       if (label.kind !== "group") drawn.push(...markOf(label, see(label.at)));
-      if (label.kind === "near" || label.kind === "end") drawn.push(...leader(see(label.at), box, label.gap));
+      if (label.kind === "near" || label.kind === "end" || label.must) drawn.push(...leader(see(label.at), box, label.gap));
       const word = document.createElement("span");
       word.className = `name-at ${label.kind}`;
       word.textContent = text;
@@ -374,7 +392,8 @@
     window.requestAnimationFrame(write);
   }
 
-  document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) schedule(); }, true);
+  document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) { wholeRows(); schedule(); } }, true);
+  window.addEventListener("resize", wholeRows);
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     map: {
@@ -412,6 +431,7 @@
           }
           anchors.clear();
           makeRoom(plot);
+          wholeRows();
           shrink(plot);
           fit(plot);
           if (plot !== watched) {

@@ -127,6 +127,7 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
         ),
         html.Div([html.Label("Colour by", htmlFor="colour", className="choice-label"), colour], className="colour"),
         html.Div(_legend(cache, view, points), id="legend", className="legend-rows"),
+        html.P(id="legend-more", className="legend-more", **shell.aria(hidden="true")),
         html.Div(foot, className="legend-foot"),
     ]
     return html.Details(content, className="panel legend", id="legend-panel", open=True)
@@ -334,7 +335,8 @@ def register(app: Dash) -> None:
 
     drawn = State("map", "figure"), State("drawn", "data")
     client("redraw", Output("map", "figure"), Output("drawn", "data"), Input("redrawn", "data"), *drawn)
-    drawing.follow(app, drawing.place("card", card), source=search, other=other, chosen=stored[2])
+    filters = {"access": own[2], "size": own[3], "families": stored[0], "released": stored[1]}
+    drawing.follow(app, drawing.place("card", card), source=search, other=other, chosen=stored[2], **filters)
     lists = Output("group", "data"), Output("colour", "data")
     drawing.follow(
         app,

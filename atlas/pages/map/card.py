@@ -14,6 +14,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.figures import plots, tables
+from atlas.figures.map import shown
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import columns
@@ -390,12 +391,18 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
 
 
 def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
-    """Before anything is selected: the nearest pairs whose families differ."""
-    hint = pieces.words("Click a point, or press / and type a name.")
-    near = _near_rows(cache, view, cache.map_reader(view), None)
-    if near.empty or view.chosen:
+    """Before anything is selected: the nearest pairs whose families differ, of the sources that filters leave."""
+    hint, reader = pieces.words("Click a point, or press / and type a name."), cache.map_reader(view)
+    if not reader or view.chosen:
         return [hint]
-    members: Any = cache.ask(queries.sources, view.roster).set_index("source")
+    every = cache.ask(queries.sources, view.roster)
+    left: Any = every[shown(every, view.families, view.access, view.size, view.released)]
+    top = NEAREST if len(left) == len(every) else None  # of a few, the nearest may be far down in the whole list
+    near = cache.ask(queries.neighbors, reader, view.roster, view.domain, None, top)
+    members = left.set_index("source")
+    near = near[near["source"].isin(members.index) & near["neighbor"].isin(members.index)]
+    if near.empty:
+        return [hint]
     marks = cache.marks()
     far = near[near["family"] != near["source"].map(members["family"])]
     far = far[far["source"] < far["neighbor"]].sort_values("cosine", ascending=False).head(NEAREST)
@@ -408,9 +415,9 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
         content = [html.Span(both, className="pair-names"), pieces.number(cosine)]
         identity = {"type": "walk", "source": pair.source, "place": f"pair-{place}"}
         rows.append(html.Button(content, id=identity, className="pair-row"))
-    everyone = f"Nearest across families, of all {len(members)}, by cosine"
-    title = html.H2(everyone, className="minor")
-    return [hint, title, html.Div(rows, className="near")]
+    of = f"all {len(every)}" if len(left) == len(every) else f"the {len(left)} shown"
+    title = html.H2(f"Nearest across families, of {of}, by cosine", className="minor")
+    return [hint] if far.empty else [hint, title, html.Div(rows, className="near")]
 
 
 def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:

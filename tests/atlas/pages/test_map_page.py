@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -145,6 +147,17 @@ def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view
     page = json.dumps(map._trust(cache, view), default=lambda part: part.to_plotly_json())
     assert f'"{100 * values["knn_jaccard_10"]:.1f} %"' in page
     assert f"Trustworthiness {rate_text(values['trustworthiness_10'])}. " in page
+
+
+def test_the_nearest_pairs_are_of_sources_that_filters_leave(cache: QueryCache, view: View) -> None:
+    def told(**filters: Any) -> str:
+        left = dataclasses.replace(view, source="", other="", **filters)
+        return json.dumps(map.card(cache, left), default=lambda part: part.to_plotly_json())
+
+    assert "of all 27, by cosine" in told()
+    both = told(families=("GPT", "Claude"))
+    assert "shown, by cosine" in both and set(re.findall(r"(\w+)-org/", both)) == {"gpt", "claude"}
+    assert "by cosine" not in told(families=("GPT",))
 
 
 def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> None:
