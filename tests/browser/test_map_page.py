@@ -377,6 +377,7 @@ def test_steps_back_undo_choices_and_another_page_keeps_them(browser: Any) -> No
     assert "projection" not in browser.query()
     browser.driver.forward()
     browser.until(chosen + " === 'umap'")
+    browser.until(KEPT, "projection=umap")
     browser.settled()
     browser.click("#nav-attribution")
     browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
