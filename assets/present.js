@@ -76,8 +76,8 @@
   // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation. A new slide's number is
   // seen with them for a few seconds.
   let timer = 0;
-  const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Step"], ["?", "Keys"], ["Esc", "Leave"]];
-  const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Keys"], ["Esc", "Close"]];
+  const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Step"], ["?", "Hide keys"], ["Esc", "Leave"]];
+  const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Hide keys"], ["Esc", "Close"]];
   function strip(shown, number) {
     window.clearTimeout(timer);
     if (number) timer = window.setTimeout(() => strip(false), 4000);

@@ -192,9 +192,7 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
         f" of the time; {pieces.against_chance(size, row['n'])}{_by_metric(cache, view, str(row['reader']))}",
-        html.Span(
-            [_kinship(cache, view), *_other_readers_here(cache, view, str(row["reader"]))], className="answer-more"
-        ),
+        html.Span(_other_readers_here(cache, view, str(row["reader"])), className="answer-more"),
     ]
 
 
@@ -217,21 +215,14 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
     frame = measured(cache, dataclasses.replace(view, condition="clean"))
     here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
     live = here[[cache.reader_row(str(one))["method"] == FUSED_LIVE for one in here.index]]
-    sentences: list[Component | str] = []
-    for words, rates in (("Best accuracy measured here", here), ("Live reader, for traces of your own", live)):
+    paper = cache.reader_row(reader)["method"] == READER_PAPER
+    sentences: list[Component | str] = [" READER is the paper's method; others are stronger readouts."] if paper else []
+    for words, rates in (("Best measured here", here), ("Live, for traces of your own", live)):
         if len(rates) and (other := str(rates.idxmax())) != reader:
             address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"
             link = dcc.Link(names_of(cache, [reader, other])[other], address)
             sentences += [f" {words}: ", link, f", {percent(here[other])}."]
     return sentences
-
-
-def _kinship(cache: QueryCache, view: View) -> str:
-    """How many of the errors stay in the family, as a sentence that follows the answer."""
-    frame = pieces.error_counts(cache, view)
-    here = frame[(frame["k"] == view.k) & (frame["errors"] > 0)]
-    share = here["errors_within_family"] / here["errors"]
-    return f" Of the errors, {100 * share.iloc[0]:.0f}\N{NO-BREAK SPACE}% stay in the family." if len(here) else ""
 
 
 def _budget(cache: QueryCache, view: View) -> FigureView:
@@ -270,9 +261,12 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     before = ", before calibration," if view.metric in ("nll", "ece") else ""
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
-    sentence = [
+    every = dcc.Link("All readers", f"/compare?{dataclasses.replace(view, tab='conditions', figure='every').query()}")
+    others: list[Component | str] = [every, ". "] if len(behind) else []
+    sentence: list[Component | str] = [
         *shell.origin_badges(drawn),
         f"{_better_readers(view, behind, parts[-1])} ",
+        *others,
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
@@ -430,6 +424,10 @@ def _folds(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     here = frame.loc[frame["k"] == view.k, "value"]
     between = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}."
     spread = between if len(here) else ""
+    first, last = (frame[frame["k"] == k] for k in (frame["k"].min(), frame["k"].max()))
+    if np.ptp(last["value"]) > np.ptp(first["value"]) and last["n"].max() < first["n"].max():
+        few = f"from {first['n'].max():,.0f} a fold and seed at K = {first['k'].iloc[0]} to {last['n'].max():,.0f}"
+        spread += f" The spread widens with K because groups get few: {few} at K = {last['k'].iloc[0]}."
     folds = int(frame["fold"].nunique())
     sentence = (
         f"{METRICS[view.metric]} on each held-out fifth of the prompts, less their mean.{spread} n = {folds} folds."
@@ -520,19 +518,22 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         if cells.empty:
             continue
         share = cells.set_index(["truth", "predicted"])["share"]
+        groups = cells.groupby("truth")["count"].sum()
         ways = [(view.truth, view.answer), (view.answer, view.truth)]
         numbers = [
             number
             for way in ways[: 1 if same else 2]
             for number in ([] if same else [share.get(way, 0.0)]) + [accuracy.at[way[0], f"accuracy_{k}"]]
         ]
-        body.append(pieces.row(str(k), *[rate_text(one) if one < 1 else "1" for one in numbers], here=k == view.k))
-    columns = ["K", "right"] if same else ["K", *(["taken for the other", "right"] * 2)]
+        many = " / ".join(dict.fromkeys(f"{groups.get(way[0], 0):,}" for way in ways))
+        rates = [rate_text(one) if one < 1 else "1" for one in numbers]
+        body.append(pieces.row(str(k), *rates, many, here=k == view.k))
+    columns = ["K", "right", "n"] if same else ["K", *(["taken for the other", "right"] * 2), "n"]
     table = shell.small_table(columns, body, kind="small")
     if not same:
         names = [str(members.at[source, "name"]) for source in (view.truth, view.answer)]
         spans = [html.Th(name, colSpan=2, scope="colgroup") for name in names]
-        table.children[0].children = [html.Tr([html.Td(), *spans]), table.children[0].children]
+        table.children[0].children = [html.Tr([html.Td(), *spans, html.Td()]), table.children[0].children]
     parts: list[Component] = [html.Div(heads, className="pair-heads"), table]
     reader = cache.map_reader(view)
     near = cache.ask(queries.neighbors, reader, view.roster, view.domain, view.truth) if reader and not same else None

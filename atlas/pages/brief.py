@@ -27,7 +27,7 @@ from atlas.figures import relationships as pairs
 from atlas.figures.evidence import evidence_curve
 from atlas.figures.plots import Line
 from atlas.pages import pieces, relationships
-from atlas.pages.attribute import comparison_answers, sections, verdict, visitor
+from atlas.pages.attribute import comparison_answers, sample_case, sections, verdict, visitor
 from atlas.pages.compare import readers as compared
 from atlas.pages.compare import readouts as fused
 from atlas.pages.methods import TEXT
@@ -71,10 +71,7 @@ MODES = {"windows": "two", "reference": "reference"}  # of the page Attribute, t
 NONE_BY_THE_HEADER = "A comparison names who compared."
 NONE_PUBLISHED = "The paper publishes no number for these sources: all marks were measured here."
 REACH, WITHOUT_ONE = "How far can this answer be trusted?", "How well can the atlas tell models apart?"
-HELD = (
-    "A case is held for the session that asked it, 24 hours at most. Opened elsewhere, this link shows the atlas's own "
-    "figures only."
-)
+HELD = "A case is held for the session that asked it, 24 hours at most, and nobody else can open it by this link."
 OTHER_KIND = "The traces are not of the kind that was tested, so that these rates do not hold for them."
 OTHER_SOURCES = "Not of this case: the atlas's own figure, of {reader} among {sources}."
 """What stands at figures of sources that the case was not held against."""
@@ -185,6 +182,7 @@ def register(app: Dash) -> None:
         Input("brief-address", "title"),
     )
     app.callback(Output("brief-judge", "children"), Input("brief-address", "title"))(_own_judge)
+    sample_case.register(app, "brief-figures")
 
 
 def _own_judge(address: str) -> list[Component | str]:
@@ -349,9 +347,8 @@ def _cover(
         title, name = WITHOUT_ONE, "cover sheet-case" if CASE in names else "cover"
         facts = {"Reader": by, "Sources": [sources], "Date": [_today()], "This view": [address]}
         samples = [("Ask about your own traces, or open a sample", f"/attribute?{view.query()}")]
-        absent = html.Div(
-            shell.empty("No question has been answered in this session yet", HELD, samples), className="sheet-absent"
-        )
+        empty = shell.empty("No question has been answered in this session yet", HELD, samples)
+        absent = html.Div([empty, *sample_case.offer()], className="sheet-absent")
         measured = [
             *([absent] if CASE in names else []),
             html.P(OWN, className="sentence"),

@@ -154,6 +154,16 @@ def test_a_reader_in_the_header_that_scores_nothing_here_is_said(browser: Browse
     assert browser.run(f"return {why} === undefined")
 
 
+def test_a_presenter_without_a_case_shows_that_of_the_sample(browser: Browser) -> None:
+    """The slide runs it, by the first story whose ecosystem is enrolled, and shows its answer in its own place."""
+    browser.driver.get(f"{browser.url}/brief?theme=dark&figures=case&present=1")
+    browser.until("const b = document.querySelector('#sample-run'); if (b) b.click(); return !!b")
+    browser.until("return document.querySelector('.sheet-case .verdict') !== null")
+    shown = browser.text(".sheet-case")
+    assert "Sample: A provider's qwen-brief" in shown and "SUPPORTS" in shown
+    assert browser.run("return document.querySelector('#sample-run') === null") and browser.query()["figures"] == "case"
+
+
 def test_an_own_file_after_the_sample_is_not_judged_by_the_sample(browser: Browser, tmp_path: Path) -> None:
     browser.driver.get(f"{browser.url}/attribute?theme=dark")
     value = "const e = document.querySelector('#attr-ecosystem'); return e && e.value"

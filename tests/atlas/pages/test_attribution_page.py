@@ -71,13 +71,11 @@ def test_the_answer_names_what_its_number_may_be_off_by(asked: QueryCache, view:
 def test_the_answer_names_the_live_reader_where_it_is_another(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "Live reader" not in str(attribution._answer(asked, view))
+    assert "Live, for" not in str(attribution._answer(asked, view))
     monkeypatch.setattr(attribution, "FUSED_LIVE", "ngram-word")
     answer = str(attribution._answer(asked, view))
-    assert re.search(
-        r"Live reader, for traces of your own: .*Word n-grams.*, [.\d]+\s?%\.", answer.replace("\\xa0", " ")
-    )
-    assert "Live reader" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
+    assert re.search(r"Live, for traces of your own: .*Word n-grams.*, [.\d]+\s?%\.", answer.replace("\\xa0", " "))
+    assert "Live, for" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
 
 
 @pytest.mark.parametrize(
