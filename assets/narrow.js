@@ -9,7 +9,7 @@
   const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
 
   const presented = () => document.documentElement.dataset.present === "1";
-  const scale = () => presented() ? 0.5 : 0.62;  // of colours, as a share of the drawing's width
+  const scale = () => presented() ? 0.5 : 0.56;  // of colours, as a share of the drawing's width
   const bare = (text) => String(text || "").replace(/<(?!br)[^>]*>/g, "");
   const longest = (texts) => Math.max(0, ...texts.map((text) => Math.max(...bare(text).split("<br>").map((line) => line.length))));
   const axes = (layout, letter) => Object.keys(layout).filter((name) => name.startsWith(letter + "axis"));
@@ -72,7 +72,7 @@
     const heights = ends.map((note) => note.y), [low, high] = (layout.yaxis && layout.yaxis.range) || [Math.min(...heights), Math.max(...heights)];
     const alone = (note) => ends.every((other) => other === note || Math.abs(other.y - note.y) > Math.abs(high - low) / 8);
     const barred = data.some((trace) => trace.error_y && trace.error_y.array && trace.error_y.array.length);
-    const short = (note) => bare(note.text).length <= SHORT && alone(note) && !barred;
+    const short = (note) => note.name !== "head" && bare(note.text).length <= SHORT && alone(note) && !barred;
     const inside = ends.filter(short).map((note) => ({ ...note, xanchor: "right", xshift: 0, yanchor: "bottom" }));
     const key = ends.filter((note) => !short(note)).sort((a, b) => b.y - a.y);
     layout.annotations = [...notes.filter((note) => !atEnd(note)), ...inside];
@@ -142,23 +142,29 @@
     return 0;
   }
 
-  // Names above the columns of a matrix, and beside its rows, that do not run into the one before.
+  // Names above the columns of a matrix, and beside its rows, that do not run into the one before: a name stands at both or at none.
   function headsApart([columns, rows], layout, across, down) {
-    let free = -Infinity, under = -Infinity;
-    const line = presented() ? SMALL : LINE, gap = presented() ? 0 : LETTER;
-    layout.annotations = (layout.annotations || []).filter((note) => {
+    const notes = layout.annotations || [], line = presented() ? SMALL : LINE, gap = presented() ? 0 : LETTER;
+    const ofRow = (note) => !note.xref && !note.yref && note.x === -0.5;
+    const ofColumn = (note) => !note.xref && note.yref === "paper" && note.y === 1;
+    const apart = (place, half, end) => (place - half < end ? null : place + half);
+    const named = new Map();
+    for (const note of notes.filter((one) => ofRow(one) || ofColumn(one))) {
+      const name = bare(note.text), middle = ofRow(note) ? ((note.y + 0.5) / rows) * down : ((note.x + 0.5) / columns) * across;
+      const half = ofRow(note) ? line / 2 : note.textangle ? line * 0.8 : (LETTER * name.length) / 2;
+      named.set(name, { ...named.get(name), [ofRow(note) ? "row" : "column"]: [middle, half] });
+    }
+    const ends = { row: -Infinity, column: -Infinity }, clear = new Set();
+    for (const [name, places] of [...named].sort(([, a], [, b]) => (a.row || a.column)[0] - (b.row || b.column)[0])) {
+      const found = Object.entries(places).map(([side, [middle, half]]) => [side, apart(middle, half, ends[side])]);
+      if (found.some(([, end]) => end === null)) continue;
+      clear.add(name);
+      for (const [side, end] of found) ends[side] = end + (side === "column" ? gap : 0);
+    }
+    layout.annotations = notes.filter((note) => {
       if (presented() && (note.x === -0.5 || note.y === 1)) note.font = { ...note.font, size: SMALL };
-      if (!note.xref && !note.yref && note.x === -0.5) {
-        const middle = ((note.y + 0.5) / rows) * down, clear = middle - line / 2 >= under;
-        if (clear) under = middle + line / 2;
-        return clear;
-      }
-      if (!note.xref && !note.yref) return across / columns > 5 * LETTER;  // a number in its cell
-      if (note.xref || note.yref !== "paper" || note.y !== 1) return true;
-      const middle = ((note.x + 0.5) / columns) * across, half = note.textangle ? line * 0.8 : (LETTER * bare(note.text).length) / 2;
-      if (middle - half < free) return false;
-      free = middle + half + gap;
-      return true;
+      if (ofRow(note) || ofColumn(note)) return clear.has(bare(note.text));
+      return note.xref || note.yref || across / columns > 5 * LETTER;  // a number in its cell
     });
   }
 
@@ -221,7 +227,7 @@
     }
     margin.b = below + (key.length + entries.size) * LINE + (entries.size ? 8 : 0);
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
-      ...note, text: (note.sign === undefined ? "━ " : "") + note.text.replace("<br>", " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
+      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + note.text.replace("<br>", " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
     })));
     const own = data.map((trace) => ({

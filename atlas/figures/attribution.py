@@ -83,11 +83,15 @@ def budget_curves(
         ends.append((chance, "chance", token["soft"]))
     room = 0.075 if values else 0.05  # of a line of text
     apart = [400 / height * (room + 0.065 * text.count("<br>")) * (high - low) for _, text, _ in ends]
-    notes = plots.end_notes(ends, apart, high, LEADER)
+    headed = values and k in budgets
+    # Labels leave the head of their column free.
+    notes = plots.end_notes(ends, apart, high - 0.06 * (high - low) * headed, LEADER)
     shapes += plots.leaders([own.get(text, height) for height, text, _ in ends], notes, LEADER)
-    if values and k in budgets:
+    if headed:
         where = {"yref": "paper", "yanchor": "bottom"}
-        notes.append(plots.note(math.log10(k), 1, f"values at K = {k}", 12, token["accent-ink"], **where))
+        notes.append(plots.note(math.log10(k), 1, f"K = {k}", 12, token["accent-ink"], **where))
+        head = f"at K = {k}"
+        notes.append(plots.end_note(high, head, token["accent-ink"], 12, LEADER, yanchor="bottom", name="head"))
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)
     return plots.plot(theme, margins, data, x, y, shapes=shapes, annotations=notes)
@@ -136,7 +140,7 @@ def confusion_matrix(
         **{"ypad": 14, "xpad": 0, "outlinewidth": 0, "ticklabelposition": "outside bottom"},
         **{"tickvals": [0.1, 0.25, 0.5, 1], "ticktext": [".10", ".25", ".50", "1"]},
         "tickfont": {"size": 12, "color": token["soft"]},
-        "title": {"text": "share of the truth's groups", "side": "bottom", "font": {"size": 12}},
+        "title": {"text": "share of the true source's groups", "side": "bottom", "font": {"size": 12}},
     }
     heat = {
         **{"type": "heatmap", "z": z, "x": across, "y": names, "zmin": 0, "zmax": 1, "xgap": gap, "ygap": gap},

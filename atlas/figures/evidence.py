@@ -92,8 +92,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
-    y = plots.titled(f"log10 ratio, {plain(results['subject'], 24)} : others", range=[low, high])
-    return plots.figure(theme, (64, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
+    y = plots.titled(f"log10 ratio,<br>{plain(results['subject'], 24)} : others", range=[low, high])
+    return plots.figure(theme, (80, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
 
 
 def _text_line(name: str, x: Sequence[Any], y: Sequence[Any], words: Sequence[str], **more: Any) -> Plot:

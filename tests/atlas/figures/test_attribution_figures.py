@@ -56,7 +56,7 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
 def test_names_end_with_the_value_at_the_budget(curve: pd.DataFrame) -> None:
     lines = [Line("a", "ours", "#0F7EA3"), Line("b", "theirs", "#A53900", named=False)]
     figure = curves(curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True, values=True)
-    assert [note.text for note in figure.layout.annotations] == ["ours .700", "values at K = 20"]
+    assert [note.text for note in figure.layout.annotations] == ["ours .700", "K = 20", "at K = 20"]
 
 
 def test_intervals_of_some_budgets_are_bars_that_hold_their_value() -> None:
@@ -106,7 +106,8 @@ def test_labels_stand_at_their_own_lines_and_in_the_order_of_values_where_lines_
     frame = rows.assign(low=np.nan, high=np.nan, band="", n=9, origin="measured")
     lines = [Line("a", "one", "#0F7EA3"), Line("b", "two", "#A53900")]
     figure = curves(frame, lines, theme="dark", axis="Accuracy", k=1, chance=None, unit=True, values=True)
-    labels = sorted((note for note in figure.layout.annotations if note.xref == "paper"), key=lambda note: -note.y)
+    named = (note for note in figure.layout.annotations if note.xref == "paper" and note.name != "head")
+    labels = sorted(named, key=lambda note: -note.y)
     assert [note.text for note in labels] == order
 
 

@@ -343,8 +343,10 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results["candidates"] = [{**row, "probability": 0.585} for row in results["candidates"]]
     results["families"] = [{**row, "probability": 0.99} for row in results["families"]]
     found = facts({**alone, "results": results})
-    itself = f"its family; .585 for {SOURCES[1]} itself; "
-    assert found["Probability"][0] == ".990" and found["Probability"][1].startswith(itself)
+    # The interval after it is the source's, not the family's.
+    itself = f"; {SOURCES[1]} itself .585; "
+    assert found["Probability"][0] == ".990" and found["Probability"][1].startswith("its family")
+    assert "in 90 % of resamples" in found["Probability"][1].partition(itself)[2]
     assert found["Enough after"] == ("–", "not stated for an answer about a family")
     last = results["running"][-1]
     labels = [
