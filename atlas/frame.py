@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.api import answers
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
-from atlas.pages import brief, relationships
+from atlas.pages import brief, compare, relationships
 from atlas.pages.attribute import sections, visitor
 from atlas.shell import Page, aria, icon
 from atlas.state import View
@@ -144,6 +144,7 @@ def readers_words(
     relates: str = "",
     mode: str = "one",
     figures: Sequence[str] | None = None,
+    compared: str = "curves",
 ) -> list[Component | str]:
     """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
 
@@ -176,7 +177,8 @@ def readers_words(
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
-        parts.append(html.Span([FIGURES, html.Strong("the readers compared")]))
+        whose = "the readers compared" if compare.chooses_readers(compared) else "all readers with such numbers"
+        parts.append(html.Span([FIGURES, html.Strong(whose)]))
     elif path != "/methods":
         known = cache.reader_name(here) if cache.knows(here) else "no reader: this one has none"
         if path == "/brief" and (words := brief.case_words(cache, view, figures, strong(here, known))):
@@ -250,6 +252,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         Input("relates", "value", allow_optional=True),
         Input("attr-mode", "value", allow_optional=True),
         Input("brief-figures", "value", allow_optional=True),
+        Input("compare-figure", "data", allow_optional=True),
     )
     def readers_note(
         reader: str,
@@ -261,6 +264,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         relates: str | None,
         mode: str | None,
         figures: list[str] | None,
+        compared: str | None,
     ) -> Any:
         if questions().problem() is not None:
             return None
@@ -268,7 +272,9 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         known = visitor.ecosystems()
         usual = default([one for one in known if not one.sample], None, view.reader, view.roster)
         ecosystem = next((one for one in known if one.name == chosen), usual)
-        return readers_words(questions(), view, path, ecosystem, relates or "", mode or "one", figures)
+        return readers_words(
+            questions(), view, path, ecosystem, relates or "", mode or "one", figures, compared or "curves"
+        )
 
     # The browser knows which tables are open, so that it calls the server for none where none is.
     opened = Input(every("table"), "n_clicks"), Input("view", "data"), State(every("table"), "id")

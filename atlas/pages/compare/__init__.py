@@ -50,8 +50,8 @@ TABS = {
     "read": Tab(
         proxies.read_answer,
         {
-            "parts": "Mean and drift", "views": "Prompt", "depths": "Layers", "forms": "Forms over time",
-            "variance": "Variance",
+            "parts": "Mean and drift", "depths": "Layers", "forms": "Forms over time", "variance": "Variance",
+            "views": "Prompt",
         },
     ),
     "cost": Tab(
@@ -100,6 +100,11 @@ def shown(cache: QueryCache, view: View) -> tuple[str, str]:
         return tab, figure
     names = TABS[view.tab].figures
     return view.tab, next((name for name in names if _has_rows(cache, view, name)), next(iter(names)))
+
+
+def chooses_readers(figure: str) -> bool:
+    """Whether a figure is of the readers side by side, and not of all with such numbers."""
+    return "readers" in CONTROLS.get(figure, "").split()
 
 
 def _has_rows(cache: QueryCache, view: View, figure: str) -> bool:

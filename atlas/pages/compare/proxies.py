@@ -481,7 +481,17 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
     answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best of {among}: {words(best)}"]
     same = best["reader"] == least["reader"]
     name = html.Span(names[least["reader"]], className="reader-name")
-    return [*answer, *(["."] if same else [f"; the {cheapest}, ", name, f": {words(least)}."])]
+    rest = ["."] if same else [f"; the {cheapest}, ", name, f": {words(least)}."]
+    return [*answer, *rest, _best_unpriced(cache, view, best["accuracy"], PRICED[price])]
+
+
+def _best_unpriced(cache: QueryCache, view: View, accuracy: float, price: str) -> str:
+    """That a reader measured here is better than all whose cost is known, as a sentence; '' without one."""
+    frame = accuracies(cache, everyone(cache), view.roster, "agent500", "clean", view.k)
+    frame = frame[(frame["origin"] == "measured") & (frame["value"] > accuracy)]
+    if frame.empty:
+        return ""
+    return f" The {price} of the best of all, {percent(frame['value'].max())} right, is not known."
 
 
 @pieces.needs(timed_rows, _unpriced)

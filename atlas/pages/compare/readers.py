@@ -320,7 +320,7 @@ def points(more: float, less: float) -> str:
 def tested_words(low: float, high: float, p: float) -> str:
     """Interval of a difference of two shares, and whether it may be luck once p is corrected, in a sentence."""
     luck = f", but {p_words(p)} after correction: may be luck" if p >= 0.05 else ""
-    return f"95 % interval {100 * low:.1f} to {100 * high:.1f}{luck}"
+    return f"95 % interval {100 * low:.1f} to {100 * high:.1f}, the same groups compared in pairs{luck}"
 
 
 def curves(cache: QueryCache, view: View) -> FigureView:

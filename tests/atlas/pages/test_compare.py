@@ -295,7 +295,7 @@ def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: Query
 
 def test_a_difference_that_may_be_luck_says_so() -> None:
     assert readers.tested_words(0.002, 0.046, 0.599).endswith("p = .599 after correction: may be luck")
-    assert readers.tested_words(0.055, 0.079, 0.001) == "95 % interval 5.5 to 7.9"
+    assert readers.tested_words(0.055, 0.079, 0.001) == "95 % interval 5.5 to 7.9, the same groups compared in pairs"
     end = {"value": 0.9, "std": math.nan, "metric": "accuracy", "difference": 0.02, "low": 0.002, "high": 0.046}
     assert ["may be luck" in told(readers._end(end | {"p_value": 0.03, "p_holm": p})) for p in (0.6, 0.01)] == [
         True,
