@@ -196,7 +196,7 @@ def reservation(report: Report) -> str | None:
     refused = next(iter([*of_answers, *(row for row in rows if row["metric"] == "false_rejection")]), None)
     if refused is None or not refused["value"]:
         return None
-    return f"Enrolled sources get this answer too. {refused['sentence']}"
+    return str(refused["sentence"])
 
 
 def _not_the_author(report: Report, passing: Passing) -> str | None:
