@@ -273,7 +273,7 @@ def tested_with(cache: QueryCache, first: str) -> pd.DataFrame:
     pairs = decided_pairs(cache)
     both = pd.concat(
         pairs.rename(columns={f"model_{one}": "model", f"parent_{one}": "parent", f"model_{other}": "first"})
-        for one, other in ("ab", "ba")
+        for one, other in (("a", "b"), ("b", "a"))
     )
     return both.loc[both["first"] == first, ["model", "parent", "related"]].drop_duplicates("model")
 
