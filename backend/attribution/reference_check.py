@@ -106,7 +106,7 @@ def refuse_few_pairs(claimed: Iterable[str], reference: Iterable[str], name: str
     if both < FEWEST_PAIRED:
         raise AtlasError(
             f"{both} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
-            "Ask the reference these prompts, which Prompts to ask saves on the page: "
+            "Ask the reference these prompts ('Prompts to ask' on the page saves them): "
             f"python -m jobs collect --prompts {name} --source … --to reference.jsonl",
         )
 
