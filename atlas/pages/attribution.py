@@ -216,7 +216,7 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
     here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
     live = here[[cache.reader_row(str(one))["method"] == FUSED_LIVE for one in here.index]]
     paper = cache.reader_row(reader)["method"] == READER_PAPER
-    sentences: list[Component | str] = [" READER is the paper's method; others are stronger readouts."] if paper else []
+    sentences: list[Component | str] = ["READER is the paper's method; others are stronger readouts."] if paper else []
     for words, rates in (("Best measured here", here), ("Live, for traces of your own", live)):
         if len(rates) and (other := str(rates.idxmax())) != reader:
             address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"

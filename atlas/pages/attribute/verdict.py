@@ -162,6 +162,10 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
         said, of, near = re.sub(r" \(p [^()]*\)", "", said).partition(" Of those, ")
         near = f"Nearest, which does not make it the author: {near}" if of else ""
     sentences = toys, said, reservation(report), partial  # the ratio stands below
+    told: Any = keep_together(" ".join(filter(None, sentences)))
+    if word == "UNKNOWN" and said and said in told:  # a slide has the headline alone, which says the same
+        before, _, after = told.partition(said)
+        told = [before, html.Span(said, className="verdict-said"), after]
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
     flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]
@@ -176,7 +180,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
         f"{word} verdict-family" if supports_family(report["results"]) else word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
         ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
-        html.P(keep_together(" ".join(filter(None, sentences))), className="verdict-sentence long", dir="auto"),
+        html.P(told, className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
         *([html.P(near, className="hint", dir="auto")] if near else []),

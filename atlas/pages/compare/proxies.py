@@ -497,11 +497,12 @@ def _best_unpriced(cache: QueryCache, view: View, accuracy: float, price: str) -
 @pieces.needs(timed_rows, _unpriced)
 def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the time that a response takes."""
+    figure = _scatter(cache, view, frame, "latency_ms", "Milliseconds a response, log scale")
     sentence = (
         f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
-        f"{_arrows(frame)}Hover for a name without room. n = {len(frame)} readers measured here."
+        f"{_arrows(frame)}{_nameless(figure)}n = {len(frame)} readers measured here."
     )
-    return FigureView(_scatter(cache, view, frame, "latency_ms", "Milliseconds a response, log scale"), sentence)
+    return FigureView(figure, sentence)
 
 
 @pieces.needs(sized_rows, _unpriced)
@@ -509,18 +510,29 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Accuracy against the parameters that an audit runs through."""
     axis = "Parameters that are run through for a response, log scale"
     here = int((frame["origin"] == "measured").sum())
+    figure = _scatter(cache, view, frame, "audit_parameters", axis)
     several = "" if _one_proxy(cache, frame) else " A proxy's name alone is READER."
     mine = "" if here else f" No reader has been measured here yet: {COST}."
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
         f"to the one that is read.{several} Filled: measured here; hollow: published. {_arrows(frame)}"
-        f"Hover for a name without room. n = {len(frame)} readers, {here} of them measured here.{mine}"
+        f"{_nameless(figure)}n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
-    return FigureView(_scatter(cache, view, frame, "audit_parameters", axis), sentence)
+    return FigureView(figure, sentence)
 
 
 def _arrows(frame: pd.DataFrame) -> str:
     return "Pointing down, at the foot: too low for the axis. " if compare.far_below(frame["accuracy"]).any() else ""
+
+
+def _nameless(figure: Plot) -> str:
+    """Readers whose marks have no room for a name, as a sentence; many of them on hover alone."""
+    marks = [mark for trace in figure["data"] for mark in zip(trace["text"], trace["hovertext"], strict=True)]
+    hover = [words for name, words in marks if not name]
+    names = [words.partition("</b>")[0].removeprefix("<b>").partition(" · ")[0] for words in hover]
+    if len(names) > shell.FEW_NAMES:
+        return "Hover for a name without room. "
+    return f"Without room for a name: {'; '.join(names)}. " if names else ""
 
 
 def _scatter(cache: QueryCache, view: View, frame: pd.DataFrame, price: str, axis: str) -> Plot:
