@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
-from backend.attribution.drift_report import compare_measures, expected_words, size_words
+from backend.attribution.drift_report import compare_measures, expected_words, size_text, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, claimed_model, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import date_words, keep_together
@@ -49,7 +49,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         meanings=MEANINGS if reference else {},
         expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else "",
-        rule=rule_words(test["verdict"]) if reference else "",
+        rule=rule_words(test) if reference else "",
     )
 
 
@@ -62,7 +62,7 @@ def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Numbers of a comparison: name, value and what it is."""
     numbers = [
         ("p value", p_text(test["p_value"]), f"called different at {level_text(test['level'])} or below"),
-        ("Size of the difference", f"{test['statistic']:.3g}", f"energy distance; {size_words(test)}"),
+        ("Size of the difference", size_text(test), f"energy distance; {size_words(test)}"),
         ("Traces compared", f"{test['before']:,} and {test['after']:,}",
          "to the same prompts, side by side" if test["paired"] else "to prompts of which not all are the same"),
     ]  # fmt: skip

@@ -248,6 +248,11 @@ def expected_words(test: Mapping[str, Any]) -> str:
     return f"{test['expected']} {window:,} traces are{TESTED.removeprefix(',')}."
 
 
+def size_text(test: Mapping[str, Any]) -> str:
+    """The energy distance, without what rounding makes of none."""
+    return f"{round(test['statistic'], 9) + 0.0:.3g}"
+
+
 def size_words(test: Mapping[str, Any]) -> str:
     """How large a difference is among those that chance gives the very same traces."""
     drawn = int(test["permutations"])

@@ -48,6 +48,12 @@ SAME_SETTINGS = (
     "ask it as the endpoint is asked."
 )
 
+COPIED = (
+    "{alike} of {answers} answers are the same letter for letter: they may be copies of one recording, or of a model "
+    "that was asked without randomness."
+)
+MAKE_SURE = "Make sure first that both sides were asked: most answers are the same letter for letter. "
+
 
 def reference_answer(
     claimed: Window,
@@ -72,16 +78,23 @@ def reference_answer(
     test = asdict(drift_test(first, second, paired=True))
     worth, traffic = worth_of(test, enrolment, claimed), claimed.report["results"]["traffic"]["kind"]
     verdict, needed = verdict_of(test, worth["log10_ratios"]), worth["prompts_needed"]
+    alike = sum(claimed.responses[i] == reference.responses[j] for i, j in zip(*rows, strict=True))
+    copied = 2 * alike >= len(rows[0])
     compared = [*rows, *(_in_three(claimed, reference, rival)[2] for rival in rivals)]
     body = {
         "format": FORMAT,
         "verdict": verdict,
         "claimed": settings.question,
         "sentence": _sentence(verdict, test, settings.question),
-        "next_step": _next_step(verdict, len(first), needed),
+        "next_step": MAKE_SURE * copied + _next_step(verdict, len(first), needed),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
-        "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [drift.NOT_LIKE]), SAME_SETTINGS],
+        "notes": [
+            *([COPIED.format(alike=alike, answers=len(rows[0]))] if copied else []),
+            *_unused(windows[:2], len(rows[0])),
+            *([] if traffic == "like" else [drift.NOT_LIKE]),
+            SAME_SETTINGS,
+        ],
         **test,
         "level": drift.LEVEL,
         **worth,
@@ -183,12 +196,14 @@ def headline(test: Mapping[str, Any]) -> str:
     return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} an unchanged source"
 
 
-def rule_words(verdict: str) -> str:
+def rule_words(test: Mapping[str, Any]) -> str:
     """What an answer's word rests on here, next to the rule of the same word for one set of traces."""
-    level, least = drift.level_text(drift.LEVEL), 10 ** Rule().log10_lr
+    verdict, level, least = test["verdict"], drift.level_text(drift.LEVEL), 10 ** Rule().log10_lr
     supports = f"p above {level} and {10**drift.SUPPORTING:g} to 1 for an unchanged source"
     if verdict == INCONCLUSIVE:
-        return f"SUPPORTS needs {supports} here, which was not reached or is not measured."
+        ratios = test["log10_ratios"].values()
+        found = f"it is {10 ** min(ratios):.2g} to 1" if ratios else "that was not measured in such a case"
+        return f"SUPPORTS needs {supports}; here {found}."
     needs = f"p of {level} or below" if verdict == AGAINST else supports
     return f"A weaker rule than elsewhere: here {verdict} needs {needs}. In One set of traces it needs {least:g} to 1."
 

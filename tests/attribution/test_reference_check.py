@@ -17,7 +17,7 @@ from markupsafe import escape
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
-from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, worth_of
+from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, size_text, worth_of
 from backend.attribution.reference_check import MEANINGS, headline, nearer, odds, rule_words
 from backend.attribution.report import digest
 from backend.attribution.verify import read_report
@@ -117,7 +117,7 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     assert comparison_answers.EXACT in page and f"{escape(headline(answer))}</b>" in page
     for kind, ratio in answer["log10_ratios"].items():
         assert all(words in place for place in (shown, page) for words in odds(kind, ratio))
-    for words in (headline(answer), rule_words("AGAINST")):
+    for words in (headline(answer), rule_words(answer)):
         assert words in shown and str(escape(words)) in page
     for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):
         assert str(escape(words)) in page
@@ -193,7 +193,13 @@ def test_no_difference_supports_a_claim_only_where_a_sibling_would_be_seen(
     assert check(folder, "known.jsonl", "--reference", "known.jsonl")[0] == status
     answer = check(folder, "known.jsonl", "--reference", "known.jsonl")[1]
     assert (answer["verdict"], answer["p_value"]) == (verdict, 1.0)
+    # One file against itself: the answer warns of a copy, and no rounding shows.
+    assert answer["notes"][0].startswith(f"{answer['prompts']} of {answer['prompts']} answers are the same")
+    assert answer["next_step"].startswith("Make sure first") and size_text(answer) == "0"
+    found = rule_words(answer)
+    assert ("here it is" in found) == (verdict == "INCONCLUSIVE") and "SUPPORTS needs" in found
     other = check(folder, "plain.jsonl", "--reference", "plain.jsonl")[1]
+    assert "that was not measured in such a case" in rule_words(other)
     assert (other["verdict"], other["log10_ratios"]) == ("INCONCLUSIVE", {})  # other prompts than the enrolled ones
     assert NOT_LIKE in other["notes"]
 
@@ -260,4 +266,4 @@ def test_of_a_prompt_that_was_answered_twice_the_first_answer_counts(folder: Pat
     (folder / "twice.jsonl").write_text("\n".join([*lines, *again]), "utf-8")
     _, answer = check(folder, "twice.jsonl", "--reference", "plain.jsonl")
     assert (answer["prompts"], answer["p_value"]) == (12, 1.0)
-    assert "Of the 24 traces of twice.jsonl 12 were compared" in answer["notes"][0]
+    assert "Of the 24 traces of twice.jsonl 12 were compared" in answer["notes"][1]

@@ -17,17 +17,17 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.data import QueryCache, questions
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
-from atlas.figures.plots import count, rate_text
+from atlas.figures.plots import count
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
-from backend.attribution.drift_report import compare_measures, expected_words, size_words
+from backend.attribution.drift_report import compare_measures, expected_words, size_text, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
-from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, NOT_LIKE, UNPAIRED, level_text, named
+from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, NOT_LIKE, UNPAIRED, level_text, named, p_text
 from backend.intake.traces import short
 from backend.store import page_queries
 
@@ -145,7 +145,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         shell.facts({name: f"{value}: {scale}" for name, value, scale in numbers_of(test)}, className="facts"),
         *[html.P(rival["sentence"], className="long", dir="auto") for rival in test.get("rivals", ())],
         html.H3("The rule of this answer"),
-        *([html.P(rule_words(test["verdict"]))] if reference else []),
+        *([html.P(rule_words(test))] if reference else []),
         html.Ul(
             [
                 html.Li([html.Strong(word) if word == test["verdict"] else word, f": {meaning}"])
@@ -196,8 +196,8 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
-            ("p value", P_HELP, rate_text(test["p_value"]), AT_LEVEL),
-            ("Size of the change", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
+            ("p value", P_HELP, p_text(test["p_value"]), AT_LEVEL),
+            ("Size of the change", DISTANCE_HELP, size_text(test), size_words(test)),
             ("Same prompts", "", *paired),
         ),
         *_measures(test),
@@ -227,14 +227,14 @@ def reference_box(test: Mapping[str, Any]) -> Component:
             [test["verdict"], html.Span(shell.unbroken(headline(test)), className="verdict-means", dir="auto")],
         ),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
-        html.P(rule_words(test["verdict"])),
+        html.P(rule_words(test)),
         _next_step(test["next_step"], *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, expected_words(test)),
         sections.facts(
-            ("p value", PAIRED_HELP, rate_text(test["p_value"]), AT_LEVEL),
+            ("p value", PAIRED_HELP, p_text(test["p_value"]), AT_LEVEL),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
-            ("Size of the difference", DISTANCE_HELP, f"{test['statistic']:.3g}", size_words(test)),
+            ("Size of the difference", DISTANCE_HELP, size_text(test), size_words(test)),
             *((name, RATIO_HELP, value, means) for name, value, means in starmap(odds, test["log10_ratios"].items())),
         ),
         *_measures(test),
@@ -359,7 +359,7 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
         f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {expected_words(test)}",
         *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
-        f"Energy distance {test['statistic']:.3g}; {test['created']}", f"Again with: {test['command']}",
+        f"Energy distance {size_text(test)}; {test['created']}", f"Again with: {test['command']}",
         f"Result sha256 {test['sha256']}",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
