@@ -18,7 +18,7 @@ HEIGHT = 260
 CHANGES = {
     "family": "Another family's model answers",
     "sibling": "Another model of the family answers",
-    "mixture": "Another family answers 30 % of them",
+    "mixture": "Another family: 30 % of requests",
     "resampled": "Nothing changes: false alarms",
 }
 """What changes in simulated streams, and its words."""

@@ -264,7 +264,7 @@ def _results(app: Dash) -> None:
         if cache.problem() is None:
             view = shell.shared_view(reader, roster, domain, theme)
         many, others = report["results"]["traces"], len(report["reference"]["sources"])
-        what = f"{report['input']['name']} · {count(many, 'trace')} · compared with {others:,} models"
+        what = f"{report['input']['name']} · {count(many, 'trace')} · compared with {others:,} sources"
         answer = intake.add_solution(
             result.result(report, cache, view), "attribute", [upload], report["reference"]["sources"]
         )
