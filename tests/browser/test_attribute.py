@@ -782,9 +782,10 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.text("#present-keys").startswith("2 / 4")
     top = "const e = document.querySelector(arguments[0]); return e && Math.abs(e.getBoundingClientRect().top) < 60"
     browser.until("return document.querySelector('#budget-graph .main-svg') !== null")
-    browser.until(top, "#answer")
+    browser.until(top, ".first-screen .figure-head")  # the question, and below it the answer
     seen = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom <= innerHeight"
     browser.until(seen, "#budget-graph")
+    assert browser.run(seen, "#answer")
     assert browser.run("return getComputedStyle(document.querySelector('#present-off')).opacity") == "0"
     pressed(" ")
     browser.until(top, "#figure-confusion")
