@@ -354,7 +354,10 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     name = figures.leading(frame)
     two = name == "ac" and frame["dc"].notna().any()
     asked = pair_rows(cache, view)
-    outside = frame[:0] if asked.empty else asked[asked["reader"].eq(reader) & ~asked["pair_id"].isin(frame["pair_id"])]
+    # The two sets number their pairs apart, so that models tell whether the split has the chosen one.
+    models = zip(frame["model_a"], frame["model_b"], strict=True)
+    inside = asked.empty or any({a, b} == {view.left, view.right} for a, b in models)
+    outside = frame[:0] if inside else asked[asked["reader"].eq(reader)]
     if two:
         figure = figures.pair_scatter(frame, outside, **focus)
     else:

@@ -210,7 +210,9 @@ def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, secon
         but = f", but not {' and '.join(apart)}" if apart else ""
         text += f" They are alike {' and '.join(alike)}{but}."
     else:
-        text += f" They are unlike for every reader: the best rank is {int(frame['rank'].min())}."
+        best, back = int(frame["rank"].min()), frame["rank_back"].min()
+        other_way = "" if pd.isna(back) else f"; the other way round, {int(back)}"
+        text += f" The best rank of any reader is {best}{other_way}."
     cells = pieces.confusion(cache, view, 1)
     if cells.empty:
         return text
