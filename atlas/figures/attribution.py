@@ -52,7 +52,7 @@ def budget_curves(
             f"{plots.heading(line.label, published)}{plots.count(row.k, 'trace')}: {figure_text(row.value)}"
             + (f"<br>{row.band}: {figure_text(row.low)} to {figure_text(row.high)}" if row.band else "")
             + f"<br>{int(row.n):,} groups"
-            for row in tables.rows(rows)
+            for row in tables.rows(rows, "k", "value", "band", "low", "high", "n")
         ]
         fill, size = token["panel"] if published else line.colour, 8 if line.front else 6
         width = 2.5 if line.front else 1.25

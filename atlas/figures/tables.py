@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import functools
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import dash_ag_grid as dag
 import pandas as pd
@@ -17,8 +19,18 @@ PLAIN = {"suppressHeaderFilterButton": True, "suppressFloatingFilterButton": Tru
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> Iterator[Row]:
-    """Rows of a frame without its index, with some of its columns or all."""
-    return (frame[list(columns)] if columns else frame).itertuples(index=False)
+    """Rows of a frame without its index, with some of its columns or all.
+
+    ``DataFrame.itertuples`` makes a class at every call, which takes as long as a hundred rows.
+    """
+    names = columns or tuple(map(str, frame))
+    return map(_row(names), zip(*(frame[name].tolist() for name in names), strict=True))
+
+
+@functools.lru_cache
+def _row(names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], Row]:
+    kind: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    return cast(Callable[[tuple[Any, ...]], Row], kind._make)
 
 
 def number(field: str, title: str, kind: str = "count", width: int = 84, **more: Any) -> Column:

@@ -17,6 +17,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, GLOBAL, QueryCache, questions
 from atlas.drawing import FigureView
+from atlas.figures import tables
 from atlas.figures.dots import height_of
 from atlas.state import BUDGETS, METRICS, REDUCTIONS, View
 from backend.enrolment.catalogue import alike
@@ -434,10 +435,12 @@ def curves(
         return cache.ask(queries.metric_curve, readers, view.roster, view.domain, where, name, kind)
 
     frame = stored(metric, reduction)
-    at = pd.MultiIndex.from_frame(frame[["reader", "k"]])
 
     def column(name: str, kind: str, field: str) -> pd.Series:
-        return stored(name, kind).set_index(["reader", "k"])[field].reindex(at).set_axis(frame.index).astype(float)
+        # A dictionary takes a tenth of the time of an index for so few rows.
+        held = {(reader, k): value for reader, k, value in tables.rows(stored(name, kind), "reader", "k", field)}
+        found = [held.get(row, np.nan) for row in tables.rows(frame, "reader", "k")]
+        return pd.Series(found, frame.index, dtype=float)
 
     spread = column(metric, "fold", "std")
     low, high = (column(f"{metric}_{end}", "pooled", "value") for end in ("low", "high"))

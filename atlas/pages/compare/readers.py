@@ -160,8 +160,12 @@ def condition_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
 
 def _conditions(cache: QueryCache, view: View) -> set[str]:
     """Conditions that were measured in the roster and domain of a view."""
-    rows = cache.ask(queries.measurements)
-    return set(rows["condition"][(rows["roster"] == view.roster) & (rows["benchmark"] == view.domain)])
+
+    def compute() -> set[str]:
+        rows = cache.ask(queries.measurements)
+        return set(rows["condition"][(rows["roster"] == view.roster) & (rows["benchmark"] == view.domain)])
+
+    return cache.once(f"conditions {view.roster} {view.domain}", compute)
 
 
 def grouped_condition(cache: QueryCache, view: View) -> str:
