@@ -415,13 +415,6 @@
     window.history.replaceState(window.history.state, "", url);
   }
 
-  // What stands below a sheet of the brief on the screen stands on every printed page.
-  window.addEventListener("beforeprint", function () {
-    const foot = [...document.querySelectorAll(".sheet-foot:last-child")].pop();
-    const words = foot && [...foot.children].map((part) => part.textContent).join(" · ");
-    document.documentElement.style.setProperty("--foot", JSON.stringify(words || "Provenance Atlas"));
-  });
-
   // No line ends between a number and its unit or sign, wherever a sentence came from; what people sent stays as it is.
   const verbatim = "pre, code, textarea, svg, .heat-text, .preview-grid, .preview-table, .name, [contenteditable]";
   const firm = function (node) {

@@ -227,11 +227,12 @@ def dress(theme: Theme) -> dict[str, Any]:
 
 
 def style_variables() -> str:
-    """The tokens as CSS variables, one block a theme."""
+    """The tokens as CSS variables, one block a theme; paper is white whatever the theme."""
     blocks = []
     for theme in THEMES:
         pairs = "".join(f"--{name}:{value};" for name, value in TOKENS[theme].items())
-        blocks.append(f":root[data-theme={theme}]{{color-scheme:{theme};{pairs}}}")
+        block = f":root[data-theme={theme}]{{color-scheme:{theme};{pairs}}}"
+        blocks += [f"@media screen{{{block}}}"] + [f"@media print{{:root{{{pairs}}}}}"] * (theme == "light")
     # A presentation shows the brief's case in its theme; paper and the sheets of figures stay light.
     own = "".join(f"--{name}:inherit!important;" for name in TOKENS["light"])
     blocks.append(f"@media screen{{:root[data-present] .sheet-case{{color-scheme:inherit!important;{own}}}}}")

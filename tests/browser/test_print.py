@@ -1,0 +1,38 @@
+"""Pages on paper, in a real Chromium: white in either theme, whole tables, and what is shown on every sheet."""
+
+from __future__ import annotations
+
+import pytest
+
+from atlas.theme import TOKENS
+from tests.browser.conftest import Browser
+
+pytestmark = pytest.mark.browser
+
+STYLE = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])"
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_a_page_prints_as_dark_ink_with_all_rows_of_its_tables(calm_related: Browser, theme: str) -> None:
+    page = calm_related
+    page.open(f"/attribution?theme={theme}&roster=27-way")
+    page.until("return document.querySelectorAll('#source-grid .ag-row').length > 3")
+    page.until("return document.querySelector('#budget-graph .main-svg')")
+    page.run("window.dispatchEvent(new Event('beforeprint'))")  # the screen's rules hold until it is over
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        ink = TOKENS["light"]["ink"].lstrip("#")
+        assert page.run(STYLE, "h1", "color") == f"rgb{tuple(int(ink[at : at + 2], 16) for at in (0, 2, 4))}"
+        assert (page.run(STYLE, "#budget-graph .js-plotly-plot", "filter") == "none") == (theme == "light")
+        assert page.run(STYLE, "#source-grid", "display") == "none"
+        table = "document.querySelector('.grid-printed')"
+        assert page.run(f"return {table}.tBodies[0].rows.length") == 27
+        head, first = (page.run(f"return [...{table}.rows[{row}].cells].map(c => c.textContent)") for row in (0, 1))
+        assert head[0] == "Source" and all(first[:3]) and len(first) == len(head)
+        assert page.run(STYLE, ".segmented", "display") == "none"
+        foot = page.run(STYLE, ":root", "--foot")
+        assert "Accuracy" in foot and "27-way" in foot and "/attribution" in foot
+        page.run("window.dispatchEvent(new Event('afterprint'))")
+        assert page.run("return document.querySelectorAll('.grid-printed').length") == 0
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
