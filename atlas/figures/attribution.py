@@ -71,7 +71,7 @@ def budget_curves(
             here = [value for value in rows.loc[rows["k"] == k, "value"] if values]
             printed.append(float([rows["value"].iloc[-1], *here][-1]))
             parts = textwrap.wrap(
-                " ".join([line.label, *map(figure_text, here)]), 32 if values else 27, max_lines=2, placeholder=" …"
+                " ".join([line.label, *map(figure_text, here)]), 28 if values else 27, max_lines=2, placeholder=" …"
             )
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02

@@ -36,6 +36,8 @@ AXES = {
 }
 NAMED = 5
 """Lines that a figure names in a colour."""
+LEVELS = (0.95, 0.9, 0.8, 0.5)
+"""Shares of right answers; the highest that is reached says from how many traces on a source is clear."""
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
@@ -97,7 +99,8 @@ def register(app: Dash) -> None:
         ClientsideFunction("atlas", "attribution"), k, metric, reduction, others, zoom, truth, named
     )
     pieces.follow(app, FIGURES, "layers sources")
-    pieces.follow(app, FIGURES, drawing.place("answer", _answer), "family folds", k=k, metric=metric)
+    answer = drawing.place("answer", _answer)
+    pieces.follow(app, FIGURES, answer, "family folds", k=k, metric=metric, reduction=reduction)
     pieces.follow(app, FIGURES, "budget", k=k, metric=metric, reduction=reduction, others=others)
     pair = drawing.place("pair", _pair)
     pieces.follow(app, FIGURES, "confusion", pair, k=k, zoom=zoom, truth=truth, answer=named)
@@ -181,7 +184,7 @@ def _stored(metric: str) -> list[str]:
 
 def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     """The page's answer first, in one sentence."""
-    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy")
+    curve = pieces.curves(cache, view, cache.attribution_reader(view), "accuracy", view.reduction)
     here = curve[curve["k"] == view.k]
     if here.empty:
         return ["Nothing has been measured for this choice."]
@@ -202,7 +205,7 @@ def _by_metric(cache: QueryCache, view: View, reader: str) -> str:
         return ""
     values = []
     for stored in _stored(view.metric):
-        curve = pieces.curves(cache, view, reader, stored)
+        curve = pieces.curves(cache, view, reader, stored, view.reduction)
         words = POSTERIORS.get(stored.rpartition("_")[2])
         for value in curve.loc[curve["k"] == view.k, "value"]:
             values.append(figure_text(value) + (f" ({words})" if words else ""))
@@ -217,7 +220,10 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
     live = here[[cache.reader_row(str(one))["method"] == FUSED_LIVE for one in here.index]]
     paper = cache.reader_row(reader)["method"] == READER_PAPER
     sentences: list[Component | str] = ["READER is the paper's method; others are stronger readouts."] if paper else []
-    for words, rates in (("Best measured here", here), ("Live, for traces of your own", live)):
+    kinds = [("Best measured here", here), ("Live, for traces of your own", live)]
+    if len(live) and here.idxmax() == live.idxmax():
+        kinds = [("Best measured here, and live for traces of your own", here)]
+    for words, rates in kinds:
         if len(rates) and (other := str(rates.idxmax())) != reader:
             address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"
             link = dcc.Link(names_of(cache, [reader, other])[other], address)
@@ -265,7 +271,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     others: list[Component | str] = [every, ". "] if len(behind) else []
     sentence: list[Component | str] = [
         *shell.origin_badges(drawn),
-        f"{_better_readers(view, behind, parts[-1])} ",
+        f"{_clear_from(view, parts[-1])}{_better_readers(view, behind, parts[-1])} ",
         *others,
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
@@ -274,6 +280,15 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         *([html.Span(" Point at or tap a grey line for its name.", className="pointing")] if len(behind) else []),
     ]
     return FigureView(figure, sentence)
+
+
+def _clear_from(view: View, own: pd.DataFrame) -> str:
+    """From how many traces on the chosen reader is right most of the time, as a sentence; '' for other metrics."""
+    for level in LEVELS if view.metric == "accuracy" else ():
+        reached = own.loc[own["value"] >= level, "k"]
+        if len(reached):
+            return f"At least {100 * level:.0f} % are right from {drawing.traces(int(reached.min()))} on. "
+    return ""
 
 
 def _better_readers(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
@@ -311,16 +326,18 @@ def _other_readers(cache: QueryCache, view: View) -> list[str]:
 
 
 def _named(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFrame) -> list[str]:
-    """Readers whose lines have a colour and a name: the live one, the best of their kinds, and the nearest."""
-    here = behind[behind["k"] == view.k]
-    ranked = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable").set_index("reader")
-    baseline = [group_of(cache.reader_row(reader)["method"]) == "Baselines" for reader in ranked.index]
-    kinds = (ranked["origin"] == "measured", ranked["origin"] == "published", baseline)
-    live = [cache.reader_row(reader)["method"] == FUSED_LIVE for reader in ranked.index]  # it judges a visitor's traces
-    first = [ranked.index[live][:1], *(ranked.index[kind][:1] for kind in kinds)]
-    mine = own.loc[own["k"] == view.k, "value"]
-    if len(mine):
-        first.append((ranked["value"] - mine.iloc[0]).abs().sort_values(kind="stable").index[:1])
+    """Readers whose lines have a colour and a name: the live one, the paper's, the best of each kind, the nearest.
+
+    They are ranked by their mean over the budgets, so that another budget names no others.
+    """
+    means = behind.groupby("reader").agg(value=("value", "mean"), origin=("origin", "first"))
+    ranked = means.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable")
+    methods = [cache.reader_row(reader)["method"] for reader in ranked.index]
+    kinds: list[Any] = [[method == FUSED_LIVE for method in methods]]  # it judges a visitor's traces
+    kinds += [ranked["origin"] == "measured", [method == READER_PAPER for method in methods]]
+    kinds += [ranked["origin"] == "published", [group_of(method) == "Baselines" for method in methods]]
+    near = (ranked["value"] - own["value"].mean()).abs().sort_values(kind="stable")
+    first = [*(ranked.index[kind][:1] for kind in kinds), near.index[:1]]
     named = dict.fromkeys(str(reader) for readers in first for reader in readers)
     return list(named)[: NAMED - 1]
 
@@ -422,7 +439,8 @@ def _fold_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def _folds(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     figure = figures.fold_spread(frame, theme=view.theme, axis=METRICS[view.metric], k=view.k)
     here = frame.loc[frame["k"] == view.k, "value"]
-    between = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}."
+    between = f" At K = {view.k} they lie between {figure_text(here.min())} and {figure_text(here.max())}"
+    between += f", {100 * np.ptp(here):.1f} points apart." if view.metric in ("accuracy", "macro_f1") else "."
     spread = between if len(here) else ""
     first, last = (frame[frame["k"] == k] for k in (frame["k"].min(), frame["k"].max()))
     if np.ptp(last["value"]) > np.ptp(first["value"]) and last["n"].max() < first["n"].max():
@@ -450,10 +468,14 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     if curve.empty:
         return drawing.unmeasured(cache, view, "layer curve")
     figure = figures.layer_curve(curve, selected, theme=view.theme)
+    chosen = selected.loc[selected["outer_fold"].notna(), "layer"]
+    rings = "a ring gives the number of outer folds that chose the layer, bold where most did"
+    if chosen.nunique() == 1:
+        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}, in the ring"
     sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),
-        "; a ring gives the number of outer folds that chose the layer, bold where most did. "
+        f"; {rings}. Band: range over the outer folds; the axis does not begin at 0. "
         f"Every layer was fitted {int(curve['fits'].max())} times.",
     ]
     return FigureView(figure, sentence)
@@ -492,8 +514,13 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
 
 def _groups_each(cache: QueryCache, view: View) -> str:
     """Of how many groups the wrong answers of a source at one trace are, in words; '' where sources differ."""
-    counts = pieces.confusion(cache, view, 1).groupby("truth")["count"].sum().unique()
-    return f" in its {int(counts[0]):,} groups (every trace once in each of three seeds)" if len(counts) == 1 else ""
+
+    def groups(k: int) -> list[int]:
+        return list(pieces.confusion(cache, view, k).groupby("truth")["count"].sum().unique())
+
+    one, last = groups(1), groups(BUDGETS[-1])
+    few = f"; at K = {BUDGETS[-1]} it has {last[0]} groups" if len(last) == 1 else ""
+    return f" in its {one[0]:,} groups (every trace once in each of three seeds{few})" if len(one) == 1 else ""
 
 
 # ---- a pair of sources ----------------------------------------------------------------------------------------------
@@ -541,11 +568,12 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         row = near[near["neighbor"] == view.answer]
         if len(row):
             one = row.iloc[0]
-            sentence = (
-                f"In the original space their cosine is {rate_text(one['cosine'])}: rank {int(one['rank'])} from the "
-                f"first, rank {int(one['rank_back'])} from the second."
+            ranks, others = (int(one["rank"]), int(one["rank_back"])), pieces.roster_size(cache, view) - 1
+            places = f"the second is number {ranks[0]} from the first, and the first number {ranks[1]} from the second"
+            near_by = "each is the other's nearest" if ranks == (1, 1) else places
+            parts.append(
+                pieces.words(f"By signatures, of {others} others {near_by} (cosine {rate_text(one['cosine'])}).")
             )
-            parts.append(pieces.words(sentence))
     link = "?".join(("/", dataclasses.replace(view, truth="", answer="", zoom="", source=view.truth).query()))
     parts.append(dcc.Link("Show the true source on the map", href=link, className="forward"))
     return parts

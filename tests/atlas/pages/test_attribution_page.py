@@ -68,6 +68,14 @@ def test_the_answer_names_what_its_number_may_be_off_by(asked: QueryCache, view:
     assert f", {pieces.FOLDS})" in str(attribution._answer(asked, words))
 
 
+def test_the_question_of_the_curve_is_answered_with_the_highest_level_that_is_reached(view: View) -> None:
+    own = pd.DataFrame({"k": [1, 5, 20, 100], "value": [0.3, 0.55, 0.82, 0.89]})
+    assert attribution._clear_from(view, own) == "At least 80 % are right from 20 traces on. "
+    assert attribution._clear_from(view, own.head(2)) == "At least 50 % are right from 5 traces on. "
+    assert attribution._clear_from(view, own.head(1)) == ""
+    assert attribution._clear_from(dataclasses.replace(view, metric="nll"), own) == ""
+
+
 def test_the_answer_names_the_live_reader_where_it_is_another(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +110,10 @@ def test_at_most_so_many_lines_are_named_and_the_live_reader_is_always_one(
     every = attribution._rivals(asked, view, behind, own)
     assert [line.label for line in every] == ["Word n-grams", "READER · Vast-70B"] and all(line.named for line in every)
     assert len({line.colour for line in every}) == 2
+    for k in (1, 100):  # another budget names no others
+        assert [line.label for line in attribution._rivals(asked, dataclasses.replace(view, k=k), behind, own)] == [
+            line.label for line in every
+        ]
     assert attribution._rivals(asked, view, behind.iloc[:0], own) == []
     monkeypatch.setattr(attribution, "NAMED", 2)
     (named,) = [line for line in attribution._rivals(asked, view, behind, own) if line.named]
