@@ -58,9 +58,16 @@
     return own.length > 1 ? ` · figure ${Math.max(own.filter((one) => far(one) < 32).length, 1)} of ${own.length}` : "";
   }
 
-  // The figure after or before the one at the top, and past the last or first one the next slide.
+  // The slide after or before this one; a page that is none goes through its figures.
+  function turn(way) {
+    const at = slide();
+    if (!at) step(way);
+    else if (SLIDES[at + way]) show(at + way);
+  }
+
+  // The figure after or before the one at the top.
   function step(way) {
-    const stage = document.getElementById("content"), at = slide(), all = stops();
+    const stage = document.getElementById("content"), all = stops();
     if (!stage) return;
     const ended = stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
     const stop = way > 0 ? !ended && all.find((one) => far(one) > 32) : all.filter((one) => far(one) < -32).pop();
@@ -69,14 +76,13 @@
     if (stop && stop.matches(SLIDES[3][2])) show(3);
     else if (stop) stage.scrollTo({ top: stage.scrollTop + far(stop) });
     else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
-    else if (at && SLIDES[at + way]) show(at + way);
     if (stop && slide()) strip(true, slide());
   }
 
   // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation. A new slide's number is
   // seen with them for a few seconds.
   let timer = 0;
-  const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Step"], ["?", "Hide keys"], ["Esc", "Leave"]];
+  const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Slide"], ["↓", "More figures"], ["?", "Hide keys"], ["Esc", "Leave"]];
   const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Hide keys"], ["Esc", "Close"]];
   function strip(shown, number) {
     window.clearTimeout(timer);
@@ -109,7 +115,7 @@
       window.history.pushState({}, "", path + "?" + window.atlasShared() + choices);
       window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
     }
-    const turn = ++asked, until = Date.now() + 20000;
+    const now = ++asked, until = Date.now() + 20000;
     let shown = null;
     (function top() {
       const found = window.location.pathname === path && document.querySelector(place);
@@ -117,12 +123,14 @@
         shown = found;
         found.scrollIntoView({ block: "start" });
         strip(true, number);  // how many figures it has is known now
+        const sample = found.querySelector("#sample-run");
+        if (sample) sample.focus({ preventScroll: true });  // Enter runs it
         // Without a chosen pair the matrix says little from afar, where only a family's cells can be told apart.
         const { searchParams } = new URL(window.location.href);
         if (number === 3 && !searchParams.get("zoom")) document.getElementById("enlarge").click();
         else if (number === 3 && !searchParams.get("truth")) document.getElementById("largest").click();
       }
-      if (turn === asked && Date.now() < until) window.setTimeout(top, 100);
+      if (now === asked && Date.now() < until) window.setTimeout(top, 100);
     })();
   }
 
@@ -146,11 +154,11 @@
     if (SLIDES[event.key]) show(Number(event.key));
     if (event.key === "Escape") present(false);
     const space = event.key === " " && !(event.target.matches && event.target.matches("a, summary, button:not([data-quiet])"));
-    const back = ["ArrowLeft", "PageUp"].includes(event.key) || (space && event.shiftKey);
-    if (!back && !space && !["ArrowRight", "PageDown"].includes(event.key)) return;
+    const back = ["ArrowLeft", "ArrowUp", "PageUp"].includes(event.key) || (space && event.shiftKey);
+    if (!back && !space && !["ArrowRight", "ArrowDown", "PageDown"].includes(event.key)) return;
     event.preventDefault();
     if (space) document.activeElement.blur(); // Else its release would press the button that leaves.
-    step(back ? -1 : 1);
+    (event.key === "ArrowUp" || event.key === "ArrowDown" ? step : turn)(back ? -1 : 1);
   });
 
   document.addEventListener("pointermove", (event) => {
