@@ -224,10 +224,9 @@
       },
       // The answer about two models is in sight, from its beginning, whatever they were chosen by.
       pairShown: function () {
-        const card = document.querySelector("#figure-kinship .pair"), top = card ? card.getBoundingClientRect().top : 0;
-        if (card) card.scrollTop = 0;
+        const card = document.querySelector(".kin-asked"), top = card ? card.getBoundingClientRect().top : 0;
         const answer = document.getElementById("kin-answer"), begin = answer ? answer.getBoundingClientRect().top : 0;
-        if (card && (top < 0 || begin > window.innerHeight - 80)) card.scrollIntoView({ block: "center" });
+        if (card && (top < 0 || begin > window.innerHeight - 80)) card.scrollIntoView({ block: "start" });
         return none();
       },
       nearestShown: function (rows) {

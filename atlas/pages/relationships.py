@@ -34,7 +34,7 @@ PROTOCOL_WORDS = {
 }
 NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families, as an auditor meets them"}
 """What of a test pair is new, as the answer says it."""
-CONTENTS = {"kinship": "All pairs", "verdicts": "One pair", "readouts": "Readers"}
+CONTENTS = {"verdicts": "One pair", "kinship": "All pairs", "readouts": "Readers"}
 FOLDED = {
     "mistaken": "Pairs that mislead the reader", "contrasts": "Mean and drift, alone and together",
     "tested": "Differences tested against luck", "rates": "All numbers, and those of the other splits",
@@ -107,15 +107,15 @@ def layout(cache: QueryCache, view: View) -> Component:
     ]
     controls = html.Div(choices, className="controls")
     protocol = html.P(_protocol_sentence(cache, view), id="protocol-told", className="sentence")
-    reader = [html.Label("Reader", htmlFor="relates", className="choice-label"), reader_field(cache, view)]
+    fields = {
+        "First model": ("left", model_field(cache, "left", view.left, "First model")),
+        "Second model": ("right", model_field(cache, "right", view.right, "Second model", view.left)),
+        "Reader": ("relates", reader_field(cache, view)),
+    }
     models = [
-        part
-        for word, place, value in (("First model", "left", view.left), ("Second model", "right", view.right))
-        for part in (
-            html.Label(word, htmlFor=place, className="choice-label"),
-            model_field(cache, place, value, word, view.left if place == "right" else ""),
-        )
-    ]  # fmt: skip
+        html.Div([html.Label(word, htmlFor=place, className="choice-label"), field])
+        for word, (place, field) in fields.items()
+    ]
     contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
     limits = pieces.words(
         "This page looks up pairs that were tested; it cannot judge a new one. For a model of your own: ",
@@ -127,8 +127,9 @@ def layout(cache: QueryCache, view: View) -> Component:
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
-            show("kinship", aside=html.Div([*reader, *models, card, limits], className="pair")),
+            html.Div([html.Div(models, className="controls kin-fields"), card, limits], className="kin-asked"),
             show("verdicts"),
+            show("kinship"),
             show("readouts"),
             *(pieces.folded(words, show(name)) for name, words in FOLDED.items()),
         ],
@@ -381,6 +382,10 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         ]
     if protocol != view.protocol:
         sentence.append("They hold the pairs of the pair split alone, which are shown. ")
+    silent = silent_models(cache)
+    without = int((frame["model_a"].isin(silent) | frame["model_b"].isin(silent)).sum())
+    if two and without:
+        sentence.append(f"In {pieces.counted(without, 'pair')} a model gave no answers: its drift stands at 0. ")
     related = int(frame["related"].sum())
     uneven = " Every split tests as many of either kind, so related pairs come in more splits."
     sentence.append(
@@ -761,44 +766,37 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     own = usual(cache, view)
     if own is None:
         return [f"The chosen reader has not been measured {NEW[view.protocol]}."]
-    coin = (
-        f"; half the pairs of each split are related, so a coin gets {'50 %' if view.measure == 'accuracy' else '.500'}"
-    )
-    published = " (published)" if own["origin"] == "published" else ""
-    value, interval = _rate(view, own)
+    top, names = best(cache, view, "measured"), reader_names(cache)
+    better = top is not None and top["value"] > own["value"]
+    first = top if better and top is not None else own
+    value, interval = _rate(view, first)
     verb = " of pairs of models are rightly read as related or not by " if view.measure == "accuracy" else " by "
+    published = " (published)" if first["origin"] == "published" else ""
+    coin = f"; a coin {_rate_text(view, COINS[view.measure])}" if view.measure in COINS else ""
+    rest = " No reader measured here does better" if top is not None else ""
+    if better and top is not None:
+        own_words = "The same reader by" if own["reader"] == top["reader"] else f"{names[own['reader']]} by"
+        # A difference that both intervals hold need not be one.
+        unsure = "; the intervals overlap, so it may be no worse" if top["low"] <= own["high"] else ""
+        own_value = "".join(_rate(view, own))
+        rest = f" That is the best measured here, picked on these splits and so optimistic. {own_words} "
+        rest += f"{figures.readout_words(own['readout'])}: {own_value}{unsure}"
     return [
-        html.Strong(value), html.Span(interval, className="spread"), verb, reader_names(cache)[own["reader"]],
-        f"{published} {NEW[view.protocol]}, mean over {int(own['n'])} splits{coin if view.measure in COINS else ''}."
-        f"{_advice(cache, view, own)}",
+        html.Strong(value), html.Span(interval, className="spread"), verb, called(first, names),
+        f"{published} {NEW[view.protocol]}.{rest}{coin}.",
     ]  # fmt: skip
-
-
-def _advice(cache: QueryCache, view: View, own: pd.Series) -> str:
-    """Which readout measured here to use, and whether its interval is clear of the answer's own, as a sentence; or ''.
-
-    :func:`best` picks it on the splits that it is measured on.
-    """
-    top = best(cache, view, "measured")
-    if top is None or top["value"] < own["value"]:
-        return ""
-    if top[["reader", "readout"]].equals(own[["reader", "readout"]]):
-        return " No reader measured here does better."
-    value, interval = _rate(view, top)
-    names = reader_names(cache)
-    who = called(top, {**names, own["reader"]: "the same reader"})
-    # A difference that both intervals hold need not be one.
-    unsure = "; the intervals overlap, so it may be no better" if top["low"] <= own["high"] else ""
-    picked = f"best measured here, picked on these splits and so optimistic{unsure}"
-    return f" Rather use {who}, {value}{interval}: {picked}."
 
 
 def _rate(view: View, row: pd.Series) -> tuple[str, str]:
     """A value of the chosen metric, and its interval or '', in words."""
     share = view.measure == "accuracy"
-    value, *ends = (f"{100 * row[n]:.1f}" if share else rate_text(row[n]) for n in ("value", "low", "high"))
+    ends = (f"{100 * row[n]:.1f}" if share else rate_text(row[n]) for n in ("low", "high"))
     interval = "" if pd.isna(row["low"]) else f" (95 % interval {' to '.join(ends)})"
-    return f"{value}\u00a0%" if share else f"{MEASURES[view.measure]} {value}", interval
+    return f"{'' if share else MEASURES[view.measure] + ' '}{_rate_text(view, row['value'])}", interval
+
+
+def _rate_text(view: View, value: float) -> str:
+    return f"{100 * value:.1f}\u00a0%" if view.measure == "accuracy" else rate_text(value)
 
 
 def _other_splits(cache: QueryCache, view: View) -> str:
@@ -817,9 +815,11 @@ def _other_splits(cache: QueryCache, view: View) -> str:
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
     measure = "" if view.measure == "accuracy" else f" {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
+    own = usual(cache, view)
+    splits = "" if own is None else f" Means over {int(own['n'])} splits, in each of which half the pairs are related."
     return [
-        f"{PROTOCOL_WORDS[view.protocol]} {len(models)} small models of {models['parent_family'].nunique()} families, "
-        "apart from the rosters of other pages; ",
+        f"{PROTOCOL_WORDS[view.protocol]}{splits} {len(models)} small models of "
+        f"{models['parent_family'].nunique()} families, apart from the rosters of other pages; ",
         shell.term("related", "One was derived from the other, its parent, by further training; else parents differ"),
         f" or not.{measure}",
     ]

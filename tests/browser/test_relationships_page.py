@@ -152,7 +152,7 @@ def test_presenting_hides_controls_and_enlarges_until_escape(calm: Browser) -> N
     assert calm.run("return document.querySelector('#figure-readouts h2').getBoundingClientRect().height") > 1.3 * wide
     assert calm.run("return document.activeElement.id") == "present-off"
     assert calm.run("return document.documentElement.scrollWidth <= window.innerWidth")
-    step = "return document.querySelector('#figure-kinship').getBoundingClientRect().top"
+    step = "return document.querySelector('#figure-verdicts').getBoundingClientRect().top"
     ActionChains(calm.driver).send_keys(Keys.ARROW_RIGHT).perform()
     calm.wait(lambda: 0 <= calm.run(step) <= 40, "the first figure at the top")
     ActionChains(calm.driver).send_keys(Keys.ESCAPE).perform()

@@ -119,17 +119,21 @@ def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
         assert relationships.best(asked, view, str(origin))["value"] == rows["accuracy"].max()
 
 
-def test_the_answer_advises_the_best_reader_measured_here(asked: QueryCache) -> None:
+def test_the_answer_leads_with_the_best_reader_measured_here(
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     view = asked.resolve_view(View(protocol="family", relates="mpt"))
     own, top = relationships.usual(asked, view), relationships.best(asked, view, "measured")
-    assert own is not None and top is not None
-    advice = relationships._advice(asked, view, own)
-    assert f"{100 * top['value']:.1f}\u00a0% (95 % interval" in advice and "READER" in advice
-    assert ("the same reader" in advice) == (top["reader"] == own["reader"])
-    assert ("overlap" in advice) == (top["low"] <= own["high"])
-    assert "overlap" not in relationships._advice(asked, view, own.where(own.index != "high", 0.1))
-    assert "overlap" not in relationships._advice(asked, view, own.where(own.index != "high", math.nan))
-    assert relationships._advice(asked, view, top) == " No reader measured here does better."
+    assert own is not None and top is not None and top["value"] > own["value"]
+    answer = told(relationships._answer(asked, view))
+    assert answer.index(relationships._rate(view, top)[0]) < answer.index(relationships._rate(view, own)[0])
+    assert "READER" in answer and "a coin 50.0" in answer
+    assert ("The same reader" in answer) == (top["reader"] == own["reader"])
+    assert ("overlap" in answer) == (top["low"] <= own["high"])
+    monkeypatch.setattr(relationships, "usual", lambda *_: own.where(own.index != "high", math.nan))
+    assert "overlap" not in told(relationships._answer(asked, view))
+    monkeypatch.setattr(relationships, "usual", lambda *_: top)
+    assert "No reader measured here does better; a coin" in told(relationships._answer(asked, view))
 
 
 @pytest.mark.parametrize("protocol", ["pair", "model", "family"])
