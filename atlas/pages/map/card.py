@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ NEAREST = 5
 """Neighbours that are linked and listed, as many as the authors' viewer shows."""
 WITHIN = 10
 """Rank up to which a reader counts as agreeing that a source is near."""
+WITH_PROMPT, WITHOUT_PROMPT = "how the proxy reads them", "how the proxy reads them without the prompt"
+BOTH_WAYS = "how the proxy reads them, with the prompt and without"
 AXIS_HELP = (
     "Every source's signature projected at a right angle onto the line from the selection to the second source, in the "
     "original space. What lies far from the line has a place on it too"
@@ -156,7 +159,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back), cosine,
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
+        for pair, cosine in zip(tables.rows(frame), map(plots.cosine_text, frame["cosine"]), strict=True)
     ]  # fmt: skip
     of = f"of {pieces.roster_size(cache, view) - 1}"
     ranks = {
@@ -173,6 +176,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
         pieces.table(["Reader", *heads, "cosine"], rows, "beside"),
+        pieces.words("Ranks can be compared between readers; cosines cannot: each reader has a scale of its own."),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
@@ -193,8 +197,16 @@ def _trait(cache: QueryCache, reader: str) -> str:
     row = cache.reader_row(reader)
     method = METHODS.get(str(row["method"]))
     if method is not None and method.reads in (TEXT, EMBEDDING):
-        return "in their words" if method.reads == TEXT else "in the meaning of their responses"
-    return "in states of the proxy" if row["view"] == "ur" else "in states of the proxy without the prompt"
+        return "word choice" if method.reads == TEXT else "meaning"
+    return WITH_PROMPT if row["view"] == "ur" else WITHOUT_PROMPT
+
+
+def _traits_words(traits: Iterable[str]) -> str:
+    """Traits as the end of 'alike in': 'word choice and in how the proxy reads them'."""
+    named = dict.fromkeys(traits)
+    if {WITH_PROMPT, WITHOUT_PROMPT} <= named.keys():
+        named = dict.fromkeys(BOTH_WAYS if one == WITH_PROMPT else one for one in named if one != WITHOUT_PROMPT)
+    return " and in ".join(named)
 
 
 def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, second: str) -> str:
@@ -207,8 +219,8 @@ def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, secon
     )
     apart = [trait for trait in unlike if trait not in alike]
     if alike:
-        but = f", but not {' and '.join(apart)}" if apart else ""
-        text += f" They are alike {' and '.join(alike)}{but}."
+        but = f", but not in {_traits_words(apart)}" if apart else ""
+        text += f" They are alike in {_traits_words(alike)}{but}."
     else:
         best, back = int(frame["rank"].min()), frame["rank_back"].min()
         other_way = "" if pd.isna(back) else f"; the other way round, {int(back)}"

@@ -18,6 +18,7 @@ from atlas.data import QueryCache
 from atlas.figures.plots import rate_text
 from atlas.pages import map
 from atlas.pages.map import columns, selection
+from atlas.pages.map.card import WITH_PROMPT, WITHOUT_PROMPT, _traits_words
 from atlas.state import View
 from backend.store import queries
 from tests.invented_atlas import publish_invented
@@ -169,3 +170,12 @@ def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> No
         page = json.dumps(map.card(cache, dataclasses.replace(view, other=other)), default=lambda p: p.to_plotly_json())
         assert ('"place": "next"' in page) == (place < len(near) - 1)
     assert f"Of all {27 * 26 // 2} pairs, " in page
+
+
+def test_traits_are_a_sentence_and_both_ways_of_reading_one_trait() -> None:
+    words = _traits_words
+    assert words(["word choice", WITHOUT_PROMPT, WITH_PROMPT]) == (
+        "word choice and in how the proxy reads them, with the prompt and without"
+    )
+    assert words([WITHOUT_PROMPT, "meaning"]) == "how the proxy reads them without the prompt and in meaning"
+    assert words(["meaning"]) == "meaning"
