@@ -26,6 +26,7 @@ share as well. The words of the scale are those of ENFSI's guideline for evaluat
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -269,10 +270,10 @@ def times_words(log10_ratio: float, capped: bool = False) -> str:
 
 
 def span_words(log10_ratio: float, span: Span, capped: bool = False) -> str:
-    """Where 90 % of resamples put a likelihood ratio: '40 to 160 times in 90 % of resamples, capped at 160'."""
+    """Where 90 % of resamples put a likelihood ratio: '40 to 160 times in 90 % of resamples', capped '40 or more'."""
     first, last = sorted(end if log10_ratio > 0 else -end for end in span)
-    cap = f", capped at {_times(last)}" if capped and last == abs(log10_ratio) else ""
-    return f"{_times(first)} to {_times(last)} times in 90 % of resamples{cap}"
+    open_ended = capped and last == abs(log10_ratio)
+    return f"{_times(first)} {'or more' if open_ended else f'to {_times(last)} times'} in 90 % of resamples"
 
 
 def odds(log10_ratio: float) -> str:
@@ -387,9 +388,10 @@ def _sentence(
 ) -> str:  # fmt: skip
     who = f"the family {family}" if verdict.level == "family" else name
     ratio, capped, spread = verdict.log10_ratio, verdict.capped, ""
-    if span and span[0] != span[1] and verdict.level != "candidates":  # resamples are about the subject alone
-        capped, spread = False, f"{span_words(ratio, span, capped)}; "  # some bring it below
     times = times_words(ratio, capped)
+    if span and span[0] != span[1] and verdict.level != "candidates":  # resamples are about the subject alone
+        spread = f"{span_words(ratio, span, capped)}; "
+        times = re.sub(r"^at least about ([\d,.]+)", r"about \1 or more", times)  # some bring it below
     in_log10 = f"({spread}log10 ratio {log10_text(ratio, capped)})"
     others = f"other {'families' if verdict.level == 'family' else 'candidates' if chosen else 'enrolled sources'}"
     against = f"{times} from {'that family' if verdict.level == 'family' else 'it'} than from the {others} {in_log10}"
