@@ -223,7 +223,8 @@ def _not_settled(report: Report) -> str:
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
     return (
         f" Whether it is {results['subject']} itself is not settled: its probability is {probability_text(share)}. "
-        f"SUPPORTS needs {100 * rule['least_share']:g} % and {10 ** rule['decided_log10']:,.0f} to 1."
+        f"To be named alone it needs a probability of {100 * rule['least_share']:g} % as well as a ratio of "
+        f"{10 ** rule['decided_log10']:,.0f} to 1."
     )
 
 

@@ -28,9 +28,11 @@ from backend.attribution.report_words import (
     answer_sentence,
     bound_sign,
     bounded_in_resamples,
+    family_of,
     family_probability,
     is_bounded,
     keep_together,
+    only_among,
     probability_text,
     reservation,
     steps_of,
@@ -45,7 +47,6 @@ from backend.attribution.report_words import (
 )
 from backend.enrolment.catalogue import SAMPLES, title_of
 from backend.enrolment.validation_lookup import SCENARIOS
-from backend.inference.drift import p_words
 from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK
 
 IN_BRIEF = ("case", "budget", "confusion")
@@ -153,7 +154,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     word, sources = results["verdict"], reference["sources"]
     among = title_of(reference["enrolment"], method["facts"].get("roster"), sources)
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
-    toys = f"Compared with the {len(sources):,} toy sources of the samples alone." if among == SAMPLES else ""
+    toys = f"Compared with the {len(sources):,} small models of this demonstration alone." if among == SAMPLES else ""
     said = re.sub(
         r"(; | \()log10 ratio [^()]*\)", lambda found: ")" if found[1] == "; " else "", answer_sentence(report)
     )
@@ -177,7 +178,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
     return sections.answer_box(
-        f"{word} verdict-family" if supports_family(report["results"]) else word,
+        f"{word} verdict-half" if supports_family(report["results"]) or only_among(report) else word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
         ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
         html.P(told, className="verdict-sentence long", dir="auto"),
@@ -224,7 +225,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     """Numbers of the answer, for :func:`sections.facts`."""
     results = report["results"]
     who = "claimed source" if results["claimed"] else "best match"
-    level = "its family against all others" if results["level"] == "family" else f"{who} against all others"
+    level = "its family against all other families" if results["level"] == "family" else f"{who} against all others"
     ratio = share = ("–", f"not stated: {not_stated(report)}")
     if results["stated"]:
         words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
@@ -232,18 +233,22 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         same = bounded_in_resamples(report) and not family
         ends = ("low", "high") if same else ("probability_low", "probability_high")
         ratio = (bound_sign(report) + number(results["log10_ratio_others"], 2), words)
-        own = subject_probability(report)
+        own, least = subject_probability(report), f"{report['method']['rule']['least_share']:g}".removeprefix("0")
         stated = family_probability(results) if family else own
-        words = "its family" if family else who
+        words = f"its family {family_of(results)}" if family else who
         words += "; not capped, unlike the ratio" * (bounded and not same)
-        words += f"; {results['subject']} itself {own}" * family  # error and interval are of the source
+        words += f". {results['subject']} itself: {own}" * family  # error and interval are of the source
+        if supports_family(results):
+            words += f", {least} needed to be named alone"
+        elif results["verdict"] == "SUPPORTS":
+            words += f"; {least} needed, and the rule takes the number as it stands"
         share = (stated, words + (_off(report) if validated_for(report) else "") + _between(results, *ends))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; {p_words(traffic['p'])}, the share of enrolled groups as new as these (small: unlike them)"
+        like += f"; {_percent(traffic['p'])} of groups of enrolled prompts are as new (another kind: 5 % or less)"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (
@@ -253,8 +258,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             if fits.startswith(COMPATIBLE)
             else "Cannot tell"
         )
-        fits = fits.removeprefix(f"{CANNOT_TELL}; ")
-        fits += f"; {p_words(unknown)}, the share of enrolled traces that fit as badly (small: unlike them)"
+        fits = fits.removeprefix(f"{CANNOT_TELL}; ").removeprefix(f"{COMPATIBLE}; ")
+        fits += f"; {_percent(unknown)} of enrolled groups fit as badly (UNKNOWN: 5 % or less)"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
     if "withheld" in answer:

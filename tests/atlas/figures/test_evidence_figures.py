@@ -272,9 +272,9 @@ def test_heat_maps_add_up_and_hostile_text_stays_text() -> None:
 
 def test_the_verdict_says_its_word_and_its_numbers(report: dict[str, Any], enrolment: Enrolment) -> None:
     told = json.dumps(verdict.verdict(report), default=lambda part: part.to_plotly_json(), ensure_ascii=False)
-    for words in ("SUPPORTS", "verdict-SUPPORTS", "+2.50", "p = .400", "at an error rate of 5\u00a0%", "A <case>",
+    for words in ("SUPPORTS", "verdict-SUPPORTS", "+2.50", "40.0\u00a0%", "at an error rate of 5\u00a0%", "A <case>",
                   "1 bad line and 1 duplicate left out", "more traces than were validated",
-                  "like the enrolled prompts", "p = .500", "What to do next", "jobs verify"):  # fmt: skip
+                  "like the enrolled prompts", "50.0\u00a0%", "What to do next", "jobs verify"):  # fmt: skip
         assert words in told, words
     assert "prove" not in told.lower()
     plain = json.dumps(
@@ -326,12 +326,10 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == (
         "As enrolled",
-        "like the enrolled prompts; p = .500, the share of enrolled groups as new as these (small: unlike them)",
+        "like the enrolled prompts; 50.0 % of groups of enrolled prompts are as new (another kind: 5 % or less)",
     )
-    assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("compatible with an")
-    assert found["Unknown source"][1].endswith(
-        "; p = .400, the share of enrolled traces that fit as badly (small: unlike them)"
-    )
+    assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("how often another")
+    assert found["Unknown source"][1].endswith("; 40.0 % of enrolled groups fit as badly (UNKNOWN: 5 % or less)")
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
@@ -344,7 +342,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results["families"] = [{**row, "probability": 0.99} for row in results["families"]]
     found = facts({**alone, "results": results})
     # The interval after it is the source's, not the family's.
-    itself = f"; {SOURCES[1]} itself .585; "
+    itself = f". {SOURCES[1]} itself: .585, .95 needed to be named alone; "
     assert found["Probability"][0] == ".990" and found["Probability"][1].startswith("its family")
     assert "in 90 % of resamples" in found["Probability"][1].partition(itself)[2]
     assert found["Enough after"] == ("–", "not stated for an answer about a family")
@@ -360,7 +358,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     below = evidence.evidence_curve({**alone, "results": results}, theme="light")
     assert "<b>calibrated +0.00</b>" in texts(below)
     assert found["Kind of traffic"][1].endswith(
-        "; p > .999, the share of enrolled groups as new as these (small: unlike them)"
+        "; more than 99.9 % of groups of enrolled prompts are as new (another kind: 5 % or less)"
     )
 
 
@@ -388,13 +386,13 @@ NOT_STATED = "not stated: not validated for such traces"
         (
             Traffic("other topic", 0.001, 12),
             "Other topic",
-            "than the enrolled prompts; p = .001, the share of enrolled groups as new as these (small: unlike them)",
+            "than the enrolled prompts; 0.1 % of groups of enrolled prompts are as new (another kind: 5 % or less)",
             "have the candidates enrolled",
         ),
         (
             Traffic("other language", 0.002, 12),
             "Other language",
-            "than the enrolled prompts; p = .002, the share of enrolled groups as new as these (small: unlike them)",
+            "than the enrolled prompts; 0.2 % of groups of enrolled prompts are as new (another kind: 5 % or less)",
             "have the candidates enrolled",
         ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
@@ -424,7 +422,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
     assert found["Unknown source"] == (
         "Fits none",
-        "unlike every enrolled source; p = .010, the share of enrolled traces that fit as badly (small: unlike them)",
+        "unlike every enrolled source; 1.0 % of enrolled groups fit as badly (UNKNOWN: 5 % or less)",
     )
     said = _words(verdict.verdict(unknown))
     assert f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included." in said
