@@ -193,6 +193,7 @@ def landing(
     a place among projected points would be invented.
     """
     token = TOKENS[theme]
+    claimed = "" if claimed in set(nearest["source"]) else claimed  # its rank says where it is; a name would hide some
     none = pd.DataFrame({"source": [], "neighbor": [], "rank": []})
     figure = go.Figure(map_figure(points, none, marks, theme=theme, dimensions=2, selected=claimed))
     for trace in figure.data:
@@ -220,13 +221,16 @@ def landing(
 
 
 def _shared_labels(places: Sequence[tuple[float, float]], ranks: Sequence[str]) -> list[str]:
-    """Ranks by place; of those whose rings touch, the first has all of them and the others have ''."""
+    """Ranks by place; of those whose rings touch, the rightmost has all of them and the others have ''."""
     groups: list[list[int]] = []
     for at, place in enumerate(places):
         touched = [group for group in groups if any(math.dist(place, places[one]) < TOUCH for one in group)]
         groups = [group for group in groups if group not in touched]
         groups.append(sorted([at, *(one for group in touched for one in group)]))
-    shared = {group[0]: ", ".join(ranks[one] for one in group) for group in groups}
+    shared = dict[int, str]()
+    for group in groups:
+        at, whole = max(group, key=lambda one: places[one][0]), len(group) > 2 and group[-1] - group[0] < len(group)
+        shared[at] = f"{ranks[group[0]]} to {ranks[group[-1]]}" if whole else ", ".join(ranks[one] for one in group)
     return [shared.get(at, "") for at in range(len(places))]
 
 

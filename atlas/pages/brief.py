@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -744,12 +743,7 @@ def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case
     for place in own.index:
         corners = {"x0": place - reach, "x1": place + reach, "y0": place - reach, "y1": place + reach}
         figure.add_shape(type="circle", line=plots.pen(PAPER["ink"], 1.5), **corners)
-    cells = pieces.confusion(cache, view)
-    for truth, answer in itertools.permutations(list(names)[:2], 2):
-        groups = cells[cells["truth"] == truth]
-        taken = int(groups.loc[groups["predicted"] == answer, "count"].sum())
-        said += f" {names[truth]} is taken for {names[answer]} in {taken:,} of {int(groups['count'].sum()):,} groups"
-        said += f" of {traces(view.k)}."
+    said = " ".join([said, *pieces.taken_for(cache, view, names)])
     return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -332,6 +333,17 @@ def no_grid(absent: Draw) -> Callable[[QueryCache, View], GridView]:
 def confusion(cache: QueryCache, view: View, k: int | None = None) -> pd.DataFrame:
     """Confusion counts of the reader of a view, by default at its budget."""
     return cache.ask(queries.confusion, cache.attribution_reader(view), view.roster, k or view.k, view.domain)
+
+
+def taken_for(cache: QueryCache, view: View, names: Mapping[str, str]) -> list[str]:
+    """How often the first two of some sources are taken for each other at a view's budget, as sentences."""
+    cells, out = confusion(cache, view), []
+    for truth, answer in itertools.permutations(list(names)[:2], 2):
+        groups = cells[cells["truth"] == truth]
+        taken, total = int(groups.loc[groups["predicted"] == answer, "count"].sum()), int(groups["count"].sum())
+        many = f"{taken:,} of {total:,} groups of {drawing.traces(view.k)}"
+        out += [f"{names[truth]} is taken for {names[answer]} in {many}."] if total else []
+    return out
 
 
 def source_accuracies(cache: QueryCache, view: View) -> pd.DataFrame:

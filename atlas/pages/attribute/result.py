@@ -50,6 +50,10 @@ from backend.store import queries
 
 UNDECIDED = "Unvalidated detail, decides nothing"
 APART = "A plain sum: not calibrated as the ratio above is, and not comparable with it."
+ONE_AT_A_TIME = (
+    "The last column compares it with one source at a time, the curve above with all others together, and the answer "
+    "its family with all other families: each ratio ends (≥ or ≤) where tests of its own kind end. "
+)
 STOPS = (
     "The stop has a threshold of its own, set in tests with a look after every trace, in random orders: at most the "
     "chosen risk stopped wrongly."
@@ -241,6 +245,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         shell.term("Probability", verdict.PROBABILITY_HELP),
         f" {calibrated if results['stated'] else 'not stated here'} for {many.removeprefix('n = ')}; prior: "
         f"{report['reference']['prior_statement']} {verdict.family_answer(report)} "
+        f"{ONE_AT_A_TIME if results['level'] == 'family' and results['stated'] else ''}"
         f"n = {len(results['candidates'])} {others}.",
     ]
     adds = (
@@ -293,12 +298,13 @@ def mixture(report: Report, show: Section) -> Component | None:
     names, body = names_of(report), []
     for row in tables.rows(rows("mixture", report).head(SHOWN)):
         fill = html.Span(className="share-fill", style={"width": f"{100 * row.share:.2f}%"})
+        low, high = map(probability_text, (row.low, row.high))
         cells = [
             html.Th(shell.source_name(names.get(row.source, row.source)), scope="row"),
             html.Td(row.family, dir="auto"),
             html.Td(html.Span(fill, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             number_cell(probability_text(row.share)),
-            number_cell(f"{probability_text(row.low)} to {probability_text(row.high)}"),
+            number_cell("cannot tell" if (low, high) == ("< .001", "> .999") else f"{low} to {high}"),
         ]
         body.append(html.Tr(cells, className="here" if row.source == found["subject"] else ""))
     sentence = [html.Strong(found["outcome"].capitalize()), f": {found['sentence']}"]
