@@ -61,10 +61,7 @@ ON_A_CLAIM = {
     "AGAINST": "No: not {who}",
     "UNKNOWN": "They fit none of the {many:,} enrolled sources, {who} included",
 }
-WITHOUT_ONE = {
-    "SUPPORTS": "Best match{among}: {who}",
-    "UNKNOWN": "They fit none of the {many:,} enrolled sources; {who} scores best",
-}
+WITHOUT_ONE = {"SUPPORTS": "Best match{among}: {who}", "UNKNOWN": "They fit none of the {many:,} enrolled sources"}
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
 STRONG = f"At least {10**Rule.log10_lr:,.0f} times more likely from this {{who}} than from the others together"
 WORDS = {

@@ -29,12 +29,14 @@ from backend.inference.verdict import (
     VERIFY,
     WEAK,
     Passing,
+    Rule,
     times_words,
 )
 from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
 COMMAND = "python -m jobs"
+BY_FINGERPRINT = "Nearest by the mean fingerprint: "
 SUSPECTED = SUSPECT.partition("{")[0]
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
@@ -212,7 +214,11 @@ def _would_pass(report: Report, passing: Passing) -> str:
     traces = report["results"]["traces"]
     many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
     shares, not_here = passing.span.removesuffix(" %"), f", not at {traces:,}" * (traces != passing.traces)
-    return f"{shares} of 100 models that nobody enrolled would pass as enrolled (measured at {many}{not_here})"
+    who = f"{shares} of 100 models that nobody enrolled"
+    if " to " in shares:
+        who = f"{100 * (passing.family or 0):.0f} of 100 models whose family nobody enrolled, and "
+        who += f"{100 * (passing.sibling or 0):.0f} of 100 that have enrolled siblings,"
+    return f"{who} would pass as enrolled (measured at {many}{not_here})"
 
 
 def _not_settled(report: Report) -> str:
@@ -365,8 +371,10 @@ def answer_sentence(report: Report) -> str:
     results = report["results"]
     sentence = _with_bounds(report).replace(f": {results['reason']}.", ".")
     near = ((results.get("lands") or {}).get("rows") or [{"source": results.get("leader")}])[0]["source"]
-    if results["verdict"] == "UNKNOWN" and near != results.get("leader"):  # a list of the nearest stands below
-        sentence = sentence.removesuffix(".") + f"; by the mean fingerprint {near} is nearest."
+    if results["verdict"] == "UNKNOWN" and near != results.get(
+        "leader"
+    ):  # two would invite to choose, and this one leads
+        sentence = re.sub(r" Of (those|the candidates), .* scores highest\.$", f" {BY_FINGERPRINT}{near}.", sentence)
     if supports_family(results):  # the headline names them
         sentence = re.sub(r" Of the family .* are not told apart\.$", "", sentence)
     return sentence
@@ -443,6 +451,8 @@ def steps_of(report: Report) -> list[Step]:
             continue
         before, _, after = text.partition(command)
         out.append(Step(before, pages[command], command, after))
+    if report["results"]["verdict"] != "INCONCLUSIVE" and report["results"]["traces"] <= Rule.minimum_traces:
+        out.append(Step(f"Collect 20 traces to be surer: {Rule.minimum_traces} are the fewest that an answer takes."))
     if wavers(report):
         rule = report["method"]["rule"]
         below = f"{10 ** rule['decided_log10']:,.0f} to 1 or {100 * rule['least_share']:g} %"

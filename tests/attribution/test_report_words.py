@@ -86,7 +86,8 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["results"]["traces"] = 20
     assert reservation(report) == f"{said} (measured at 10 traces, not at 20)."
     report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
-    assert "excluded: 79 to 92 of 100 models" in (reservation(report) or "")
+    said = "excluded: 92 of 100 models whose family nobody enrolled, and 79 of 100 that have enrolled siblings, would"
+    assert said in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "outside these 6" in (reservation(report) or "")
     report |= {"input": {"name": "t.jsonl"}, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
@@ -170,7 +171,7 @@ def test_of_an_unknown_source_the_nearest_in_score_and_in_place_are_told_apart()
     told = {
         near[i]["source"]: report_of("UNKNOWN", sentence=said, leader="b", lands={"rows": near[i:]}) for i in (0, 1)
     }
-    expected = "They fit none. Of those, b scores highest; by the mean fingerprint c is nearest."
+    expected = "They fit none. Nearest by the mean fingerprint: c."
     assert (answer_sentence(told["c"]), answer_sentence(told["b"])) == (expected, said)
 
 

@@ -27,6 +27,7 @@ from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
 from backend.attribution.report_page import HASHED, case_title, first_findings, headline
 from backend.attribution.report_words import (
+    BY_FINGERPRINT,
     Step,
     answer_sentence,
     bound_sign,
@@ -49,7 +50,7 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.enrolment.catalogue import SAMPLES, title_of
-from backend.enrolment.validation_lookup import SCENARIOS
+from backend.enrolment.validation_lookup import SCENARIOS, passing_of
 from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK
 from backend.protocol import CLEAN
 from backend.store import queries
@@ -166,12 +167,12 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     near = ""
     if word == "UNKNOWN":  # a name next to "none" reads as the author's; p stands below, with what it is
         said, of, near = re.sub(r" \(p [^()]*\)", "", said).partition(" Of those, ")
-        near = f"Nearest, which does not make it the author: {near}" if of else ""
-    sentences = toys, said, reservation(report), partial  # the ratio stands below
-    told: Any = keep_together(" ".join(filter(None, sentences)))
-    if word == "UNKNOWN" and said and said in told:  # a slide has the headline alone, which says the same
-        before, _, after = told.partition(said)
-        told = [before, html.Span(said, className="verdict-said"), after]
+        said, by, nearest = said.partition(f" {BY_FINGERPRINT}")
+        near = f"{BY_FINGERPRINT[:-2]}, which does not make it the author: {nearest}" if by else ""
+        near = f"Nearest, which does not make it the author: {near}" if of else near
+    left_open = reservation(report)
+    said = "" if word == "UNKNOWN" and left_open else said  # the headline says the same
+    told = keep_together(" ".join(filter(None, (toys, said, left_open, partial))))  # the ratio stands below
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
     flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]
@@ -248,7 +249,10 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     level = "its family against all other families" if results["level"] == "family" else f"{who} against all others"
     ratio = share = ("–", f"not stated: {not_stated(report)}")
     if results["stated"]:
-        words = f"{level}; {results['in_words']}{_between(results, 'low', 'high')}"
+        strength = str(results["in_words"])
+        if results["verdict"] == "AGAINST":
+            strength = strength.replace("support for the alternative", "evidence against the claim")
+        words = f"{level}; {strength}{_between(results, 'low', 'high')}"
         bounded, family = is_bounded(report), results["level"] == "family"
         same = bounded_in_resamples(report) and not family
         ends = ("low", "high") if same else ("probability_low", "probability_high")
@@ -280,6 +284,10 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         )
         fits = fits.removeprefix(f"{CANNOT_TELL}; ").removeprefix(f"{COMPATIBLE}; ")
         fits += f"; {_percent(unknown)} of enrolled groups fit as badly (UNKNOWN: 5 % or less)"
+        if results["verdict"] == "UNKNOWN" and (passing := passing_of(report.get("validation"))):
+            shares = (passing.family, "without enrolled siblings"), (passing.sibling, "with siblings enrolled")
+            found = " and ".join(f"{100 * (1 - share):.0f} % {who}" for share, who in shares if share is not None)
+            fits += f"; of models that nobody enrolled it finds {found} (measured at {count(passing.traces, 'trace')})"
     stop = _stop_words(results["stop"], results["traces"], report["method"]["condition"] != "clean")
     answer = results["stop"] or {}
     if "withheld" in answer:

@@ -259,7 +259,7 @@ def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
         ("INCONCLUSIVE", "a", "none", "The evidence is weak"),
         ("SUPPORTS", None, "source", "Best match: a"),
         ("SUPPORTS", None, "family", "Best match: the family A: a or b, not told apart"),
-        ("UNKNOWN", None, "source", "They fit none of the 2 enrolled sources; a scores best"),
+        ("UNKNOWN", None, "source", "They fit none of the 2 enrolled sources"),
         ("INCONCLUSIVE", None, "none", "The evidence is weak"),
     ],
 )
