@@ -36,8 +36,8 @@ from atlas.theme import TOKENS, Plot
 from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings, paper_words
 from backend.attribution.report_words import (
     date_words,
-    keep_together,
     line_words,
+    rates_note,
     validated_case,
     validated_for,
     verdict_words,
@@ -77,9 +77,10 @@ OTHER_SOURCES = "Not of this case: the atlas's own figure, of {reader} among {so
 SAME_SOURCES = "Of the reader and sources that judged the case."
 TWO_COUNTS = " From {traces} it is right in {drawn} % here, in {stated} % under “{sheet}”: its groups are drawn anew."
 """What stands at a curve beside the share that a case's validation states."""
+DRAWN_ANEW = " Groups are drawn with three seeds here, with one under “{sheet}”."
 BEHIND = "Every number names the command, the code and the data behind it, and the proxy, where one was used."
 NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
-ALL_OF_THE_CASE = ", and so are the figures; the choices above change none of them."
+ALL_OF_THE_CASE = ", and so are the figures."
 MARKED = "; figures marked “Not of this case” are by "
 OWN: list[Component | str] = [
     "These numbers are of the reader below, where they name no other. For an answer about your own traces, put that "
@@ -140,7 +141,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
         "brief-figures", _choices(chosen(view)), list(chosen(view)),
         "Figures of the brief", kind=dmc.MultiSelect, clearable=True, searchable=True, hidePickedOptions=True,
     )  # fmt: skip
-    budget = pieces.budget_choice("brief-k", view)
+    budget = pieces.budget_choice("brief-k", view, "Number of traces")
     button = html.Button("Print or save as PDF", id="brief-print", className="brief-print")
     controls = [
         html.H1("Brief"),
@@ -190,13 +191,11 @@ def _own_judge(address: str) -> list[Component | str]:
     judge = default([one for one in visitor.ecosystems() if not one.sample], None, view.reader, view.roster)
     if judge is None or judge.roster is None:
         return []
-    of = dataclasses.replace(view, reader=judge.reader, roster=judge.roster)
     by: list[Component | str] = ["Your own traces are judged by ", html.Strong(sections.method_name(judge.reader))]
-    at = _accuracy(questions(), of)
-    if at.empty or questions().attribution_reader(of) != judge.reader:
-        return [*by, f", among {len(judge.sources):,} sources."]
-    share = keep_together(f"{100 * at['value'].iloc[0]:.1f} %")
-    return [*by, f", right in {share} at {traces(view.k)}, among {len(judge.sources):,} sources."]
+    if judge.reader == questions().attribution_reader(view):
+        return [*by, f", among {len(judge.sources):,} sources: the reader of this sheet."]
+    # One accuracy a sheet: of two, a reader takes the wrong one.
+    return [*by, f", among {len(judge.sources):,} sources, and not by the reader of this sheet."]
 
 
 def _own_choices(figures: list[str] | None) -> list[dict[str, Any]]:
@@ -238,7 +237,7 @@ def case_words(cache: QueryCache, view: View, names: Sequence[str] | None, other
     figures = [name for name in names or () if name in KINDS]
     apart = sections.view_of_judge(cache, on_paper(view), case) is None or not set(figures) <= set(JUDGED)
     rest = ["."] if not figures else [MARKED, other, "."] if apart else [ALL_OF_THE_CASE]
-    return [html.Span(["Case judged by ", by, *rest])]
+    return [html.Span(["Case judged by ", by, *rest], className="of-the-case" if figures and not apart else "")]
 
 
 def chosen(view: View) -> tuple[str, ...]:
@@ -287,7 +286,7 @@ def _note(cache: QueryCache, view: View, name: str, judge: View | None, case: Ma
         return NOT_OF_THE_CASE
     if judge is None:
         return OTHER_SOURCES.format(reader=cache.reader_words(reader), sources=scope(cache, view))
-    return SAME_SOURCES + (_two_counts(cache, judge, case) if name == "budget" else "")
+    return SAME_SOURCES + (_two_counts(cache, judge, case) if name == "budget" else DRAWN_ANEW.format(sheet=REACH))
 
 
 def _two_counts(cache: QueryCache, judge: View, case: Mapping[str, Any]) -> str:
@@ -414,7 +413,7 @@ def _enrolled(case: Mapping[str, Any]) -> str:
 def _measured_with(case: Mapping[str, Any], figures: Sequence[str]) -> str:
     """With how many traces the rates of a case were measured, and what its curve beside them is of."""
     curve = f" Figure {figures.index('budget') + 1} is of the first name alone." if "budget" in figures else ""
-    return validated_case(case) + curve
+    return " ".join(filter(None, [validated_case(case) + curve, rates_note(case["validation"])]))
 
 
 def _rates(case: Mapping[str, Any]) -> list[str]:

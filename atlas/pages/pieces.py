@@ -151,9 +151,9 @@ def select(
     return shell.select(identity, label, data, kind, value=value, **{"size": "sm", **more})
 
 
-def budget_choice(identity: str, view: View) -> Component:
+def budget_choice(identity: str, view: View, label: str = "Budget K") -> Component:
     """The budgets of traces in a row."""
-    return shell.segmented(identity, {k: str(k) for k in BUDGETS}, view.k, "Budget K", BUDGET_HELP)
+    return shell.segmented(identity, {k: str(k) for k in BUDGETS}, view.k, label, BUDGET_HELP)
 
 
 def metric_choice(identity: str, view: View) -> Component:

@@ -32,8 +32,10 @@ from backend.attribution.report_words import (
     line_words,
     only_among,
     probability_text,
+    rates_note,
     reservation,
     shares_note,
+    short_of,
     steps_of,
     stop_withheld,
     subject_probability,
@@ -401,6 +403,7 @@ def write_html(report: Report) -> str:
         stop_withheld=stop_withheld(results) if (results["stop"] or {}).get("withheld") else "",
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
+        counted=rates_note(report["validation"]),
         first_findings=first_findings(report["validation"]),
         fonts=font_faces(),
         refused=refused_note(report["validation"]) if report["validation"] else "",
@@ -416,6 +419,7 @@ def write_html(report: Report) -> str:
             results["spread"]["points"],
             results["log10_ratio_others"] if results["level"] == "family" else None,
         ),
+        short=short_of(report),
     )
 
 

@@ -132,25 +132,32 @@ def condition_words(condition: str) -> str:
 def validated_case(report: Report) -> str:
     """What an answer's error rates were measured on, in a sentence."""
     held = report["validation"]
-    many, fewer = "", ""
-    if held["traces"] is not None:
-        many = f"{held['traces']:,} trace{'s' * (held['traces'] != 1)} of "
+    case, fewer, none = condition_words(held["condition"]), "", ""
+    case += ", about as long as yours" * (held["condition"] != CLEAN)
+    if held["traces"] is None:
+        none = " The accuracy was not tested with so many traces or fewer."
+    else:
+        many = f"{held['traces']:,} trace{'s' * (held['traces'] != 1)}"
+        case = many if held["condition"] == CLEAN else f"{many} of {case}"
         fewer = TESTED * (held["traces"] != report["results"]["traces"])
-    like = ", about as long as yours" * (held["condition"] != CLEAN)
-    none = "" if many else " The accuracy was not tested with so many traces or fewer."
-    case = f"{many}{condition_words(held['condition'])}{like}{fewer}"
-    note = rates_note(held)
-    return f"Validated case: {case}, on prompts that were held out from what they test.{none}{' ' * bool(note)}{note}"
+    return f"Validated case: {case}{fewer}, on prompts that were held out from what they test.{none}"
 
 
 def rates_note(validation: Report | None) -> str:
-    """Why the shares of the rule's answers and that of UNKNOWN do not add up; '' where one was not measured."""
+    """What shares of the rule's answers, of UNKNOWN and of wrong answers count; '' where one was not measured."""
     rows = [row for row in (validation or {}).get("rows", ()) if row["sentence"]]
-    unknown = any((row["metric"], row["scenario"]) == ("false_unknown", "same") for row in rows)
-    if not unknown or not any(row["metric"].startswith("verdict_") for row in rows):
+    rules = next((row["n"] for row in rows if row["metric"].startswith("verdict_")), None)
+    counted = {row["metric"]: row["n"] for row in rows if row["scenario"] == "same"}
+    if rules is None or "false_unknown" not in counted:
         return ""
-    tests = "the tests of prompts and unknown sources"
-    return f"These shares need not add up to 100 %: UNKNOWN alone was counted with {tests}."
+    wrong = ""
+    if "wrong" in counted:
+        wrong = f" Wrong answers on other traffic are of all three questions to those: {counted['wrong']:,} answers."
+    return (
+        f"What is counted: the rule's answers on {rules:,} groups of traces, without the tests of prompts and unknown "
+        f"sources; UNKNOWN on {counted['false_unknown']:,} other groups, with them, so that these shares need not add "
+        f"up to 100 %.{wrong}"
+    )
 
 
 def shares_note(report: Report) -> str:
@@ -269,6 +276,17 @@ def line_words(report: Report) -> str:
         if last["probability"] < rule["least_share"]:
             return f"{line}. {named}; {least} is needed, so its family is named."
     return f"{line}, beside a probability of {least} where it SUPPORTS."
+
+
+def short_of(report: Report) -> str:
+    """What the source lacks whose ratio passes the rule's while its family is named; '' of other answers."""
+    if not supports_family(report["results"]):
+        return ""
+    least, last = report["method"]["rule"]["least_share"], report["results"]["running"][-1]
+    passes = last["log10_ratio_others"] >= report["method"]["rule"]["decided_log10"]
+    if not passes or last["probability"] >= least:
+        return ""
+    return f"probability {probability_text(last['probability'])}, {100 * least:g} % needed"
 
 
 def is_bounded(report: Report) -> bool:

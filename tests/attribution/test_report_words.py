@@ -13,6 +13,7 @@ from backend.attribution.report_words import (
     answer_line,
     answer_sentence,
     date_words,
+    rates_note,
     reservation,
     shares_note,
     steps_of,
@@ -42,7 +43,7 @@ def report_of(verdict: str, **results: Any) -> dict[str, Any]:
 
 def row(metric: str, value: float, scenario: str = "family", part: str = "unknown") -> dict[str, Any]:
     text = f"{metric} is {value}."
-    return {"metric": metric, "value": value, "scenario": scenario, "part": part, "k": 10, "sentence": text}
+    return {"metric": metric, "value": value, "scenario": scenario, "part": part, "k": 10, "n": 75, "sentence": text}
 
 
 def test_a_report_without_names_stays_as_it_is() -> None:
@@ -131,14 +132,12 @@ def test_the_best_match_of_traces_against_a_claim_need_not_be_their_author() -> 
 def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> None:
     held = {"traces": 20, "condition": "clean"}
     cases = {traces: validated_case({"results": {"traces": traces}, "validation": held}) for traces in (20, 33)}
-    assert (
-        cases[20] == "Validated case: 20 traces of whole responses, on prompts that were held out from what they test."
-    )
-    assert "whole responses, the largest tested number that is not above yours, on prompts" in cases[33]
+    assert cases[20] == "Validated case: 20 traces, on prompts that were held out from what they test."
+    assert "20 traces, the largest tested number that is not above yours, on prompts" in cases[33]
     rows = [row("false_unknown", 0.05, "same"), row("verdict_true_claim_supported", 0.55), row("wrong", 0.1, "same")]
-    noted = validated_case({"results": {"traces": 20}, "validation": held | {"rows": rows}})
-    assert noted.removeprefix(cases[20]).startswith(" These shares need not add up to 100 %: UNKNOWN alone")
-    assert validated_case({"results": {"traces": 20}, "validation": held | {"rows": rows[1:]}}) == cases[20]
+    noted = rates_note(held | {"rows": rows})
+    assert noted.startswith("What is counted: the rule's answers on ") and "all three questions to those" in noted
+    assert rates_note(held | {"rows": rows[1:]}) == ""
     none = validated_case({"results": {"traces": 4}, "validation": held | {"traces": None}})
     assert none.endswith(" The accuracy was not tested with so many traces or fewer.")
 

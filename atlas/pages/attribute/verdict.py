@@ -38,6 +38,7 @@ from backend.attribution.report_words import (
     keep_together,
     only_among,
     probability_text,
+    rates_note,
     reservation,
     steps_of,
     stop_withheld,
@@ -443,7 +444,8 @@ def validated(report: Report) -> Component | None:
         whole = ["The accuracy in step 2 is that of whole responses."] * (found["condition"] != "clean")
         grouping = [found["grouping"]] if "grouping" in found else []
         tables = _validation_tables(found)
-        body: list[Component] = [html.P(" ".join([validated_case(report), *grouping, *whole]), className="sentence")]
+        said = filter(None, [validated_case(report), *grouping, *whole, rates_note(found)])
+        body: list[Component] = [html.P(" ".join(said), className="sentence")]
         if measured := first_findings(found):
             body.append(html.Ul([html.Li(sentence) for sentence in measured], className="measured"))
         both = {"false_unknown", "false_rejection"} <= {row["metric"] for row in found["rows"] if row["sentence"]}

@@ -399,17 +399,16 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     assert brief.verdict.UNVALIDATED in told(brief.layout(figures="case", roster="12-way"))
 
 
-def test_the_brief_says_who_judges_own_traces_and_how_often_it_is_right(
-    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_brief_says_who_judges_own_traces(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = asked.attribution_reader(asked.resolve_view(View(roster="12-way")))
     one = SimpleNamespace(reader=reader, roster="12-way", sources=("a", "b"), sample=False)
     monkeypatch.setattr(brief.visitor, "ecosystems", lambda: [one])
     monkeypatch.setattr(brief, "default", lambda known, *_: known[0] if known else None)
-    at = brief._accuracy(asked, asked.resolve_view(View(reader=reader, roster="12-way", k=5)))["value"].iloc[0]
-    assert f"right in {100 * at:.1f}\xa0% at 5 traces, among 2 sources" in " ".join(
-        str(part) for part in brief._own_judge("/brief?roster=27-way&k=5")
-    )
+    said = " ".join(str(part) for part in brief._own_judge("/brief?roster=12-way&k=5"))
+    assert said.endswith(", among 2 sources: the reader of this sheet.")
+    one.reader = "lda/other"
+    said = " ".join(str(part) for part in brief._own_judge("/brief?roster=12-way&k=5"))
+    assert said.endswith(", among 2 sources, and not by the reader of this sheet.")
     one.sample = True
     assert brief._own_judge("/brief?roster=27-way&k=5") == []
 
