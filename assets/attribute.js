@@ -97,7 +97,8 @@
       },
       // What was read of a file comes into view, or what is wrong with it.
       given: function (head, problem) {
-        const place = document.getElementById(problem ? "attr-problem" : "attr-go-now");
+        const run = document.getElementById("attr-go-now");
+        const place = problem ? document.getElementById("attr-problem") : run?.parentElement;
         const options = { block: problem ? "start" : "nearest" };
         if ((head || problem) && place) {
           window.setTimeout(() => {

@@ -86,7 +86,7 @@ def opened(browser: Browser, query: str = "", ecosystem: str = SAMPLES) -> None:
 
 def sampled(browser: Browser, name: str = "A provider's qwen-brief") -> None:
     """Take a case of the sample; the ecosystem of the first one is not here."""
-    press = "[...document.querySelectorAll('#attr-one .row .button')].find(b => b.innerText === arguments[0])"
+    press = "[...document.querySelectorAll('#attr-one .row .button')].find(b => b.innerText.startsWith(arguments[0]))"
     browser.until(f"const b = {press}; if (b) b.click(); return !!b", name)
     browser.until("return document.querySelector('#attr-sample-story').innerText.startsWith(arguments[0])", name)
 

@@ -67,7 +67,11 @@ def step() -> Component:
     )
     paste = html.Div([text, html.Button("Use this text", id="attr-use", className="button")], className="paste")
     sample = [
-        html.Button(story.name.removesuffix("."), id=sections.live("attr-sample", at), className="button")
+        html.Button(
+            [story.name.removesuffix("."), html.Span(f" · {story.outcome}", className="soft")],
+            id=sections.live("attr-sample", at),
+            className="button",
+        )
         for at, story in enumerate(_known("attribute"))
     ]
     encodings = [{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)]
@@ -81,7 +85,10 @@ def step() -> Component:
         for role, (word, meaning) in ROLES.items()
     ]
     now = html.Button(RUN, id="attr-go-now", className="button button-main", disabled=True)
-    choices = html.Div([html.H3("Choose columns"), *roles], id="attr-mapping", className="mapping")
+    words = html.Summary("Choose columns")
+    choices = html.Details(
+        [words, html.Div(roles, className="mapping")], id="attr-mapping", className="folded", open=True
+    )
     read = [
         sections.notice("attr-preview-head", "polite"),
         html.Div([now, sections.hint(None, id="attr-go-words", role="status")], className="row"),
@@ -333,7 +340,7 @@ def unread(
         button = html.Button(
             html.Span(_proposal(proposal, time=True)), id="attr-propose", className="button button-main"
         )
-        found["problem"] = [found["problem"], html.Div(button, className="row")]
+        found |= {"problem": [found["problem"], html.Div(button, className="row")], "open": False}
     return found
 
 
@@ -344,6 +351,7 @@ def _readable(
     return {
         "hidden": False,
         "unmapped": not file.fields or file.kind == "text",
+        "open": True,
         "columns": {"recognised": recognised, "shown": shown, "encoding": encoding, "traces": traces},
         "offered": [offered(role, file.fields) for role in ROLES],
         "values": list(shown.values()),
@@ -482,6 +490,7 @@ def register(app: Dash) -> None:
             "head": Output("attr-preview-head", "children"),
             "body": Output("attr-preview", "children"),
             "unmapped": Output("attr-mapping", "hidden"),
+            "open": Output("attr-mapping", "open"),
             "columns": Output("attr-columns", "data"),
             "offered": [Output(select, "data") for select in SELECTS],
             "values": [Output(select, "value") for select in SELECTS],
@@ -498,7 +507,7 @@ def register(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def preview(upload: Stored, values: list[Text], encoding: Text, known: Stored) -> Any:
-        same: dict[str, Any] = dict.fromkeys((*GONE, "unencoded", "encoding", "problem"), no_update)
+        same: dict[str, Any] = dict.fromkeys((*GONE, "open", "unencoded", "encoding", "problem"), no_update)
         same |= dict.fromkeys(("offered", "values"), [no_update] * len(SELECTS))
         if not upload:
             return same | GONE

@@ -485,11 +485,12 @@ def register(app: Dash) -> None:
         others = [other for other in visitor.ecosystems() if other.name != one.name]
         names = {other.name for other in others}
         followed = choice and choice["shown"] == name != choice["picked"] and not one.sample
+        picked = choice is None or choice["picked"] == name
         lacking = not_enrolled([one, *others], {"reader": reader or "", "roster": roster or ""}) if followed else None
         return (
             sections.grouped(one.sources, one.families, sections.known_sources(questions())),
             wish if wish in one.sources else None,
-            [describe(one, brings), *_why_not(lacking)],
+            ["Recommended: nothing to choose here. " * (not picked), describe(one, brings), *_why_not(lacking)],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,
