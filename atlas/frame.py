@@ -173,7 +173,7 @@ def readers_words(
         if ecosystem is None:
             return []
         many = f"Compared with the {len(ecosystem.sources):,} sources of "
-        return [html.Span([many, html.Strong(ecosystem.title)], className="next-one")]
+        return [html.Span([many, html.Strong(ecosystem.title)])]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
