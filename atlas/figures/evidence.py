@@ -17,6 +17,7 @@ from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
 from backend.attribution.report_words import bound_sign, probability_text, running_bounds, short_of
+from backend.inference.verdict import Rule
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 SMALL, TOUCH = 0.7, 0.14  # of the landing map: its least scale against the large map's; rings that touch there
@@ -85,7 +86,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         shapes.append(plots.upright(after, token["accent"], 1, "dot", xref="x"))
         late = n > 1 and math.log10(after) > 0.7 * math.log10(n)
         place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right" if late else "left"}
-        text = f"enough after {count(int(after), 'trace')}"
+        fewest = ", the fewest that an answer takes" * (after == Rule.minimum_traces)
+        text = f"enough after {count(int(after), 'trace')}{fewest}"
         notes.append(plots.note(math.log10(after), 1, text, 13, token["accent-ink"], **place))
     ticks, reach = [tick for tick in TICKS if tick <= 0.8 * n] + [n], max(math.log10(n), 0.3)
     x = plots.titled(
