@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from dash import Dash, html
+from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
 from atlas import downloads, drawing, shell
@@ -53,7 +54,7 @@ def layout(**query: str) -> Component:
         html.P([TEXT["paper"], html.A(PUBLIC_RELEASE.removeprefix("https://"), href=PUBLIC_RELEASE), "."]),
         html.H2("Limits", id="limits"),
         html.Div([_limits("The paper's own", limits["paper"]), _limits("Ours", limits["ours"])], className="two"),
-        html.Details([html.Summary("More limits"), _limits("", limits["more"])], className="folded"),
+        _limits("What else to know", limits["more"]),
         *missing,
         html.Div(evidence, id="evidence"),
         html.H2("Words", id="words"),
@@ -65,14 +66,26 @@ def layout(**query: str) -> Component:
 
 
 def _in_numbers(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the lead rests on: how often sources are named right, and what remains on other responses."""
-    view = cache.opened(view)
-    return [*readers.answer(cache, view), " ", *readers.conditions_answer(cache, view)]
+    """What the lead rests on: how often sources are named right, by the best reader, the paper's, and a guess."""
+    view = dataclasses.replace(cache.opened(view), condition="clean")
+    frame, size = readers.measured(cache, view), len(cache.ask(queries.sources, view.roster))
+    here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
+    if here.empty:
+        return ["Nothing has been measured for this choice."]
+    best, usual = str(here.idxmax()), cache.usual(view).reader
+    paper = f", {cache.reader_name(usual)} {readers.percent(here[usual])}" if usual in here.drop(best) else ""
+    rest = dcc.Link("Compare", f"/compare?{dataclasses.replace(view, tab='conditions').query()}")
+    return [
+        f"With {drawing.traces(view.k)}, {cache.reader_name(best)} names the right one of {size} sources "
+        f"in {readers.percent(here.max())} of cases{paper}; a guess is right in {readers.percent(1 / size)}. What "
+        "remains on shortened answers and in other domains: ",
+        rest,
+        ".",
+    ]
 
 
 def _limits(words: str, limits: list[str]) -> Component:
-    head = [html.H3(words, className="group")] if words else []
-    return html.Div([*head, html.Ul([html.Li(one) for one in limits], className="limits")])
+    return html.Div([html.H3(words, className="group"), html.Ul([html.Li(one) for one in limits], className="limits")])
 
 
 def register(app: Dash) -> None:

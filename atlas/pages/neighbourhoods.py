@@ -22,6 +22,7 @@ from atlas.pages.map import voters
 from atlas.pages.pieces import PageFigure
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
+from backend.geometry.neighborhoods import MIN_MEMBERS
 from backend.inference.drift import p_text
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -88,7 +89,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             show("purity"),
             show("neighbours"),
             show("nearest", controls=near),
-            pieces.folded("Sources of different families that stand close", show("pairs")),
+            pieces.folded("Sources of different families that stand close, unconfirmed", show("pairs")),
             html.Div(any_pair, className="ask"),
             pieces.folded("How far can this be trusted?", html.Div([show(name) for name in CHECKS], className="two")),
             pieces.folded("The tree of all sources", show("tree")),
@@ -229,7 +230,10 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
 
 @pieces.needs(_rows, pieces.no_grid(pieces.unmapped("table of neighbours")))
 def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
-    own = (frame["family"] == frame["nearest_family"]).sum()
+    own = frame["family"] == frame["nearest_family"]
+    large = frame.groupby("family")["family"].transform("size") >= MIN_MEMBERS
+    of_large = f"{(large & ~own).sum()} of the {large.sum()} in families of five or more"
+    rest = f", {(~large & ~own).sum()} of the {(~large).sum()} in smaller ones" if (~large).any() else ""
     columns = [
         tables.source("name", "Source", width=164),
         tables.family("family", "Family", 112),
@@ -244,9 +248,9 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
     sentence = (
-        f"Every source and its nearest in all dimensions of the signature. First the {len(frame) - own} of "
-        f"{len(frame)} whose nearest is of another family, the closest on top. Rank back: its own among the "
-        "neighbours of its nearest. Select a row to see its ten."
+        f"Every source and its nearest in all dimensions of the signature. First the {(~own).sum()} of "
+        f"{len(frame)} whose nearest is of another family ({of_large}{rest}), the closest on top. "
+        "Rank back: its own among the neighbours of its nearest. Select a row to see its ten."
     )
     return tables.grid("neighbours-grid", rows, columns, selectable=True, headerHeight=44), sentence
 

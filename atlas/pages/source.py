@@ -177,7 +177,7 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
     sentence = (
         f"{percent(errors)} of its groups are answered as another, most often {out['name']}"
         if errors
-        else "It is never taken for another"
+        else f"At {traces} it is never taken for another"
     )
     if into["named_for"]:
         sentence += f"; {into['name']} is taken for it in {percent(into['named_for'])} of that one's groups"
@@ -233,15 +233,15 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     kin, siblings = int((frame["family"] == family).sum()), int((members["family"] == family).sum()) - 1
     luck = float(hypergeometric_tail(kin, len(members) - 1, siblings, len(frame)))
     voted = cache.ask(page_queries.voting_proxies, view.roster, view.domain, view.source)["name"]
-    models_help = f"Small models that read the responses ({', '.join(voted)}): for how many it is among the nearest"
+    models_help = "Small models that read the responses: for how many of them it is among the nearest"
     sentence: list[Component | str] = [
         shell.term("Percentile", pieces.PERCENTILE_HELP),
         f" is among all pairs of {view.roster}. ",
         shell.term("Language models", models_help),
-        f" and readers say who else has it among the {pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
+        f" ({' and '.join(voted)}) and all readers, theirs among them, say who else has it among the "
+        f"{pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; chance would give so many with a probability of {p_text(luck)}. n = "
-        f"{len(members) - 1} sources. Neighbours by parts of the prompts are not stored: how stable the whole picture "
-        "is, Neighbourhoods shows.",
+        f"{len(members) - 1} sources. How stable the whole picture is, Neighbourhoods shows.",
     ]
     return pieces.scrolling(pieces.table(heads, rows, "wide near-table")), sentence
 
