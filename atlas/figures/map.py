@@ -146,7 +146,7 @@ def map_figure(
     selected, other : Labels of the selected source and of a second one, or empty.
     tints : Colour of every source, and words about it, in place of its family's.
     camera : Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
-    regions : Columns family, x, y (lists, in the units of the points): outlines, in two dimensions only.
+    regions : Columns family, x, y (lists, in the units of the points): outlines of whole families, in two dimensions.
     clusters : Columns source, cluster: hulls around those with a source in front.
     """
     placed, solid = scaled(points), dimensions == 3
@@ -161,15 +161,21 @@ def map_figure(
     data.append(hull_edges(grouped, colours, theme) if solid else none)
     if regions is not None and not solid and len(points):
         middle, half = _frame(points, ("x", "y"))
+        whole = whole_families(points, front)
         outlines = [
             (marks[row.family].colour(theme), (np.column_stack([row.x, row.y]) - middle) / half)
             for row in tables.rows(regions)
-            if row.family in set(points["family"][front])
+            if row.family in whole
         ]
         shapes = [_outline(corners, colour) for colour, corners in outlines]
     else:
         shapes = [] if solid else hull_shapes(grouped, colours)
     return {"data": data, "layout": map_layout(theme, dimensions, camera, placed) | {"shapes": shapes}}
+
+
+def whole_families(points: pd.DataFrame, front: pd.Series) -> set[str]:
+    """Families all of whose points are in front: an outline of their density is one of what is seen."""
+    return set(points["family"]) - set(points["family"][~front])
 
 
 def _outline(corners: Places, colour: str) -> Plot:

@@ -15,7 +15,17 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.api import answers
 from atlas.data import QueryCache, questions
-from atlas.figures.map import MAJORITY, UNDATED, joint_figure, map_figure, month_text, months_of, shown, stated_month
+from atlas.figures.map import (
+    MAJORITY,
+    UNDATED,
+    joint_figure,
+    map_figure,
+    month_text,
+    months_of,
+    shown,
+    stated_month,
+    whole_families,
+)
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import selection
@@ -169,7 +179,7 @@ def _projector(cache: QueryCache, view: View) -> Component:
         shell.segmented("projection", PROJECTIONS, view.projection, "Projection"),
         shell.segmented("dim", {dim: f"{dim}-D" for dim in DIMENSIONS}, view.dim, "Dimensions"),
         html.Span(_trust(cache, view), id="trust", className="trust"),
-        _explained("Lines of", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines of")),
+        _explained("Lines", LINKS_HELP, shell.segmented("links", LINKS, view.links, "Lines")),
         _explained("Domains", SPACE_HELP, shell.segmented("space", SPACES, view.space, "Domains")),
         html.Button(
             "Lasso",
@@ -481,6 +491,10 @@ def _outlined(cache: QueryCache, view: View, points: pd.DataFrame) -> str:
     """What is outlined, in a sentence; nothing where one sees it."""
     if view.regions == "families" and view.dim == 3:
         return " Families are outlined on the flat map."
+    if view.regions == "families" and not whole_families(points, _front(points, view)):
+        return " No family is whole, so none is outlined."
+    if view.regions == "families" and not _front(points, view).all():
+        return " Families that are shown whole are outlined."
     if view.regions != "clusters":
         return ""
     grouped = points.merge(_clusters(cache, view), on="source")
@@ -512,7 +526,7 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
         return [shell.term("How far to trust this map", trust)]
     share = html.B(f"{100 * shared:.1f} %", className="number")
     meaning = f"{pieces.SHARED_HELP}. {trust}"
-    return ["ten nearest: ", share, " shared", html.Br(), shell.term("with the original space", meaning)]
+    return ["ten nearest: ", share, html.Br(), shell.term("as in the original space", meaning)]
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:

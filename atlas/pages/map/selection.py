@@ -42,6 +42,12 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
     rows = members(cache, view)
     if rows.empty:
         return []
+    count = html.B(pieces.counted(len(rows), "source"), className="count")
+    if len(rows) == 1:
+        return [
+            pieces.words(count, ". Add more to compare their families with chance."),
+            html.Div(_names(cache, view, rows), className="near"),
+        ]
     everyone = cache.ask(queries.sources, view.roster)
     mix = family_mix(list(everyone["family"]), everyone["source"].isin(list(rows["source"])).to_numpy())
     mix = mix.sort_values("p_holm", kind="stable")
@@ -55,19 +61,9 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         for one in tables.rows(mix)
     ]  # fmt: skip
     rest = len(mix) - FAMILIES
-    names = [
-        html.Button(
-            [shell.symbol(marks[one.family], view.theme), shell.source_name(one.shown)],
-            id={"type": "walk", "source": one.source, "place": "chosen"},
-            className="near-row chosen-row",
-        )
-        for one in tables.rows(
-            rows.set_index("family").loc[mix["family"]].reset_index().rename(columns={"name": "shown"})
-        )
-    ]
+    names = _names(cache, view, rows.set_index("family").loc[mix["family"]].reset_index())
     chance = html.Th(shell.term("by chance", "What as many sources drawn at random would hold on average"), scope="col")
-    p = html.Th(shell.term("p", MIX_HELP), scope="col")
-    count = html.B(pieces.counted(len(rows), "source"), className="count")
+    p = html.Th(shell.term("p, corrected", MIX_HELP), scope="col")
     said = (
         f": {'' if top['p_holm'] < 0.05 else 'no family stands out; the least likely is '}{top['found']} of "
         f"{top['members']} {top['family']}, where chance gives {top['expected']:.1f} ({p_words(top['p_holm'])})."
@@ -79,6 +75,18 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         pieces.table(head, lines[:FAMILIES], "mix"),
         *([html.Details([others, pieces.table(head, lines[FAMILIES:], "mix")])] if rest > 0 else []),
         html.Div(names, className="near"),
+    ]
+
+
+def _names(cache: QueryCache, view: View, rows: pd.DataFrame) -> list[Component]:
+    marks = cache.marks()
+    return [
+        html.Button(
+            [shell.symbol(marks[one.family], view.theme), shell.source_name(one.shown)],
+            id={"type": "walk", "source": one.source, "place": "chosen"},
+            className="near-row chosen-row",
+        )
+        for one in tables.rows(rows.rename(columns={"name": "shown"}))
     ]
 
 
