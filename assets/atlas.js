@@ -350,11 +350,12 @@
       const plain = (option, group) => wordsOf([option.label, option.value, group].join(" ")).join("");
       const counted = (option, group) => numbers.filter((number) => (number.length > 1 && plain(option, group).includes(number))
         || numbersOf(option.label + " " + option.value).some((one) => one.startsWith(number))).length;
-      const likeness = (option, group) => {
-        const theirs = pairs(spelled(plain(option, group))), alike = letters.filter((pair) => theirs.has(pair)).length;
-        return (alike + 2 * counted(option, group)) / (letters.length + 2 * numbers.length);
+      // By its own name alone: a heading's words spell anything.
+      const likeness = (option) => {
+        const theirs = pairs(spelled(wordsOf(option.label).join(""))), alike = letters.filter((pair) => theirs.has(pair)).length;
+        return (alike + 2 * counted(option, "")) / (letters.length + 2 * numbers.length);
       };
-      const best = (entry) => Math.max(...(entry.items || [entry]).map((item) => likeness(item, entry.group)));
+      const best = (entry) => Math.max(...(entry.items || [entry]).map(likeness));
       const exact = pick((option, group) => {
         const text = (option.label + " " + group).toLowerCase();
         return typed.every((word) => text.includes(word));
@@ -366,16 +367,19 @@
       });
       if (named.length) return named;
       const least = Math.max(0.6, ...found.options.map((entry) => best(entry) - 0.1));
-      const near = pick((option, group) => likeness(option, group) >= least).flatMap((entry) => entry.items || [entry])
-        .sort((a, b) => likeness(b, "") - likeness(a, "") || a.label.length - b.label.length);
+      const near = pick((option) => likeness(option) >= least).flatMap((entry) => entry.items || [entry])
+        .sort((a, b) => likeness(b) - likeness(a) || a.label.length - b.label.length);
       return near.length ? [{ group: "No such name; near:", items: near, ranked: true }] : [];
     },
-    // The same for sources: those whose name begins with what was typed come first, and the shortest name before longer ones.
+    // The same for sources: those whose name begins with what was typed come first, and the shortest name before longer ones,
+    // of which a date or an organisation is no part: "claude sonnet 4" is 4 of some day before it is 4.6.
     closest: function (found) {
       const typed = joined(found.search), fitting = window.dashMantineFunctions.byWords(found);
       if (!typed || fitting.some((entry) => entry.ranked)) return fitting;
       const begins = ({ label }) => [label, label.replace(/^.*\/(?=.)/, "")].some((name) => joined(name).startsWith(typed));
-      const weight = (entry) => Math.min(...(entry.items || [entry]).map((item) => item.label.length + (begins(item) ? 0 : LONGEST)));
+      const bare = ({ label }) => label.replace(/^.*\/(?=.)/, "").replace(/-(20\d\d-?\d\d-?\d\d|\d{4})$/, "").length;
+      const length = (item) => (begins(item) ? 0 : LONGEST) + bare(item) + item.label.length / LONGEST;
+      const weight = (entry) => Math.min(...(entry.items || [entry]).map(length));
       const sorted = (entries) => [...entries].sort((a, b) => weight(a) - weight(b));
       return sorted(fitting.map((entry) => (entry.items ? { ...entry, items: sorted(entry.items) } : entry)));
     },

@@ -250,6 +250,7 @@ def test_no_spelling_of_a_name_lists_a_longer_one_that_holds_it_first(browser: A
     families = {
         "GPT": ["gpt-4.1-mini-2025-04-14", "gpt-4.1-nano", "gpt-4.1-mini", "gpt-4.1", "gpt-4o-mini", "gpt-4o"],
         "DeepSeek": [*(f"deepseek-ai/DeepSeek-R1-Distill-Qwen-{size}B" for size in (7, 14)), "deepseek-ai/DeepSeek-V3"],
+        "Claude": ["claude-sonnet-4-6", "claude-sonnet-4-20250514", "claude-sonnet-4-5-20250929"],
         "Qwen": ["Qwen/Qwen3-8B-Base", "Qwen/Qwen3-8B", "qwen3.5-flash-2026-02-23", "qwen3.5-flash"],
     }
     options = [
@@ -276,8 +277,16 @@ def test_no_spelling_of_a_name_lists_a_longer_one_that_holds_it_first(browser: A
         longer = [other for other in names if bare(name) in bare(other) and len(bare(other)) > len(bare(name))]
         assert name in names, spelling
         assert all(names.index(name) < names.index(other) for other in longer), spelling
-    (near,) = browser.run(listed, ["deepsek"], options)
-    assert near[0] == "deepseek-ai/DeepSeek-V3"
+    near, swapped, absent = browser.run(listed, ["deepsek", "gtp-4.1", "mistral"], options)
+    assert near[0] == "deepseek-ai/DeepSeek-V3" and set(swapped) == {name for name in families["GPT"] if "4.1" in name}
+    # The words of a heading spell no name.
+    headed = [{"group": "Tested with the first model", "items": options[0]["items"]}]
+    assert absent == [] and browser.run(listed, ["mistral"], headed) == [[]]
+    # Without its date a name is that of its version, and not of a later one.
+    undated = {name: re.sub(r"-20[\d-]+$", "", name) for names in families.values() for name in names}
+    found = browser.run(listed, list(undated.values()), options)
+    for spelling, (first, *_) in zip(undated.values(), found, strict=True):
+        assert undated[first] == spelling
 
 
 @pytest.mark.usefixtures("sized")
