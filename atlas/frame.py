@@ -314,7 +314,9 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         view = linked(link)
         table = metas[identity["figure"]].table(questions(), view)
         text, of = shell.csv_text(table), view.source if "nearest_to" in table else ""
-        parts = ("atlas", identity["figure"], of, view.roster, view.domain, questions().generation().name)
+        # Pairs of models are of no roster.
+        where = () if identity["figure"] in relationships.FIGURES else (view.roster, view.domain)
+        parts = ("atlas", identity["figure"], of, *where, questions().generation().name)
         return {"content": text, "filename": "_".join(filter(None, parts)) + ".csv", "type": "text/csv"}
 
     @app.callback(
