@@ -48,7 +48,9 @@ REGIONS_HELP = (
     "Families: what holds half of a family's density, on the flat map. Clusters: where points are dense, whoever they "
     "are (HDBSCAN); coloured where most of them are one family. Both describe the drawing, not the original space"
 )
-SPACE_HELP = "Both domains on one map: a source stands twice, joined by a line; centred takes each domain's mean away"
+SPACE_HELP = (
+    "Both domains on one map: a source stands twice, joined by a line; less means takes each domain's mean away"
+)
 SIGNATURE_HELP = (
     "The mean fingerprint of a source's responses. A fingerprint has two numbers a hidden unit of the proxy: the mean "
     "over the response, and how it drifts from start to end"
