@@ -119,8 +119,8 @@ def refuse_few_pairs(claimed: Iterable[str], reference: Iterable[str], name: str
     if both < FEWEST_PAIRED:
         raise AtlasError(
             f"{both} prompts are answered by both sides, and a comparison needs {FEWEST_PAIRED}",
-            "Ask the reference these prompts ('Prompts to ask' on the page saves them): "
-            f"python -m jobs collect --prompts {name} --source … --to reference.jsonl",
+            "Press 'Prompts to ask (JSONL)' on the page, ask these where you trust the answers, and give those. "
+            f"In a terminal: python -m jobs collect --prompts {name} --source … --to reference.jsonl",
         )
 
 

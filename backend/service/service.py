@@ -623,14 +623,14 @@ class Service:
         return upload, settings_in(found)
 
     def prompts(self, session: str, key: str, settings: Settings) -> list[str]:
-        """Prompts of an uploaded file, each once."""
+        """Prompts of an uploaded file's traces, in their order."""
         from backend.attribution.scoring import Selection
 
         upload, path = self.uploads.get(session, key)
         with open_in_turn(path) as stream:
             layout = inspect(stream, upload.name, settings.columns, self.limits, settings.encoding)
             traces = Selection.of(settings, self.limits).traces(stream, layout, self.limits)
-            return list(dict.fromkeys(trace.prompt for trace in traces))
+            return [trace.prompt for trace in traces]
 
     def _windows(self, session: str, jobs: Sequence[Job]) -> list[Window]:
         """What jobs have read, to compare."""

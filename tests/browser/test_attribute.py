@@ -667,13 +667,14 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     browser.until("return document.querySelector('#ref-traces-head .preview-facts') !== null")
     assert browser.run("return document.querySelector('#ref-go').disabled"), "a reference is wanted"
     given(browser, file_of(tmp_path, "other.jsonl", ["Yes."] * 12), "#ref-reference")
-    browser.until("return !document.querySelector('#ref-go').disabled")
-    browser.click("#ref-go")
-    browser.until("return document.querySelector('#ref-problem').innerText.includes('0 prompts are answered by both')")
+    browser.until("return document.querySelector('#ref-common').innerText.includes('0 of 12 prompts in common')")
+    browser.until("return document.querySelector('#ref-go-now').checkVisibility()")
+    assert browser.run("return ['ref-go', 'ref-go-now'].every(id => document.getElementById(id).disabled)")
     for kind, source in (("reference", "gemma-answer"), ("rival", "smol-warm")):
         given(browser, file_of(tmp_path, f"{source}.jsonl", *answers(source)), f"#ref-{kind}")
         browser.until(f"return document.querySelector('#ref-{kind}-head').innerText.includes('{source}')")
     browser.until("return !document.querySelector('#ref-go').disabled")
+    assert "12 of 12 prompts in common" in browser.text("#ref-common")
     browser.click("#ref-go")
     word, means = browser.text("#ref-verdict").split("\n")[-2:]
     assert word == "AGAINST" and means.startswith("Differs from the reference")

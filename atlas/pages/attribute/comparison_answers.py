@@ -22,12 +22,22 @@ from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
-from backend.attribution.drift_report import compare_measures, expected_words, size_text, size_words
+from backend.attribution.drift_report import MOST, compare_measures, expected_words, side_by_side, size_text, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
-from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, NOT_LIKE, UNPAIRED, level_text, named, p_text
+from backend.inference.drift import (
+    ALIKE,
+    DIFFERENT,
+    FEWEST_PAIRED,
+    LEVEL,
+    NOT_LIKE,
+    UNPAIRED,
+    level_text,
+    named,
+    p_text,
+)
 from backend.intake.traces import short
 from backend.store import page_queries
 
@@ -242,6 +252,30 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         _meanings(test["verdict"]),
     )
     return html.Div([box, _exports("ref-export"), _as_text("ref", reference_text(test))])
+
+
+def in_common_words(before: Sequence[str], after: Sequence[str]) -> str:
+    """How many prompts two windows share, and what follows for their test."""
+    first, second = ({*prompts} - {""} for prompts in (before, after))
+    both, smaller = len(first & second), min(len(first), len(second))
+    many = f"{both:,} of {smaller:,} prompts in common"
+    if side_by_side(before, after) is not None and FEWEST_PAIRED <= both <= MOST:
+        return f"{many}: each prompt's two answers are compared."
+    why = ", not each once in both windows" if both >= FEWEST_PAIRED else ""
+    return f"{many}{why}: whole windows are compared, and other questions can look like another model."
+
+
+def to_compare_words(traces: Sequence[str], reference: Sequence[str]) -> tuple[str, bool]:
+    """How many prompts traces and a reference share, what follows, and whether they are enough to compare."""
+    first, second = ({*prompts} - {""} for prompts in (traces, reference))
+    both, rest = len(first & second), len(first - second)
+    many = f"{both:,} of {len(first):,} prompts in common"
+    if both >= FEWEST_PAIRED:
+        return f"{many}{f'; the other {rest:,} are left out' if rest else ', all are compared'}.", True
+    if not first:
+        return "The traces name no prompts: choose the column that holds them.", False
+    how = "Press Prompts to ask (JSONL) below, ask them at an endpoint that you trust, and drop its answers."
+    return f"{many}, and a comparison needs {FEWEST_PAIRED}. {how}", False
 
 
 def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[Component | str]:

@@ -22,11 +22,13 @@ from atlas.figures.plots import count
 from atlas.pages.attribute import intake, question, sections, visitor, work
 from atlas.pages.attribute.comparison_answers import (
     check_answer,
+    in_common_words,
     judged_by,
     other_result,
     power,
     reference_box,
     reference_text,
+    to_compare_words,
     windows_answer,
     windows_text,
 )
@@ -145,6 +147,8 @@ def _stores(part: Part) -> list[Component]:
     names = [*(f"{kind}-{what}" for kind in part.files for what in ("upload", "file")), part.job, "done", "seen"]
     # Files and answer of two windows are there again when somebody comes back from another page.
     kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part is WINDOWS else []
+    if part.compares:
+        names.append("few")
     out: list[Component] = [
         dcc.Store(id=f"{part.prefix}-{name}", storage_type="session" if name in kept else "memory") for name in names
     ]
@@ -176,11 +180,12 @@ def page(part: Part) -> Component:
     if part.compares:
         # Previews of its files push the other one out of sight.
         now = html.Button(part.button, id=f"{prefix}-go-now", className="button button-main", hidden=True)
-        files.insert(1, html.Div(now, className="row"))
+        files.insert(1, html.Div([now, sections.hint(None, id=f"{prefix}-common", role="status")], className="row"))
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
         files.append(html.Div([sample, sections.hint("Nothing of yours is needed.")], className="row"))
         files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
-    go = html.Button(part.button, id=f"{prefix}-go", className="button button-main", disabled=True)
+    main = "" if part.compares else " button-main"  # the one above the files is
+    go = html.Button(part.button, id=f"{prefix}-go", className=f"button{main}", disabled=True)
     ecosystem = shell.select(
         f"{prefix}-ecosystem", "Compared by", size="sm", w=520, maw="100%",
         allowDeselect=False, placeholder="Looking for ecosystems …",
@@ -473,13 +478,31 @@ def _run(app: Dash, part: Part) -> None:
 
     @sections.callback(
         app,
-        f"{prefix}-go.disabled {prefix}-go-now.hidden",
-        f"{prefix}-ecosystem.value {prefix}-jobs.data {files}",
+        f"{prefix}-go.disabled {prefix}-go.title {prefix}-go-now.hidden {prefix}-go-now.disabled",
+        f"{prefix}-ecosystem.value {prefix}-jobs.data {prefix}-few.data {files}",
         prevent=False,
     )
-    def may_go(ecosystem: Text, jobs: list[str] | None, *given: Stored) -> tuple[bool, bool]:
+    def may_go(ecosystem: Text, jobs: list[str] | None, few: Text, *given: Stored) -> tuple[bool, Text, bool, bool]:
         not_yet = missing(given) or not ecosystem or bool(jobs)
-        return not_yet, not_yet
+        return not_yet or bool(few), few, not_yet, bool(few)
+
+    @sections.callback(app, f"{prefix}-common.children {prefix}-few.data", files)
+    def common(*given: Stored) -> Any:
+        if missing(given) or not all(given[:2]):
+            return None, None
+        service, session = visitor.service(), visitor.session()
+        try:
+            first, second = (
+                service.prompts(session, file["key"], of_windows(None, Columns(**file["columns"]), file["encoding"]))
+                for file in given[:2]
+                if file
+            )
+        except AtlasError:  # its own place says so
+            return None, None
+        if part is WINDOWS:
+            return in_common_words(first, second), None
+        words, enough = to_compare_words(first, second)
+        return (words, None) if enough else (html.Span(words, className="flag"), words)
 
     @sections.callback(
         app,
@@ -589,7 +612,9 @@ def _save_prompts(app: Dash) -> None:
                 raise AtlasError(f"{file['name']} names no prompts", "Choose the column that holds them")
         except AtlasError as error:
             return no_update, visitor.refusal(error)
-        text = "".join(json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in found if prompt)
+        text = "".join(
+            json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in dict.fromkeys(found) if prompt
+        )
         name = f"prompts-{file['name'].rpartition('.')[0] or file['name']}.jsonl"
         return {"content": text, "filename": name, "type": "application/jsonl"}, None
 
