@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import compare_measures, expected_words, size_text, size_words
-from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, claimed_model, headline, odds, rule_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import date_words, keep_together
 from backend.inference.drift import DIFFERENT, LEVEL, level_text, named, p_text
@@ -18,7 +18,7 @@ from backend.inference.drift import DIFFERENT, LEVEL, level_text, named, p_text
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
 SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
-EXACT = f"An unchanged source is called different in {100 * LEVEL:g} % at most, by design. "  # on the same prompts
+EXACT = f"The same model asked twice is called different in {100 * LEVEL:g} % at most, by design. "  # on equal prompts
 CHANGED = "Has the endpoint changed between the two windows?"
 
 
@@ -55,7 +55,10 @@ def write_comparison(test: Mapping[str, Any]) -> str:
 
 def question_of(test: Mapping[str, Any]) -> str:
     """What a comparison asks."""
-    return f"Are these the answers of {claimed_model(test)}?" if "rivals" in test else CHANGED
+    if "rivals" not in test:
+        return CHANGED
+    _, reference, *_ = map(named, test["windows"])
+    return f"Are these the answers of {test['claimed'] or f'the model of {reference}'}?"
 
 
 def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:

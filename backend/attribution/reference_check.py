@@ -38,11 +38,12 @@ AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
 MEANINGS = {
     AGAINST: f"The answers differ from the reference's by more than chance (p of {drift.level_text(drift.LEVEL)} or "
     "below). Whose they are is not said.",
-    SUPPORTS: "No difference was seen, and by the ecosystem's validation an unchanged source gives such an outcome at "
+    SUPPORTS: "No difference was seen, and by the ecosystem's validation the same model gives such an outcome at "
     f"least {10**drift.SUPPORTING:g} times as often as a sibling or another family does.",
     INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured.",
 }
 """What the answers mean in a comparison with a reference."""
+SAME = "the same model"  # nobody compares before and after
 SAME_SETTINGS = (
     "A system prompt, a temperature or a limit of tokens that the reference does not share looks like another model: "
     "ask it as the endpoint is asked."
@@ -167,10 +168,10 @@ def _in_three(*windows: Window) -> list[list[int]]:
 
 
 def odds(kind: str, ratio: float) -> tuple[str, str, str]:
-    """Name, odds and meaning of a log10 ratio of an unchanged source against another kind of pair."""
-    more, less = (KINDS["same"], KINDS[kind]) if ratio >= 0 else (KINDS[kind], KINDS["same"])
+    """Name, odds and meaning of a log10 ratio of the same model against another kind of pair."""
+    more, less = (SAME, KINDS[kind]) if ratio >= 0 else (KINDS[kind], SAME)
     text = _odds_text(ratio)
-    sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} an unchanged source"
+    sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}"
     means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less}"
     return f"{more} over {less}".capitalize(), text, f"{means} ({sign.replace('-', '−')})"
 
@@ -179,27 +180,23 @@ def _odds_text(ratio: float) -> str:
     return f"{float(f'{10 ** abs(ratio):.2g}'):,g} to 1"
 
 
-def claimed_model(test: Mapping[str, Any]) -> str:
-    """The claimed model by its name; without one, the file of its answers."""
-    return test["claimed"] or f"the reference {drift.named(test['windows'][1])}"
-
-
 def headline(test: Mapping[str, Any]) -> str:
     """The answer in a line to show, with the weakest of its odds where all of them speak its way."""
-    who, ratios = claimed_model(test), test["log10_ratios"].values()
-    against = test["verdict"] == AGAINST
-    means = {AGAINST: f"Differs from {who}", SUPPORTS: f"Answers as {who} does"}
-    text = means.get(test["verdict"], f"Answers as {who} does, but so may a sibling")
+    traces, reference, *_ = map(drift.named, test["windows"])
+    who, ratios, against = test["claimed"] or reference, test["log10_ratios"].values(), test["verdict"] == AGAINST
+    text = f"{traces} differs from {who}" if against else f"{traces} answers as {who} does"
     agree = ratios and all((ratio < 0) == against for ratio in ratios)
-    if test["verdict"] == INCONCLUSIVE or not agree:
+    if test["verdict"] == INCONCLUSIVE:
+        return f"{text}, but so may a sibling"
+    if not agree:
         return text
-    return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} an unchanged source"
+    return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} {SAME}"
 
 
 def rule_words(test: Mapping[str, Any]) -> str:
     """What an answer's word rests on here, next to the rule of the same word for one set of traces."""
     verdict, level, least = test["verdict"], drift.level_text(drift.LEVEL), 10 ** Rule().log10_lr
-    supports = f"p above {level} and {10**drift.SUPPORTING:g} to 1 for an unchanged source"
+    supports = f"p above {level} and {10**drift.SUPPORTING:g} to 1 for {SAME}"
     if verdict == INCONCLUSIVE:
         ratios = test["log10_ratios"].values()
         found = f"it is {10 ** min(ratios):.2g} to 1" if ratios else "that was not measured in such a case"

@@ -151,13 +151,13 @@ def test_what_differs_is_counted_on_the_compared_traces(folder: Path) -> None:
 
 def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
     assert odds("sibling", -1.06) == (
-        "A sibling of its family over an unchanged source",
+        "A sibling of its family over the same model",
         "11 to 1",
-        "such an outcome comes about 11 times as often from a sibling of its family as from an unchanged source "
-        "(log10 ratio −1.06, below 0: against an unchanged source)",
+        "such an outcome comes about 11 times as often from a sibling of its family as from the same model "
+        "(log10 ratio −1.06, below 0: against the same model)",
     )
     name, often, _ = odds("family", 2.2)
-    assert (name, often) == ("An unchanged source over another family", "160 to 1")
+    assert (name, often) == ("The same model over another family", "160 to 1")
 
 
 def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
@@ -168,14 +168,19 @@ def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
         "windows": windows,
         "log10_ratios": {"sibling": -1.26, "family": -1.29},
     }
-    assert headline(against) == "Differs from the reference r.jsonl: 18 to 1 against an unchanged source"
+    assert headline(against) == "t.jsonl differs from r.jsonl: 18 to 1 against the same model"
     for ratios in ({}, {"sibling": 0.1, "family": -1.0}):
-        assert headline(against | {"log10_ratios": ratios}) == "Differs from the reference r.jsonl"
-    assert question_of(against | {"rivals": []}) == "Are these the answers of the reference r.jsonl?"
-    supports = {"verdict": "SUPPORTS", "claimed": "X", "log10_ratios": {"sibling": 1.1, "family": 2.2}}
-    assert headline(supports) == "Answers as X does: 13 to 1 for an unchanged source"
-    assert headline(supports | {"log10_ratios": {"sibling": -0.2, "family": 2.2}}) == "Answers as X does"
-    assert headline(supports | {"verdict": "INCONCLUSIVE"}) == "Answers as X does, but so may a sibling"
+        assert headline(against | {"log10_ratios": ratios}) == "t.jsonl differs from r.jsonl"
+    assert question_of(against | {"rivals": []}) == "Are these the answers of the model of r.jsonl?"
+    supports = {
+        "verdict": "SUPPORTS",
+        "claimed": "X",
+        "windows": windows,
+        "log10_ratios": {"sibling": 1.1, "family": 2.2},
+    }
+    assert headline(supports) == "t.jsonl answers as X does: 13 to 1 for the same model"
+    assert headline(supports | {"log10_ratios": {"sibling": -0.2, "family": 2.2}}) == "t.jsonl answers as X does"
+    assert headline(supports | {"verdict": "INCONCLUSIVE"}) == "t.jsonl answers as X does, but so may a sibling"
 
 
 @pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])

@@ -677,7 +677,7 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     assert "12 of 12 prompts in common" in browser.text("#ref-common")
     browser.click("#ref-go")
     word, means = browser.text("#ref-verdict").split("\n")[-2:]
-    assert word == "AGAINST" and means.startswith("Differs from the reference")
+    assert word == "AGAINST" and means.startswith("traces.jsonl differs from gemma-answer.jsonl")
     told = browser.text("#ref-result")
     assert "12 prompts that both answered" in told and "smol-warm.jsonl" in told and "What to do next" in told
     assert "Whose they are is not said" in told
