@@ -199,7 +199,7 @@ def _answers() -> dict[str, Schema]:
 
 def _drift() -> Schema:
     """The answer of a comparison."""
-    return _compared("next_step validation:any* prompts_in_both:count? ", [DIFFERENT, ALIKE])
+    return _compared("next_step prompts_in_both:count? ", [DIFFERENT, ALIKE])
 
 
 def _reference() -> Schema:
@@ -211,8 +211,9 @@ def _reference() -> Schema:
 def _compared(more: str, verdicts: Sequence[str], **kinds: Schema) -> Schema:
     return _object(
         "format:count created verdict:verdict sentence expected notes:text* statistic:number p_value:number method "
-        "paired:flag before:count after:count permutations:count seed:count level:number power:power? log10_ratios:any "
-        f"prompts_needed:count? {more}"
+        "paired:flag before:count after:count permutations:count seed:count chance_95:number "
+        "chance_largest:number level:number power:power? log10_ratios:any "
+        f"prompts_needed:count? validation:any* {more}"
         "windows:window* reading:any settings:any command sha256",
         **kinds,
         verdict={"enum": list(verdicts)},

@@ -9,11 +9,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
-from backend.attribution.drift_report import compare_measures, expected_words, size_text, size_words
+from backend.attribution.drift_report import compare_measures, expected_words, p_scale, size_text, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import date_words, keep_together
-from backend.inference.drift import DIFFERENT, LEVEL, level_text, named, p_text
+from backend.inference.drift import DIFFERENT, LEVEL, named, p_text_of
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
@@ -64,7 +64,7 @@ def question_of(test: Mapping[str, Any]) -> str:
 def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Numbers of a comparison: name, value and what it is."""
     numbers = [
-        ("p value", p_text(test["p_value"]), f"called different at {level_text(test['level'])} or below"),
+        ("p value", p_text_of(test), p_scale(test)),
         ("Size of the difference", size_text(test), f"energy distance; {size_words(test)}"),
         ("Traces compared", f"{test['before']:,} and {test['after']:,}",
          "to the same prompts, side by side" if test["paired"] else "to prompts of which not all are the same"),

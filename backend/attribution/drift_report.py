@@ -32,12 +32,12 @@ Floating = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]
 FEWEST = 5  # traces that a window must have at least: with fewer, no permutation is rare enough
 MOST = 1_000  # traces of a window that are compared; of a longer one, as many in even steps
-FORMAT = 1
+FORMAT = 2  # of comparisons of windows and with a reference
 MARKDOWN = re.compile(r"^(#{1,6} |\s*[-*+] |\s*\d+\. |```|\|.*\|)|\*\*\S|`[^`\n]+`", re.MULTILINE)
 MEASURES = {
     "words": "Length of a response, median",
     "markdown": "Responses with Markdown",
-    "alike": "Responses that begin with the same two words",
+    "alike": "Responses with the most frequent first two words",
 }
 
 
@@ -203,12 +203,13 @@ def drift_answer(
     body = {
         "format": FORMAT,
         "verdict": drift.verdict(test),
-        "sentence": drift.sentence(test),
-        "next_step": _next_step(test, worth["prompts_needed"]),
+        "sentence": drift.sentence(test | worth),
+        "next_step": _next_step(test | worth),
         "expected": drift.expected(worth["power"], test["paired"]),
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
-            *([] if test["paired"] else [drift.UNPAIRED]),
+            # A difference says so in its sentence.
+            *([] if test["paired"] or drift.verdict(test) == drift.DIFFERENT else [drift.UNPAIRED]),
             *([] if all(one.report["results"]["traffic"]["kind"] == "like" for one in read) else [drift.NOT_LIKE]),
             *_skipped(test, before, after, "that answer prompts of both" if rows else "in even steps"),
         ],
@@ -216,41 +217,66 @@ def drift_answer(
         "level": drift.LEVEL,
         "prompts_in_both": len(set(prompts[0]) & set(prompts[1]) - {""}),
         **worth,
-        "validation": _validation_rows(enrolment),
         **facts_of((before, after), enrolment, settings, (first, second)),
         "command": command or _command(read, enrolment, settings),
     }
     return signed(body)
 
 
-def _next_step(test: Mapping[str, Any], needed: int | None) -> str:
+def _next_step(test: Mapping[str, Any]) -> str:
     """What to do after a comparison of two windows."""
     if drift.verdict(test) == drift.DIFFERENT and not test["paired"]:
-        return (
-            "Collect both windows again with the same prompts: questions of another kind alone can look like another "
-            "model."
-        )
+        return "Collect both windows again with the same prompts, and compare those."
     if drift.verdict(test) == drift.DIFFERENT:
         return (
             "Collect the same prompts once more with the same settings: a change that lasts is seen again. Then ask "
             "whoever serves the endpoint what changed, and send them this result."
         )
+    needed = test["prompts_needed"]
     if needed is not None and (more := needed - min(test["before"], test["after"])) > 0:
-        return f"Ask {more} prompts more in each window: from {needed} on a sibling would rarely pass unseen."
+        return f"Ask {more} prompts more in each window: {advised_words(test)}."
     return "Nothing has to be done now. Ask the same prompts in the next window, and compare again."
 
 
+def advised_words(test: Mapping[str, Any]) -> str:
+    """What is seen with the advised number of prompts."""
+    needed = test["prompts_needed"]
+    shares = _shares_at(test, needed)
+    kind = next(kind for kind in ("sibling", "family") if kind in shares)
+    return f"with {needed:,}, {100 * shares[kind]:.0f} % of such tests call {drift.KINDS[kind]} different"
+
+
+def _statistic(test: Mapping[str, Any]) -> str:
+    return f"energy{'-paired' if test['paired'] else ''}"
+
+
+def _shares_at(test: Mapping[str, Any], window: int) -> dict[str, float]:
+    """Share of real pairs of windows of so many traces that are called different, by their kind."""
+    rows = [row for row in test["validation"] if row["statistic"] == _statistic(test)]
+    return {row["scenario"]: row["value"] for row in rows if row["k"] == window}
+
+
 def expected_words(test: Mapping[str, Any]) -> str:
-    """What such a test is worth, and that fewer traces than these were tested where that is so."""
-    window = (test["power"] or {}).get("window")
-    if window in (None, min(test["before"], test["after"])):
+    """What such a test is worth, by the tested numbers of traces below and above its own."""
+    window, smaller = (test["power"] or {}).get("window"), min(test["before"], test["after"])
+    if window in (None, smaller):
         return str(test["expected"])
-    return f"{test['expected']} {window:,} traces are{TESTED.removeprefix(',')}."
+    larger = [
+        int(row["k"]) for row in test["validation"] if row["k"] > smaller and row["statistic"] == _statistic(test)
+    ]
+    if not larger:
+        return f"{test['expected']} {window:,} traces are{TESTED.removeprefix(',')}."
+    above = drift.shares_text(_shares_at(test, min(larger)))
+    return f"{test['expected']} Of {min(larger):,} traces: {above}. Your {smaller:,} lie between."
 
 
 def size_text(test: Mapping[str, Any]) -> str:
     """The energy distance, without what rounding makes of none."""
-    return f"{round(test['statistic'], 9) + 0.0:.3g}"
+    return _rounded(test["statistic"])
+
+
+def _rounded(distance: float) -> str:
+    return f"{round(distance, 9) + 0.0:.3g}"
 
 
 def size_words(test: Mapping[str, Any]) -> str:
@@ -258,7 +284,14 @@ def size_words(test: Mapping[str, Any]) -> str:
     drawn = int(test["permutations"])
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
     how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
-    return f"larger than in {smaller:,} of {drawn:,} comparisons {how}; 0 is no difference"
+    reached = f"{_rounded(test['chance_95'])} or less in 95 of 100, {_rounded(test['chance_largest'])} at most"
+    return f"larger than in {smaller:,} of {drawn:,} comparisons {how}, which gave {reached}; 0 is no difference"
+
+
+def p_scale(test: Mapping[str, Any]) -> str:
+    """What a p value is compared with, and that no smaller one was possible where that is so."""
+    at_level = f"called different at {drift.level_text(drift.LEVEL)} or below"
+    return f"the smallest of {test['permutations']:,} re-deals; {at_level}" if drift.is_smallest(test) else at_level
 
 
 def measures_of(responses: Sequence[str]) -> dict[str, float] | None:
@@ -290,8 +323,8 @@ def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
 def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:
     """What the validation says of a test of this size, and of its outcome; JSON.
 
-    Returns the power, the log10 ratios of an unchanged source against others, and the fewest validated prompts with
-    which no difference would speak for it. Both are empty on prompts unlike the enrolled ones.
+    Returns the power, the log10 ratios of an unchanged source against others, the fewest validated prompts with which
+    no difference would speak for it, and the validation's rows. Ratios and prompts need the enrolled kind of prompts.
     """
     rows, like = validation_of(enrolment), window.report["results"]["traffic"]["kind"] == "like"
     power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
@@ -300,11 +333,13 @@ def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> d
         ratios = drift.outcome_ratios({"p_value": 1.0}, expected_power(enrolment, k, test["paired"]))
         return bool(ratios) and min(ratios.values()) >= drift.SUPPORTING
 
-    budgets = sorted(map(int, rows.loc[rows["part"].eq("drift"), "k"].unique())) if like else []
+    tested = rows["part"].eq("drift") & rows["statistic"].eq(_statistic(test))
+    budgets = sorted(map(int, rows.loc[tested, "k"].unique())) if like else []
     return {
         "power": power,
         "log10_ratios": drift.outcome_ratios(test, power) if like else {},
         "prompts_needed": next(filter(speaks, budgets), None),
+        "validation": _validation_rows(enrolment),
     }
 
 

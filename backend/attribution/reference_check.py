@@ -16,9 +16,11 @@ import numpy as np
 from scipy.stats import binomtest
 
 from backend.attribution.drift_report import (
+    FORMAT,
     MOST,
     Doubles,
     Window,
+    advised_words,
     facts_of,
     share_fingerprints,
     signed,
@@ -33,7 +35,6 @@ from backend.inference import drift
 from backend.inference.drift import DIFFERENT, FEWEST_PAIRED, KINDS, drift_test, p_words
 from backend.inference.verdict import Rule
 
-FORMAT = 1
 AGAINST, SUPPORTS, INCONCLUSIVE = "AGAINST", "SUPPORTS", "INCONCLUSIVE"
 MEANINGS = {
     AGAINST: f"The answers differ from the reference's by more than chance (p of {drift.level_text(drift.LEVEL)} or "
@@ -78,7 +79,7 @@ def reference_answer(
     )
     test = asdict(drift_test(first, second, paired=True))
     worth, traffic = worth_of(test, enrolment, claimed), claimed.report["results"]["traffic"]["kind"]
-    verdict, needed = verdict_of(test, worth["log10_ratios"]), worth["prompts_needed"]
+    verdict = verdict_of(test, worth["log10_ratios"])
     alike = sum(claimed.responses[i] == reference.responses[j] for i, j in zip(*rows, strict=True))
     copied = 2 * alike >= len(rows[0])
     compared = [*rows, *(_in_three(claimed, reference, rival)[2] for rival in rivals)]
@@ -87,7 +88,7 @@ def reference_answer(
         "verdict": verdict,
         "claimed": settings.question,
         "sentence": _sentence(verdict, test, settings.question),
-        "next_step": MAKE_SURE * copied + _next_step(verdict, len(first), needed),
+        "next_step": MAKE_SURE * copied + _next_step(verdict, test | worth),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "notes": [
@@ -215,7 +216,7 @@ def _first_answers(window: Window) -> dict[str, int]:
 
 
 def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str:
-    p, reference = p_words(test["p_value"]), f"the reference for {claimed}" if claimed else "the reference"
+    p, reference = drift.p_words_of(test), f"the reference for {claimed}" if claimed else "the reference"
     how = f"on {test['before']} prompts that both answered ({p})"
     return {
         AGAINST: f"The traces differ from {reference} by more than chance {how}.",
@@ -224,7 +225,7 @@ def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str
     }[verdict]
 
 
-def _next_step(verdict: str, prompts: int, needed: int | None) -> str:
+def _next_step(verdict: str, test: Mapping[str, Any]) -> str:
     if verdict == AGAINST:
         return (
             "Ask the reference the same prompts once more, with the endpoint's own settings, and compare its first "
@@ -232,9 +233,10 @@ def _next_step(verdict: str, prompts: int, needed: int | None) -> str:
         )
     if verdict == SUPPORTS:
         return f"Compare a sibling's answers as well: {', '.join(list(KINDS.values())[1:])} can be given as a rival."
-    if needed is None:
+    if test["prompts_needed"] is None:
         return "No validated number of prompts decides with this ecosystem; compare with rivals on the same prompts."
-    return f"Ask both sides {max(needed - prompts, 1)} prompts more: from {needed} on a sibling would rarely pass."
+    more = max(test["prompts_needed"] - test["before"], 1)
+    return f"Ask both sides {more} prompts more: {advised_words(test)}."
 
 
 def _unused(windows: Sequence[Window], pairs: int) -> list[str]:

@@ -60,6 +60,8 @@ class DriftTest:
     after: int
     permutations: int  # drawn; of paired windows with so few prompts that all swaps are tried, their number
     seed: int  # of what was drawn
+    chance_95: float  # 95 % of the statistics of what was drawn are at most this
+    chance_largest: float
 
 
 def drift_test(
@@ -100,7 +102,8 @@ def drift_test(
     slack = max(1e-9 * abs(float(statistics[0])), ROUNDING * float(np.abs(similarity).max()))
     extreme = statistics[1:] >= statistics[0] - slack
     p_value = (1 + int(extreme.sum())) / len(statistics)
-    return DriftTest(float(statistics[0]), p_value, method, paired, n, m, len(drawn), seed)
+    chance = float(np.quantile(statistics[1:], 0.95)), float(statistics[1:].max())
+    return DriftTest(float(statistics[0]), p_value, method, paired, n, m, len(drawn), seed, *chance)
 
 
 def similarities(rows: Doubles, method: Method) -> Doubles:
@@ -244,8 +247,29 @@ def p_text(p_value: float) -> str:
 
 def p_words(p_value: float) -> str:
     """A p value in a sentence: 'p = .012', 'p < .001'."""
-    text = p_text(p_value)
-    return f"p {text if text[0] in '<>' else f'= {text}'}"
+    return _in_words(p_text(p_value))
+
+
+def _in_words(text: str) -> str:
+    return f"p {text if text[0] in '<>≤' else f'= {text}'}"
+
+
+def is_smallest(test: Mapping[str, Any]) -> bool:
+    """Whether the draws of a :class:`DriftTest` can give no smaller p value, and not all swaps were tried."""
+    drawn = test["permutations"] + 1
+    all_swaps = test["paired"] and drawn == 2 ** (test["before"] - 1)
+    return not all_swaps and test["p_value"] * drawn <= 1 + ROUNDING
+
+
+def p_text_of(test: Mapping[str, Any]) -> str:
+    """The p value of a :class:`DriftTest`: at most so much, '≤ .001', where its draws can give no smaller one."""
+    text = p_text(test["p_value"])
+    return f"≤ {text}" if is_smallest(test) and text[0] not in "<>" else text
+
+
+def p_words_of(test: Mapping[str, Any]) -> str:
+    """:func:`p_text_of` in a sentence."""
+    return _in_words(p_text_of(test))
 
 
 def corrected_words(raw: float, corrected: float) -> str:
@@ -260,22 +284,32 @@ def level_text(level: float) -> str:
 
 
 def sentence(test: Mapping[str, Any]) -> str:
-    """The answer of a :class:`DriftTest` for people; :func:`expected` belongs below it."""
+    """The answer of a :class:`DriftTest`, with its ``power``, for people; :func:`expected` belongs below it."""
     differ, means = MEANING[verdict(test)]
     windows = f"{test['before']:,} and {test['after']:,} traces"
     if differ == "differ" and not test["paired"]:
-        means = "Something between prompt and answer changed, or the questions did."
-    return f"The two windows of {windows} {differ} by more than chance ({p_words(test['p_value'])}). {means}"
+        same = (test.get("power") or {}).get("same")
+        alone = "how often other questions alone do so was not measured"
+        if same is not None:
+            alone = f"with other questions of the enrolled kind, {100 * same:.0f} % of unchanged sources differ so"
+        means = f"Something between prompt and answer changed, or the questions did: {alone}."
+    return f"The two windows of {windows} {differ} by more than chance ({p_words_of(test)}). {means}"
 
 
 def expected(power: Mapping[str, Any] | None, paired: bool) -> str:
     """What such a test is worth, by :func:`backend.enrolment.validation_lookup.expected_power`, in a sentence."""
     if power is None:
         return UNMEASURED
-    shares = [f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None]
     prompts = f"{'the same' if paired else 'different'} enrolled prompts"
     return (
-        f"Of real pairs of windows of {power['window']:,} traces to {prompts} it calls different: {', '.join(shares)}."
+        f"Of real pairs of windows of {power['window']:,} traces to {prompts} it calls different: {shares_text(power)}."
+    )
+
+
+def shares_text(power: Mapping[str, Any]) -> str:
+    """How often each kind of pair is called different."""
+    return ", ".join(
+        f"{words} {100 * power[kind]:.0f} %" for kind, words in KINDS.items() if power.get(kind) is not None
     )
 
 

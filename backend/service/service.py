@@ -604,11 +604,13 @@ class Service:
 
     def newest_comparison(self, session: str, kind: str) -> dict[str, Any] | None:
         """The newest answer of :meth:`drift`, 'windows', or of :meth:`reference_check`, 'reference'; None without."""
+        from backend.attribution.drift_report import FORMAT
+
         try:
             found: dict[str, Any] = json.loads((self._place(session) / COMPARISON.format(kind)).read_text("utf-8"))
         except OSError:
             return None
-        return found
+        return found if found["format"] == FORMAT else None  # another version of this program wrote it
 
     def _note_comparison(self, session: str, job: str, answer: dict[str, Any]) -> None:
         kind = "reference" if "rivals" in answer else "windows"

@@ -27,6 +27,7 @@ from backend.attribution.drift_report import (
     drift_answer,
     expected_words,
     measures_of,
+    p_scale,
     size_words,
 )
 from backend.attribution.report import digest
@@ -204,7 +205,11 @@ def test_plain_measures_of_responses_are_counted() -> None:
 
 
 def test_a_difference_is_ranked_among_those_of_chance() -> None:
-    test = {"permutations": 511, "p_value": 1 / 512, "paired": True}
+    test = {"permutations": 511, "p_value": 1 / 512, "paired": True, "before": 10}
+    test |= {"chance_95": 1.234, "chance_largest": 2.0}
+    assert "which gave 1.23 or less in 95 of 100, 2 at most" in size_words(test)
+    assert p_scale(test).startswith("called different"), "all swaps were tried"
+    assert p_scale(test | {"paired": False}).startswith("the smallest of 511 re-deals; called different")
     assert size_words(test).startswith("larger than in 511 of 511 comparisons with answers swapped")
     assert size_words({**test, "p_value": 1.0, "paired": False}).startswith("larger than in 0 of 511 comparisons")
 

@@ -22,22 +22,20 @@ from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
-from backend.attribution.drift_report import MOST, compare_measures, expected_words, side_by_side, size_text, size_words
+from backend.attribution.drift_report import (
+    MOST,
+    compare_measures,
+    expected_words,
+    p_scale,
+    side_by_side,
+    size_text,
+    size_words,
+)
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
-from backend.inference.drift import (
-    ALIKE,
-    DIFFERENT,
-    FEWEST_PAIRED,
-    LEVEL,
-    NOT_LIKE,
-    UNPAIRED,
-    level_text,
-    named,
-    p_text,
-)
+from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, LEVEL, NOT_LIKE, level_text, named, p_text_of
 from backend.intake.traces import short
 from backend.store import page_queries
 
@@ -58,7 +56,6 @@ RATIO_HELP = (
     "How much more often the one than the other gives such an outcome, by the ecosystem's validation. "
     "None is stated on prompts of another kind than the enrolled ones."
 )
-AT_LEVEL = f"called different at {level_text(LEVEL)} or below"
 SHA_HELP = "Hash of the whole report, computed from this file; whoever made it can read theirs out to you"
 CHANGED = "The file was changed after it was made: its own hash is not the one that it states. "
 KEEP = (
@@ -195,23 +192,20 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     paired = ("all", "each prompt's two answers are compared") if test["paired"] else ("not all", "")
     if not test["paired"] and both is not None:
         paired = f"{both:,}", f"prompts are in both windows, whose smaller one has {count(smaller, 'trace')}"
-    notes = {note: _note(note) for note in test["notes"]}
-    other_questions = [notes.pop(UNPAIRED)] if UNPAIRED in notes else []  # it limits the sentence itself
     box = sections.answer_box(
         tone,
         [before, " against ", after],
         ("win-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
-        *other_questions,
         _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
-            ("p value", P_HELP, p_text(test["p_value"]), AT_LEVEL),
+            ("p value", P_HELP, p_text_of(test), p_scale(test)),
             ("Size of the change", DISTANCE_HELP, size_text(test), size_words(test)),
             ("Same prompts", "", *paired),
         ),
         *_measures(test),
-        *notes.values(),
+        *map(_note, test["notes"]),
     )
     window = min(int(test["before"]), int(test["after"]))
     sees = _power_section(measured, window, theme, expected_words(test))
@@ -242,7 +236,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, expected_words(test)),
         sections.facts(
-            ("p value", PAIRED_HELP, p_text(test["p_value"]), AT_LEVEL),
+            ("p value", PAIRED_HELP, p_text_of(test), p_scale(test)),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
             ("Size of the difference", DISTANCE_HELP, size_text(test), size_words(test)),
             *((name, RATIO_HELP, value, means) for name, value, means in starmap(odds, test["log10_ratios"].items())),
