@@ -91,10 +91,8 @@ STEPS: tuple[shell.Children, ...] = (
         dcc.Link("Claim against reference", href="/attribute?mode=reference"), ".",
     ],
     "Send the report with its traces to whoever runs the endpoint. Anybody can check both.",
-    shell.unbroken(
-        "If the change was meant, enrol the new model's answers. If nothing was wrong, run the command with --accept: "
-        "the watch begins anew."
-    ),
+    "If the change was meant, enrol the new model's answers. If nothing was wrong, accept the alarm: the watch begins "
+    "anew.",
 )  # fmt: skip
 """What a person does about an alarm."""
 READING = (
@@ -102,9 +100,8 @@ READING = (
     "minute, once; longer while other work runs here."
 )
 OTHER = "Answers to prompts of another kind are not counted: other prompts alone make answers look different."
-AT_ONCE = (
-    "The sample's two looks follow each other at once. A watch of your own looks as often as you tell it (--every)."
-)
+AT_ONCE = "The sample's two looks follow each other at once. A watch of your own looks as often as you tell it."
+OWN_ALARM = "An alarm of your own watch stands until somebody accepts it, and can be sent to an address of yours."
 AGAIN_MS, SAMPLE_MS = 20_000, 2_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
@@ -489,7 +486,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     label = f"Evidence of the watch {state.name} after every answer"
     drawing = html.Div(graph, className="figure-drawing", role="img", **shell.aria(label=label))
     facts = {
-        "Answers from": question.source,
+        "Answers from": "recorded answers of the sample" if story else question.source,
         "Compared with": f"the enrolled answers of {question.enrolment}",
         "Last look": _time(looks[-1].at) if looks else "",
     }
@@ -499,7 +496,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
             html.P(sentence, className="sentence"),
             html.Div(drawing, className="figure-body", style={"height": figures.HEIGHT}),
             shell.facts(facts, className="watch-facts"),
-            *([html.H3("Alarms", className="group"), *(_alarm(state, one) for one in alarms)] if alarms else []),
+            *([html.H3("Alarms", className="group"), *(_alarm(state, one, story) for one in alarms)] if alarms else []),
             *(
                 [
                     html.H3("What to do", className="group"),
@@ -516,19 +513,20 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     )
 
 
-def _alarm(state: WatchState, alarm: Any) -> Component:
+def _alarm(state: WatchState, alarm: Any, story: Story | None) -> Component:
     links: list[Component | str] = []
     for form in FORMS:
         href = f"/watch/{state.name}/alarm-{alarm.number}.{form}"
         links.append(html.A(FILES[form], href=href, target="_blank", className="forward", rel="noopener"))
+    if story:
+        stands = OWN_ALARM
+    elif alarm.round == state.round:
+        stands = "The alarm stands until somebody runs the command with --accept."
+    else:
+        stands = "The alarm was accepted."
     told = "It was sent to the webhook." if alarm.delivered else "It was sent nowhere (no --webhook URL)."
-    stands = (
-        "The alarm stands until somebody accepts it (--accept)."
-        if alarm.round == state.round
-        else "The alarm was accepted."
-    )
     head = html.Strong(f"Alarm {alarm.number}, {_time(alarm.at)}")
-    text = f"{alarm_sentence(state, alarm)} {stands} {told}"
+    text = f"{alarm_sentence(state, alarm)} {stands}{'' if story else f' {told}'}"
     return html.Div([head, html.P(text), html.Div(links, className="watch-links")], className="watch-alarm")
 
 

@@ -378,7 +378,8 @@ def watches(folder: Path | None = None) -> list[WatchState]:
 def alarm_sentence(state: WatchState, alarm: Any) -> str:
     """What an alarm says, in a sentence or two."""
     question = state.question
-    nearest = f"the traces from about number {alarm.first:,} on are nearest to {alarm.leader}"
+    # Chance moves the lowest evidence some traces away from the change.
+    nearest = f"the traces since the evidence was lowest, from number {alarm.first:,} on, are nearest to {alarm.leader}"
     if alarm.verdict == "INCONCLUSIVE":
         nearest = f"Which model answers now is not certain; {nearest}"
     elif alarm.verdict == "UNKNOWN":
