@@ -125,9 +125,11 @@
             : begun(options, value) ? `names no ${name} fully, and none that begins so can be chosen here. ` : "is not in this atlas: ";
         };
         tell(choices.filter(([name, options, now]) => given[name] && now && !offered(options, given[name])).map(
-          // On a page without that control nothing is shown in its place.
+          // On a page without that control nothing is shown in its place; on Attribute an ecosystem brings the reader.
           ([name, options, shown]) => ({
-            shown: { [name]: shown }, text: () => !document.getElementById(name).checkVisibility() ? "" : `The link's ${name}, ${given[name].slice(0, 80)}, ${vain(name, options, given[name])}${label(options, shown)} is shown.`,
+            shown: { [name]: shown }, text: () => !document.getElementById(name).checkVisibility() ? (
+              name === "reader" && pathname === "/attribute" ? `The link's reader, ${given.reader.slice(0, 80)}, is not used here: the ecosystem below brings its own.` : ""
+            ) : `The link's ${name}, ${given[name].slice(0, 80)}, ${vain(name, options, given[name])}${label(options, shown)} is shown.`,
           })));
         window.setTimeout(() => remember({}), 0);
         document.documentElement.dataset.page = pathname;

@@ -211,7 +211,7 @@ def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -
     sentence = html.P(["The atlas has no ", kind, " called ", label, "."], className="sentence")
     ways = [(called, source_path(view, label, kind)) for called, label in near]
     remedy = "Did you mean one of these?" if near else "Look it up on the map"
-    remedy = remedy if len(near) <= FEW_NAMES else f"The atlas has {len(near)}:"
+    remedy = f"The atlas has {len(near)}:" if kind == "family" and len(near) > FEW_NAMES else remedy
     note = empty("Names are spelled as on the map", remedy, ways)
     other = html.P(dcc.Link("Open the map", href=f"/?{view.query()}", className="forward"))  # not one of the names
     return html.Div([html.H1(f"There is no such {kind}"), sentence, note, other], className="column")

@@ -284,7 +284,7 @@ def candidate_numbers(known: Known, entries: Sequence[str]) -> npt.NDArray[np.in
     return np.array(sorted(chosen), dtype=np.intp)
 
 
-def alike(typed: str, labels: Iterable[str]) -> list[str]:
+def alike(typed: str, labels: Iterable[str], least: float = LEAST) -> list[str]:
     """Labels that a person may have meant, at most eight: those that begin so first, then the likeliest.
 
     Two and three letters or digits in a row are compared, rare ones weigh more: 'openai gpt 4o', 'GPT-4o' and 'gtp4o'
@@ -303,7 +303,7 @@ def alike(typed: str, labels: Iterable[str]) -> list[str]:
         spelling: sum(share * query.get(gram, 0.0) for gram, share in _unit(grams, weights).items())
         for spelling, grams in counts.items()
     }
-    near = (one for one in likeness if likeness[one] >= LEAST)
+    near = (one for one in likeness if likeness[one] >= least)
     found = sorted(near, key=lambda one: (not one.startswith(needed), -likeness[one]))
     # Of a short name one wrong letter spoils most pairs.
     found = found or get_close_matches(needed, spelled, n=SHOWN, cutoff=0.7)
