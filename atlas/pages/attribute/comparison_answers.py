@@ -63,6 +63,7 @@ KEEP = (
     "another report with a hash that fits it."
 )
 DROP = "Drop its traces as well."
+WHICH = "Drop its traces as well: read again, they show which of its numbers were changed."
 ORIGINAL = (
     "Do not rely on this file. Ask its maker for the original and its hash, or ask the question yourself: give the "
     "traces to One set of traces."
@@ -462,7 +463,7 @@ def check_answer(check: Check) -> Component:
             if check.equal and check.traces
             else DROP
             if check.equal
-            else ORIGINAL
+            else (ORIGINAL if check.traces else f"{WHICH} {ORIGINAL}")
             if check.changed
             else AS_MADE
         ),
