@@ -469,12 +469,12 @@ def steps_of(report: Report) -> list[Step]:
             continue
         before, _, after = text.partition(command)
         out.append(Step(before, pages[command], command, after))
-    if report["results"]["verdict"] != "INCONCLUSIVE" and report["results"]["traces"] <= Rule.minimum_traces:
-        out.append(Step(f"Collect 20 traces to be surer: {Rule.minimum_traces} are the fewest that an answer takes."))
     if wavers(report):
         rule = report["method"]["rule"]
         below = f"{10 ** rule['decided_log10']:,.0f} to 1 or {100 * rule['least_share']:g} %"
         out.append(Step(f"Add traces to be surer: in some resamples of these the evidence stays below {below}."))
+    elif report["results"]["verdict"] != "INCONCLUSIVE" and report["results"]["traces"] <= Rule.minimum_traces:
+        out.append(Step(f"Collect 20 traces to be surer: {Rule.minimum_traces} are the fewest that an answer takes."))
     if only_among(report):
         command, page = next(iter(pages.items()))
         who = with_names(report)["results"]["subject"]

@@ -30,6 +30,7 @@ from backend.inference.verdict import (
     Evidence,
     Flag,
     Passing,
+    Rule,
     Statements,
     Verdict,
     decide,
@@ -383,6 +384,8 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     told = dict.fromkeys([*results["next_steps"], *[KEEP] * (results["verdict"] == "AGAINST")])
     if wavers(report):
         assert "stays below" in str(steps.pop())
+    elif found.verdict.outcome != "INCONCLUSIVE" and results["traces"] <= Rule.minimum_traces:
+        assert "fewest that an answer takes" in str(steps.pop())
     for step, words in zip(steps, told, strict=True):
         assert step.by_command.replace("t.jsonl", "traces.jsonl").startswith(words.rstrip("."))
     assert all(str(step) in text for step in steps)
