@@ -198,7 +198,7 @@
 
   // The same, and at the corners, further and further away.
   function further(x, y, width, gap) {
-    return [1, 1.6, 2.4, 4].flatMap((by) => {
+    return [1, 1.6, 2.4, 4, 6, 9].flatMap((by) => {
       const away = by * gap, side = 0.7 * away;
       const corners = [[side, -side - TALL], [side, side], [-side - width, -side - TALL], [-side - width, side]];
       return [...sides(x, y, width, away), ...corners.map(([left, top]) => [x + left, y + top, x + left + width, y + top + TALL])];

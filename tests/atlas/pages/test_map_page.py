@@ -91,6 +91,9 @@ def test_a_selection_is_compared_with_chance(cache: QueryCache, view: View) -> N
     table = map.FIGURES["selection"].table(cache, dataclasses.replace(view, chosen=chosen))
     assert list(table["source"]) == list(chosen) and table["accuracy_20"].notna().all() and (table["date"] == "").all()
     assert selection.panel(cache, dataclasses.replace(view, chosen=("nobody",))) == []
+    # One source is of its family, which says nothing against chance.
+    words, names = selection.panel(cache, dataclasses.replace(view, chosen=chosen[:1]))
+    assert words.children[1].startswith(". Add more") and names.children[0].id["source"] == chosen[0]
 
 
 def test_clusters_and_families_are_offered(cache: QueryCache, view: View) -> None:
