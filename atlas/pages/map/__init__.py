@@ -485,7 +485,8 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         f" as seen by {cache.proxy_name(reader) if reader == view.reader else cache.reader_words(reader)}. "
         "A point is a source's ",
         shell.term("signature", SIGNATURE_HELP),
-        f" {each}; near points write alike.{_outlined(cache, view, points)}",
+        f" {each}; near points write alike.{' Names stand where there is room.' if view.dim == 2 else ''}"
+        f"{_outlined(cache, view, points)}",
     ]
 
 
