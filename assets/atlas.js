@@ -12,6 +12,7 @@
   function shared() {
     const given = new URL(window.location.href).searchParams, kept = new URLSearchParams();
     for (const name of SHARED) if (given.has(name)) kept.set(name, given.get(name));
+    if (given.get("back")) kept.set("roster", given.get("back"));  // a figure of Compare alone is of another roster
     return kept.toString();
   }
 
@@ -148,7 +149,7 @@
       header: function (reader, roster, domain, theme) {
         const now = { reader, roster, domain };
         tell(replaced.filter(({ shown }) => Object.entries(shown).every(([name, value]) => now[name] === value)));
-        return remember({ reader, roster, domain, theme });
+        return remember({ reader, roster, domain, theme, back: query().roster === roster ? undefined : "" });
       },
       // A page that shows another reader, roster or map than was asked for: the header and its controls follow.
       settled: function (data) {
@@ -407,6 +408,8 @@
     for (const [name, value] of Object.entries(JSON.parse(link.dataset.choices))) {
       if (value) url.searchParams.set(name, value);
       else url.searchParams.delete(name);
+      // A change of the header asks for the links once more, maybe after the new page: they are those of the new page.
+      if (!page && name !== "roster") window.dash_clientside.set_props("compare-" + name, { data: value });
     }
     window.history.pushState({}, "", url);
     window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));

@@ -75,6 +75,7 @@ class View:
     condition: str = "clean"  # what was done to the traces before they were read
     tab: str = "readers"  # part of the comparison of readers
     figure: str = ""  # its figure, empty for the first one of the tab that has something to show
+    back: str = ""  # roster of the reader, where a figure stands for another one; what is opened next returns to it
     protocol: str = "family"  # what test pairs of a relationship share with the training pairs' models
     measure: str = "accuracy"  # metric of relationships
     relates: str = ""  # reader whose scores of pairs are shown, empty for the one that the data offer

@@ -70,6 +70,8 @@ CONTROLS = {
     **{"every": "readers k", "depths": "readers"},
 }
 """Controls that a figure follows; others follow the budget."""
+STORED = ("tab", "figure", "back")
+"""Choices that links alone change."""
 FIXED = ("reached", "variance")
 """Figures that no control changes."""
 MOVED = {
@@ -84,12 +86,11 @@ def layout(cache: QueryCache, requested: View) -> Component:
     """The page for a query string."""
     opened = cache.opened(requested)
     view = dataclasses.replace(opened, condition=opened.condition.removesuffix(GLOBAL))
-    tab, figure = shown(cache, view)
-    view = dataclasses.replace(view, readers=tuple(readers.chosen(cache, view)), tab=tab, figure=figure)
+    view = _at_figure(cache, dataclasses.replace(view, readers=tuple(readers.chosen(cache, view))))
     show = pieces.sections(FIGURES, cache, view, origin="")
-    stores = [dcc.Store(id="compare-tab", data=tab), dcc.Store(id="compare-figure", data=figure)]
+    stores = [dcc.Store(id=f"compare-{name}", data=getattr(view, name)) for name in STORED]
     kept = [shell.settled(requested, view), drawing.remembered(PAGE.name), *stores]
-    return html.Div([*kept, _head(cache, view), show(figure)], className="column compare")
+    return html.Div([*kept, _head(cache, view), show(view.figure)], className="column compare")
 
 
 def shown(cache: QueryCache, view: View) -> tuple[str, str]:
@@ -100,6 +101,11 @@ def shown(cache: QueryCache, view: View) -> tuple[str, str]:
         return tab, figure
     names = TABS[view.tab].figures
     return view.tab, next((name for name in names if _has_rows(cache, view, name)), next(iter(names)))
+
+
+def _at_figure(cache: QueryCache, view: View) -> View:
+    tab, figure = shown(cache, view)
+    return dataclasses.replace(view, tab=tab, figure=figure)
 
 
 def chooses_readers(figure: str) -> bool:
@@ -124,6 +130,13 @@ def _roster_of(cache: QueryCache, view: View, figure: str) -> str:
     return next(with_rows, "")
 
 
+def _chosen_roster(cache: QueryCache, view: View) -> str:
+    """Roster that the reader chose: the view's own, unless its figure has changed it."""
+    known = view.back in set(cache.ask(queries.rosters)["roster"])
+    back = dataclasses.replace(view, roster=view.back)
+    return view.back if known and _roster_of(cache, back, view.figure) == view.roster else view.roster
+
+
 def _answer(cache: QueryCache, view: View) -> shell.Children:
     return ANSWERS.get(view.figure, TABS[view.tab].answer)(cache, view)
 
@@ -138,27 +151,30 @@ def _way(words: str | Component, view: View, here: bool, **choices: Any) -> Comp
 def _figure_links(cache: QueryCache, view: View) -> list[Component]:
     """Figures of the tab, in one order for every roster: one without rows names the roster that it leads to.
 
-    Under another roster than the usual one, a way back to that follows them.
+    A figure for another roster leaves the chosen one in the address, so that the next link returns to it. Under another
+    roster than the usual one, a way back to that follows them.
     """
     links: list[Component] = []
+    own = _chosen_roster(cache, view)
     for name, words in TABS[view.tab].figures.items():
+        near = _roster_of(cache, dataclasses.replace(view, roster=own), name)
         choices = {"tab": view.tab, "figure": name}
-        near = _roster_of(cache, view, name)
+        choices |= {"roster": near, "back": "" if near == own else own} if near else {}
         label: str | Component = words
-        if near != view.roster:
+        if near != own:
             label = html.Span([words, html.Span(f" ({near or 'no numbers'})", className="soft")])
-            choices |= {"roster": near} if near else {}
         links.append(_way(label, view, name == view.figure, **choices))
     usual = cache.resolve_view(View()).roster
     if view.roster != usual:
         holds = _roster_of(cache, dataclasses.replace(view, roster=usual), view.figure) == usual
-        back = {"tab": view.tab, "figure": view.figure if holds else "", "roster": usual}
+        back = {"tab": view.tab, "figure": view.figure if holds else "", "roster": usual, "back": ""}
         links.append(_way(html.Span(f"Back to {usual}", className="back"), view, False, **back))
     return links
 
 
 def _head(cache: QueryCache, view: View) -> Component:
-    tabs = [_way(words, view, name == view.tab, tab=name, figure="") for name, words in TAB_NAMES.items()]
+    own = {"roster": _chosen_roster(cache, view), "back": ""}
+    tabs = [_way(words, view, name == view.tab, tab=name, figure="", **own) for name, words in TAB_NAMES.items()]
     limit = shell.term(f"(up to {MOST_READERS})", NAMES_HELP)
     field = pieces.select(
         "readers", readers.reader_options(cache, view), list(view.readers), "Readers side by side",
@@ -203,17 +219,17 @@ def register(app: Dash) -> None:
     names |= {name: f"compare-{name}" for name in ("k", "metric", "reduction")}
     inputs = {name: Input(names[name], "value") for name in ("readers", "k", "metric", "reduction", "condition")}
     drawing.remember(app, PAGE.name, **inputs)
-    here = {name: State(f"compare-{name}", "data") for name in ("tab", "figure")}
+    here = {name: State(f"compare-{name}", "data") for name in STORED}
     for figure in FIGURES:
         follows = {name: inputs[name] for name in CONTROLS.get(figure, "k").split()}
         pieces.follow(app, FIGURES, figure, **follows, **here)
-    fills = {"answer": _answer, "figures": _figure_links}
-    places = [drawing.place(f"compare-{name}", fill) for name, fill in fills.items()]
+    answer = drawing.place("compare-answer", lambda cache, view: _answer(cache, _at_figure(cache, view)))
+    links = drawing.place("compare-figures", lambda cache, view: _figure_links(cache, _at_figure(cache, view)))
     options = drawing.Part(
         (Output("readers", "data"), Output("condition", "data")),
         lambda cache, view: (readers.reader_options(cache, view), readers.condition_options(cache, view)),
     )
-    pieces.follow(app, FIGURES, *places, options, **inputs, **here)
+    pieces.follow(app, FIGURES, answer, links, options, **inputs, **here)
 
     @app.callback(
         Output("readers", "value"),

@@ -110,6 +110,22 @@ def test_figures_keep_their_order_and_name_the_roster_that_they_lead_to(asked: Q
         assert [f"Back to {usual}" in told(link) for link in back] == [True] * (one.roster != usual)
 
 
+def test_links_lead_back_from_a_roster_that_a_figure_changed(asked: QueryCache, view: View) -> None:
+    own = asked.resolve_view(View(reader=TINY, roster="27-way"))
+    near = compare._roster_of(asked, own, "reached")
+    assert near != own.roster
+    away = dataclasses.replace(own, roster=near, back=own.roster, figure="reached")
+    assert compare._chosen_roster(asked, away) == own.roster
+    links = compare._figure_links(asked, away)
+    by_name = dict(zip(compare.TABS["readers"].figures, links, strict=False))
+    choices = {name: json.loads(link.to_plotly_json()["props"]["data-choices"]) for name, link in by_name.items()}
+    assert choices["reached"] == {"tab": "readers", "figure": "reached", "roster": near, "back": own.roster}
+    assert choices["curves"] == {"tab": "readers", "figure": "curves", "roster": own.roster, "back": ""}
+    # A roster that was chosen by hand meanwhile stays.
+    assert compare._chosen_roster(asked, dataclasses.replace(away, roster="7-way")) == "7-way"
+    assert compare._chosen_roster(asked, dataclasses.replace(away, back="no-way")) == near
+
+
 def test_the_fused_readout_stands_beside_the_best_published(asked: QueryCache, view: View) -> None:
     assert readouts.fused_reader(asked, view) == "fused/tiny/ur"
     frame = readouts.goal_frame(asked, view).set_index(["row", "answer"])
