@@ -14,7 +14,7 @@ from atlas.figures import plots, tables
 from atlas.figures.plots import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
-LINE_HEIGHT, LEAST_HEIGHT = 40, 22
+LINE_HEIGHT, LEAST_HEIGHT = 34, 22
 ROOM = 400  # pixels of lines before they move closer together
 LONGEST, LONGEST_SMALL = 40, 44  # letters of a name on one line of type, and of small ones
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
@@ -50,9 +50,9 @@ class Series:
 
 
 ANSWERS: Mapping[str, Series] = {
-    "readout": Series("fused readout here", "circle", 1, 1),
-    "reader": Series("READER here", "diamond", 0.33, 0),
-    "words": Series("word n-grams here", "star", -0.33, 4),
+    "readout": Series("fused readout", "circle", 1, 1),
+    "reader": Series("READER", "diamond", 0.33, 0),
+    "words": Series("word n-grams", "star", -0.33, 4),
     "paper": Series("best published", "square", -1, 2),
 }
 """Who answers a goal, in the order of the legend: the paper's readers, the others were measured here."""

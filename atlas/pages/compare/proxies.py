@@ -59,7 +59,7 @@ MEASURES = (
 READS = "ur"
 TIMED = "median of three warmed runs"
 PRICES: Mapping[str, Callable[[float], str]] = {
-    "latency_ms": lambda value: f"in {value:.0f} ms a response" if value >= 10 else f"in {value:.2g} ms a response",
+    "latency_ms": lambda value: f"in {value:.3g} ms a response",
     "audit_parameters": lambda value: f"with {value / 1e6:,.0f} million parameters",
 }
 """What a response costs, in words."""
@@ -136,12 +136,18 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
     rest = ""
     for other in others:
         test: Any = tests.loc[other.reader] if other.reader in tests.index else None
-        rest += f"; {percent(other.value)} from {series[other.series].words}, {points(top.value, other.value)} less "
-        rest += " (not tested)" if test is None else f" ({tested_words(-test['high'], -test['low'], test['p_holm'])})"
+        rest += f", {percent(other.value)} from {series[other.series].words}"
+        if test is None:
+            rest += " (not tested)"
+        elif len(others) == 1:
+            less = points(top.value, other.value)
+            rest += f": {less} less ({tested_words(-test['high'], -test['low'], test['p_holm'])})"
+        elif test["p_holm"] >= 0.05:
+            rest += f" ({p_words(test['p_holm'])} after correction: may be luck)"
     size = pieces.roster_size(cache, view)
     lead = f"With {traces(view.k)}, {top.name} names the right one of {size} sources "
     mean = _mean_words(part_rows(cache, view)) if series is PARTS else ""
-    end = f"; {pieces.against_chance(size, top.n)}{mean}"
+    end = f"; {pieces.against_chance(size, 0)}{mean}"
     return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}{end}"]
 
 
@@ -255,11 +261,12 @@ def variance_answer(cache: QueryCache, view: View) -> list[Component | str]:
     if frame.empty:
         return _not_measured(view)
     drift = int((whole.loc[whole["series"] == "ac", "value"] > 1).sum())
-    ratio = html.Strong(f"{rate_text(frame['value'].iloc[0])} times")
+    first = float(frame["value"].iloc[0])
+    lead = f"Fingerprints of {frame['name'].iloc[0]} change {'more' if first > 1 else 'less'} with the source than "
     return [
-        f"Fingerprints of {frame['name'].iloc[0]} vary ", ratio, " as much with the source as with the prompt; the "
-        f"source counts for more in {int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}, by drift "
-        f"alone in {drift}.",
+        f"{lead}with the prompt: ", html.Strong(f"{rate_text(first)} times"), " as much. The source counts for more in "
+        f"{int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}, in {drift} where only the drift is "
+        "read.",
     ]  # fmt: skip
 
 
@@ -305,8 +312,11 @@ def depths_answer(cache: QueryCache, view: View) -> list[Component | str]:
         return _not_measured(view)
     curve = found[reader].sort_values("layer").set_index("layer")
     rates = [percent(curve["accuracy"].get(layer, float("nan"))) for layer in (modal[reader], curve.index[-1])]
+    selected = cache.ask(queries.selected_layers, reader, view.roster).dropna(subset="outer_fold")
+    alike = int((selected["layer"] == modal[reader]).sum())
+    folds = f"All {alike} folds" if alike == len(selected) > 0 else f"{alike} of {len(selected)} folds"
     return [
-        f"Most folds read {names_of(cache, list(found))[reader]} at ", html.Strong(f"layer {modal[reader]}"),
+        f"{folds} read {names_of(cache, list(found))[reader]} at ", html.Strong(f"layer {modal[reader]}"),
         f", which names {rates[0]} right with one trace on inner validation folds; the last layer {rates[1]}.",
     ]  # fmt: skip
 
@@ -412,8 +422,8 @@ def capability(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         )
     figure = compare.capability_fit(frame.assign(name=frame["proxy_name"]), texts, theme=view.theme, k=view.k)
     sentence: shell.Children = [
-        "General capability of each proxy as others scored it, against its accuracy here; the dashed line is the least-"
-        "squares fit, ",
+        "General capability of each proxy as others scored it, against READER's accuracy with it. Hollow: "
+        "published, as all are; dashed: least-squares fit, ",
         shell.term("r", "Pearson's correlation: how close the marks lie to a straight line"),
         " and ",
         shell.term("ρ", "Spearman's correlation: how far the two orders agree"),
@@ -491,7 +501,9 @@ def _best_unpriced(cache: QueryCache, view: View, accuracy: float, price: str) -
     frame = frame[(frame["origin"] == "measured") & (frame["value"] > accuracy)]
     if frame.empty:
         return ""
-    return f" The {price} of the best of all, {percent(frame['value'].max())} right, is not known."
+    best = frame.nlargest(1, "value")
+    name = cache.reader_name(str(best["reader"].iloc[0])).partition(" · ")[0]
+    return f" The {price} of {name}, the best of all with {percent(best['value'].iloc[0])}, is not known."
 
 
 @pieces.needs(timed_rows, _unpriced)
@@ -574,7 +586,7 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     apart = f", {guesses} of them guessing" if guesses else ""
     origin, machine = origin_column(frame), [tables.wrapped("hardware", "Machine", 108)] if len(machines) > 1 else []
     columns = [
-        tables.wrapped("name", "Reader", 366 - 92 * len(origin) - 108 * len(machine)),
+        tables.wrapped("name", "Reader", 346 - 92 * len(origin) - 108 * len(machine)),
         *origin,
         tables.number("accuracy", f"Accuracy, K = {view.k}", "rate", 128),
         tables.number("trainable_parameters", "Trained", "count", 104),

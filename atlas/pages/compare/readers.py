@@ -44,12 +44,22 @@ UNLABELLED = ("background", "aligned")
 """Conditions that use responses of unknown sources."""
 HELPED = " with unlabelled responses"
 """Ending of their names, which a caption says once."""
-BALANCED_HELP = "One number a source is added to its scores, so that the unlabelled responses name all equally often"
-ADAPTED_HELP = "Fingerprints are shifted and scaled until the unlabelled ones vary as those of the training did"
+BALANCED_HELP = (
+    "One number a source is added to its scores, so that unlabelled responses to other prompts of that domain name all "
+    "equally often"
+)
+ADAPTED_HELP = (
+    "Fingerprints are shifted and scaled until those of unlabelled responses to other prompts of that domain vary as "
+    "those of the training did"
+)
 SYMBOLS = ("circle", "diamond", "square", "star", "triangle-up", "hexagon")
 KEPT_HELP = (
     "Accuracy there divided by the same reader's accuracy on whole responses of its own domain; the paper calls it the "
     "retained share"
+)
+APART = (
+    "Groups of these responses were drawn across folds, of whole ones within a fold: the two are not compared group by "
+    "group."
 )
 Where = tuple[str, str]
 WHERE = ["benchmark", "condition"]
@@ -287,8 +297,8 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     wide = grouped_condition(cache, view).endswith(GLOBAL)
     return [
         *sentence,
-        f"; {pieces.against_chance(size, groups['n'][best])}",
-        *([" These groups were drawn across folds, those of whole responses within a fold."] if wide else []),
+        f"; {pieces.against_chance(size, 0)}",
+        *([f" {APART}"] if wide else []),
         *_best_by_metric(cache, view, names, here),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
     ]
@@ -323,8 +333,8 @@ def points(more: float, less: float) -> str:
 
 def tested_words(low: float, high: float, p: float) -> str:
     """Interval of a difference of two shares, and whether it may be luck once p is corrected, in a sentence."""
-    luck = f", but {p_words(p)} after correction: may be luck" if p >= 0.05 else ""
-    return f"95 % interval {100 * low:.1f} to {100 * high:.1f}, the same groups compared in pairs{luck}"
+    luck = f", uncorrected; {p_words(p)} after correction: may be luck" if p >= 0.05 else ""
+    return f"paired 95 % interval {100 * low:.1f} to {100 * high:.1f}{luck}"
 
 
 def curves(cache: QueryCache, view: View) -> FigureView:
@@ -346,10 +356,12 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     absent = [reader for reader in readers[::-1] if reader not in set(frame["reader"])]
     away = " Dashed and hollow: published, not measured here." if (frame["origin"] == "published").any() else ""
     evidence = f"{MEAN}, before calibration," if view.metric in ("nll", "ece") else ""
+    most, at_k = (int(rows["n"].max()) if len(rows) else 0 for rows in (frame, frame[frame["k"] == view.k]))
+    own = f", {at_k:,} at K = {view.k}" if at_k not in (0, most) else ""
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
         f"{METRICS[view.metric]}{evidence} on {pieces.domain_words(view.domain)}, {condition}; {how}"
-        f"{_bands(frame, view)}. n = {int(frame['n'].max()):,} groups a seed at K = {int(frame['k'].min())}.{away}",
+        f"{_bands(frame, view)}. n = {most:,} groups a seed at K = {int(frame['k'].min())}{own}.{away}",
         *without_numbers(cache, view, absent, "such curve"),
     ]
     return FigureView(figure, sentence)
@@ -411,9 +423,15 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     pairs = list(dict.fromkeys(zip(frame["metric"], frame["k"], strict=True)))
     colours = {line.key: line.colour for line in lines(cache, view)}
     names = names_of(cache, chosen(cache, view))
+    tested = frame[frame["p_holm"].notna()]
+    known = set(zip(tested["metric"], tested["k"], strict=True))
+
+    def unsure(metric: str, k: int) -> list[Component | str]:
+        return [html.Br(), "[interval, uncorrected]"] if metric == "accuracy" and (metric, k) in known else []
+
     heads: list[Component | str] = [
         "Reader",
-        *(html.Span([METRICS[metric], html.Br(), f"K = {k}"]) for metric, k in pairs),
+        *(html.Span([METRICS[metric], html.Br(), f"K = {k}", *unsure(metric, k)]) for metric, k in pairs),
     ]
     body = []
     for reader, rows in ((str(reader), rows) for reader, rows in frame.groupby("reader", sort=False)):
@@ -422,7 +440,6 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
         title = {"title": rows["name"].iloc[0]}
         origin = "published" if rows["origin"].iloc[0] == "published" else ""
         body.append(pieces.row(pieces.reader_mark(names[reader], origin, colours.get(reader), **title), *cells))
-    tested = frame[frame["p_holm"].notna()]
     if (view.domain, view.condition) != TESTED:
         text = "Differences are tested in pairs on whole responses of Agent500 alone; none of these has been tested."
     elif len(tested):
@@ -442,7 +459,7 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     )  # fmt: skip
     spread = f"{how}{' ± standard deviation over the folds' if frame['std'].notna().any() else ''}"
     less = frame.loc[frame["difference"].notna(), "reader"]
-    below = f"Below an accuracy: its difference from that of {names[first(cache, view)]}. " if len(less) else ""
+    below = f"Below an accuracy alone: its difference from that of {names[first(cache, view)]}. " if len(less) else ""
     sentence = (
         f"{drawing.choice_words(view)}, {pieces.condition_words(grouped_condition(cache, view))}; "
         f"{spread}. {below}{text} "
@@ -495,10 +512,11 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     )  # fmt: skip
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
-        f"{METRICS[view.metric]} of the readers above, one panel a domain and length, all on one scale; the probe was "
-        f"trained on whole responses of {pieces.domain_words(home(cache, view))}. "
-        f"{grouped_words(frame)}Bands: {pieces.FOLDS}, where there are some. n = {int(frame['n'].max()):,} groups at "
-        "the smallest K.",
+        f"{METRICS[view.metric]} of the readers above, trained on whole responses of "
+        f"{pieces.domain_words(home(cache, view))}. Other lengths: see At K traces. Bands: {pieces.FOLDS}, where there "
+        f"are some. n = {int(frame['n'].max()):,} ",
+        shell.term("groups", grouping) if (grouping := grouped_words(frame)) else "groups",
+        " at the smallest K.",
     ]
     return FigureView(figure, sentence)
 
@@ -533,11 +551,7 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
         but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}"
         sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
     absent = [reader for reader in readers if reader not in there.index]
-    return [
-        *sentence,
-        f" {grouped_words(_at_places(cache, view, readers, 'accuracy'))}",
-        *without_numbers(cache, view, absent, "number there"),
-    ]
+    return [*sentence, *without_numbers(cache, view, absent, "number there")]
 
 
 def grouped_words(frame: pd.DataFrame) -> str:
@@ -547,7 +561,9 @@ def grouped_words(frame: pd.DataFrame) -> str:
         for rows in (frame["condition"].isin(SHORT), frame["condition"].eq("clean"))
     )
     alike = not short or short == whole
-    return "" if alike else f"Groups of shortened responses were drawn {short}, of whole ones {whole}. "
+    if alike:
+        return ""
+    return f"Groups of shortened responses were drawn {short}, of whole ones {whole}: not compared group by group. "
 
 
 def _columns(frame: pd.DataFrame, cache: QueryCache) -> dict[Where, str]:
@@ -598,13 +614,15 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         missing += " Hollow: published."
     help_here = frame["condition"].isin(UNLABELLED).any()
     terms = shell.term("Balanced", BALANCED_HELP), " and ", shell.term("adapted", ADAPTED_HELP)
-    helped: list[Component | str] = [*terms, ": by unlabelled responses to other prompts of that domain. "]
+    helped: list[Component | str] = [*terms, ": by unlabelled responses. "]
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
-        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} {grouped_words(frame)}",
+        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} ",
         *(helped if help_here else []),
         f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
-        f"{int(frame['n'].max()):,} groups a mark.",
+        f"{int(frame['n'].max()):,} ",
+        shell.term("groups", grouping) if (grouping := grouped_words(frame)) else "groups",
+        " a mark.",
     ]
     return FigureView(figure, sentence)
 
@@ -672,7 +690,8 @@ def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f"Every reader at {traces(view.k)} among the sources of {view.roster}. ",
         shell.term("Kept", KEPT_HELP),
         " is the share of the first column that is left. Folds are pooled where that is stored. Shortened responses "
-        "are grouped across folds where that is stored, because the released files have no other groups; Math100 is "
-        f"the mean of the five fold models. Select a row to add it to the comparison. n = {len(frame)} readers.",
+        "are grouped across folds where that is stored, as in the released files: Kept is not group by group. "
+        "Math100: the mean of the five fold models. Random guessing was drawn, so it misses chance by luck. Other "
+        f"lengths: see At K traces. Select a row to add it to the comparison. n = {len(frame)} readers.",
     ]
     return tables.grid("every-grid", frame, columns, selectable=True), sentence

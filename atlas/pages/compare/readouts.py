@@ -18,17 +18,7 @@ from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots, tables
 from atlas.figures.dots import Series
 from atlas.pages import pieces
-from atlas.pages.compare.readers import (
-    FUSED,
-    PATH,
-    accuracies,
-    corrected,
-    grouped_words,
-    home,
-    percent,
-    row_names,
-    settled,
-)
+from atlas.pages.compare.readers import FUSED, PATH, accuracies, grouped_words, home, percent, row_names, settled
 from atlas.state import View
 from backend.inference.drift import corrected_words, p_words
 from backend.methods.registry import FUSED_LIVE
@@ -243,20 +233,21 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     names |= {row: f"{row}\n({name})" for row, name in published.items()}
     marks = "All measured here. "
     if len(published):
-        marks = "Filled: measured here; hollow, and named in brackets: the best published for each line. "
-    marks += "" if frame["aim"].isna().all() else "Vertical ticks: our target, set before the readouts were built. "
+        marks = "Hollow, named in brackets: the best published; no brackets: no published number. "
+    marks += "" if frame["aim"].isna().all() else "Ticks: our target, set before. "
     own = frame.loc[frame["answer"] == "reader", "reader"].unique()
     probe = "".join(f" (READER: {cache.proxy_name(reader)})" for reader in own)
     details = (
-        "The best published is picked out of every reader that the paper publishes. Thick bars: 95 % intervals, where "
-        f"they are stored. {grouped_words(frame)}Balanced and adapted: with unlabelled responses."
+        "The best published is picked out of every reader that the paper publishes. DC alone: the mean of the proxy's "
+        "states over a response, without their drift. Targets were set before the readouts were built. Thick bars: "
+        f"95 % intervals, where they are stored. {grouped_words(frame)}Balanced and adapted: with unlabelled responses."
         f"{_calibration(cache, view)}"
     )
     sentence: shell.Children = [
-        "Numbers at the right: the ",
+        "Numbers: the ",
         shell.term("fused readout", FUSED_HELP),
         f" of {cache.proxy_name(fused_reader(cache, view))}{probe}. {marks}",
-        shell.term("Bars, groups and calibration", details),
+        shell.term("Bars, names and calibration", details),
         f". n = {view.roster.removesuffix('-way')} sources.",
     ]
     return FigureView(dots.goal_rows(frame, names, theme=view.theme), sentence)
@@ -316,10 +307,9 @@ def gains_answer(cache: QueryCache, view: View) -> list[Component | str]:
     clear, ahead = frame["clear"], frame["difference"] > 0
     better, worse = int((clear & ahead).sum()), int((clear & ~ahead).sum())
     return [
-        "On whole responses, the fused readout is better than another in ",
+        f"Whole responses, {budgets}: the fused readout is better in ",
         html.Strong(f"{better} of {len(frame)}"),
-        f" comparisons with {budgets} and worse in {worse} by more than luck (p < .05 after correction); "
-        f"{len(frame) - better - worse} may be luck.",
+        f" comparisons, the same within luck in {len(frame) - better - worse or 'none'}, worse in {worse or 'none'}.",
     ]
 
 
@@ -411,13 +401,21 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     untested = here.loc[~known, "words"]
     names = shell.term(f"{len(untested)} of {len(here) - 1} others", "; ".join(untested))
     rest: list[Component | str] = [" ", names, " were not tested."] if len(untested) else []
+    sets = frame.drop_duplicates("hypotheses").sort_values("together")
+    sizes = ", ".join(
+        f"{one.together} of {one.hypotheses.partition('/')[0].replace('ngrams', 'n-grams')}"
+        for one in tables.rows(sets)
+    )
+    encoder = _encoder_gain(cache, view)
+    if encoder:
+        rest += [" ", shell.term("Not drawn: a fine-tuned encoder", encoder), "."]
     sentence: shell.Children = [
-        "The fused readout less each of the others on the same groups of whole Agent500 responses, right of zero where "
-        "it is better; bars are 95 % intervals, p is by sign flips and ",
+        "Right of zero the fused readout is better than the other, on the same groups of whole Agent500 responses. "
+        "Bars: 95 % intervals, uncorrected; p: by sign flips, ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" {corrected(frame['together'])}.{missing}",
+        f" over all comparisons of a set ({sizes}), luck from .05 up.{missing}",
         *rest,
-        f" n = {int(frame['n'].max())} clusters of fold and source.{_encoder_gain(cache, view)}",
+        f" n = {int(frame['n'].max())} clusters of fold and source.",
     ]
     return FigureView(figure, sentence)
 
@@ -436,7 +434,7 @@ def _encoder_gain(cache: QueryCache, view: View) -> str:
             if key in found.index
         ]
         if gains:
-            return f" A fine-tuned encoder beside the members of {cache.proxy_name(plain)}: {' and '.join(gains)}."
+            return f"Added to the members of {cache.proxy_name(plain)} it brings {' and '.join(gains)}"
     return ""
 
 

@@ -34,7 +34,7 @@ def test_goals_stand_beside_their_answers() -> None:
     )
     drawn = {trace.name: trace for trace in figure.data}
     assert list(drawn["our target"].x) == [0.56, 0.92, 0.4]
-    ours, theirs = drawn["fused readout here"], drawn["best published"]
+    ours, theirs = drawn["fused readout"], drawn["best published"]
     assert list(ours.error_x.array) == pytest.approx([0.02, 0.0])
     assert theirs.marker.color == TOKENS["light"]["ground"] != ours.marker.color
     assert "&lt;b&gt;Vast" in theirs.hovertext[0] and "published" in theirs.hovertext[0]

@@ -154,7 +154,7 @@ def test_losses_of_the_fused_readout_are_no_gains(
     rows = readouts.gain_rows(asked, full)
     monkeypatch.setattr(readouts, "gain_rows", lambda *_: rows.assign(difference=-rows["difference"]))
     answer = told(readouts.gains_answer(asked, full))
-    assert '"0 of 3"' in answer and "worse in 2 by more than luck" in answer and "; 1 may be luck." in answer
+    assert '"0 of 3"' in answer and "worse in 2." in answer and "the same within luck in 1, " in answer
 
 
 @pytest.mark.parametrize(("metric", "words"), [("ece", "ECE"), ("nll", "NLL")])
@@ -238,7 +238,7 @@ def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -
     assert gains.at[("lda/tiny/ur", "accuracy@1"), "low"] == pytest.approx(0.05)
     assert bool(gains.at[(TINY, "accuracy@100"), "clear"]) is False
     answer = told(readouts.gains_answer(asked, full))
-    assert '"2 of 3"' in answer and "worse in 0 by more than luck" in answer and "; 1 may be luck." in answer
+    assert '"2 of 3"' in answer and "worse in none." in answer and "the same within luck in 1, " in answer
     assert "No test is stored at 20 traces." in told(readouts.gains(asked, view).sentence)
 
 
@@ -311,7 +311,7 @@ def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: Query
 
 def test_a_difference_that_may_be_luck_says_so() -> None:
     assert readers.tested_words(0.002, 0.046, 0.599).endswith("p = .599 after correction: may be luck")
-    assert readers.tested_words(0.055, 0.079, 0.001) == "95 % interval 5.5 to 7.9, the same groups compared in pairs"
+    assert readers.tested_words(0.055, 0.079, 0.001) == "paired 95 % interval 5.5 to 7.9"
     end = {"value": 0.9, "std": math.nan, "metric": "accuracy", "difference": 0.02, "low": 0.002, "high": 0.046}
     assert ["may be luck" in told(readers._end(end | {"p_value": 0.03, "p_holm": p})) for p in (0.6, 0.01)] == [
         True,
