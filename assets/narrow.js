@@ -41,7 +41,8 @@
       const text = bare(name).replace(/<br>/g, " "), free = room - taken - EDGE / 2;
       let end = text.length;
       while (end > 1 && wide(text.slice(0, end)) > free) end--;
-      return end < text.length ? text.slice(0, end - 1) + "…" : text;
+      const kept = end < text.length ? text.slice(0, end - 1) + "…" : text;
+      return name.startsWith("<b>") ? `<b>${kept}</b>` : kept;
     };
     const number = (at) => numbers.find((note) => alone && Math.round(note.y) === at);
     layout.annotations = notes
@@ -58,6 +59,7 @@
       line: { color: (font || {}).color, width: 1 }, opacity: 0.35,
     })));
     yaxis.showticklabels = false;
+    if (layout.xaxis.side === "top") { layout.xaxis.side = "bottom"; margin.b = 56; }
     margin.t += LINE;
     margin.l = EDGE;
     const ends = numbers.length ? 0 : beyond(data, layout);  // words that stand behind bars or marks

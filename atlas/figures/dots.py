@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ LINE_HEIGHT, LEAST_HEIGHT = 34, 22
 ROOM = 400  # pixels of lines before they move closer together
 LONGEST, LONGEST_SMALL = 40, 44  # letters of a name on one line of type, and of small ones
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
+TALL = 12  # lines that a window holds; more have their axis above them
 FEW = 3  # lines between which there is room for a second number
+BARS = "Thick bars: 95 % interval; thin bars: one standard deviation over the folds"
 RANGE = ", 95 % interval {} to {}"
 
 
@@ -126,8 +128,10 @@ def dot_rows(
     else:
         notes = [_number_note(place[row], text, series[key].ink(theme)) for row, key, text in _at_ends(frame, usual)]
     shapes = []
+    tall = len(names) > TALL
     if level is not None and place:
-        notes.append(plots.note(level.value, -0.62, level.words, 12, token["soft"], yanchor="bottom"))
+        height, anchor = (len(names) - 0.35, "top") if tall else (-0.62, "bottom")
+        notes.append(plots.note(level.value, height, level.words, 12, token["soft"], yanchor=anchor))
         shapes.append(plots.upright(level.value, token["edge"], 1, "dot"))
     least = pd.concat([frame["value"] - spread, frame["low"], frame["value"], frame["high"]])
     low = min(float(least.min()), level.value if level is not None else float("inf")) if len(frame) else 0.0
@@ -137,7 +141,10 @@ def dot_rows(
     if top is not None:
         bounds = [max(-0.02, math.floor(20 * low - 0.2) / 20), min(top, math.ceil(20 * high + 0.2) / 20)]
     across = plots.titled(axis, range=bounds, tickformat=".2~f")
-    return name_lines(names, theme, traces, across, shapes, notes)
+    heads = set(names) - set(frame["row"])
+    both_bars = ranged_rows.loc[frame["std"].notna() | frame["low"].notna(), "ranged"].nunique() > 1
+    bars = {"title": {"text": BARS, "side": "top", "font": {"size": 12}}} if tall and both_bars else {}
+    return name_lines(names, theme, traces, across, shapes, notes, heads=heads, **bars)
 
 
 def difference_rows(
@@ -213,15 +220,19 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
 
 def name_lines(
     names: Mapping[str, str], theme: Theme, traces: Sequence[Plot], across: Plot, shapes: Sequence[Plot],
-    annotations: Sequence[Plot], **legend: str,
+    annotations: Sequence[Plot], *, heads: Collection[str] = (), **legend: Any,
 ) -> Plot:  # fmt: skip
-    """One line a row, from the top down, with its name on the left, and the legend above."""
-    words = [_on_lines(name) for name in names.values()]
-    font = {"size": 12, "color": TOKENS[theme]["ink"]}
-    upwards = plots.rows_axis(words, 0.35, 0.65, **plots.STILL, showline=False, tickfont=font)
-    marks = {"shapes": list(shapes), "annotations": list(annotations)}
+    """One line a row, from the top down, with its name on the left, and the legend above; heads : rows of no mark."""
+    token = TOKENS[theme]
+    words = [f"<b>{_on_lines(name)}</b>" if row in heads else _on_lines(name) for row, name in names.items()]
+    font = {"size": 12, "color": token["ink"]}
+    upwards = plots.rows_axis(words, 0.35, 0.65, **plots.STILL, showline=False, showgrid=not heads, tickfont=font)
+    lines = [at for at, row in enumerate(names) if heads and row not in heads]
+    grid = [plots.level(at, token["line"]) | {"layer": "below"} for at in lines]
+    marks = {"shapes": [*grid, *shapes], "annotations": list(annotations)}
     more = {"showlegend": True, "legend": {**plots.LEGEND, **legend}, "dragmode": False, **marks}
-    return plots.plot(theme, (LEFT, RIGHT, 60, 56), traces, {**plots.STILL, **across}, upwards, **more)
+    margin, side = ((LEFT, RIGHT, 100, 16), "top") if len(names) > TALL else ((LEFT, RIGHT, 60, 56), "bottom")
+    return plots.plot(theme, margin, traces, {**plots.STILL, "side": side, **across}, upwards, **more)
 
 
 def _on_lines(name: str) -> str:

@@ -18,7 +18,17 @@ from atlas.drawing import FigureView, traces
 from atlas.figures import dots, plots, tables
 from atlas.figures.dots import Series
 from atlas.pages import pieces
-from atlas.pages.compare.readers import FUSED, PATH, accuracies, grouped_words, home, percent, row_names, settled
+from atlas.pages.compare.readers import (
+    FUSED,
+    PATH,
+    accuracies,
+    grouped_words,
+    home,
+    percent,
+    points,
+    row_names,
+    settled,
+)
 from atlas.state import View
 from backend.inference.drift import corrected_words, p_words
 from backend.methods.registry import FUSED_LIVE
@@ -294,7 +304,8 @@ def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
     for words, rows in parts.items():
         for row in tables.rows(whole[rows].nlargest(1, "value")):
             name = f" ({row.words})" if row.group == MEMBER else ""
-            sentence.append(f", {words}{name} {percent(row.value)}")
+            less = "" if row.group == MEMBER else f" ({points(whole.at[fused, 'value'], row.value)} less)"
+            sentence.append(f", {words}{name} {percent(row.value)}{less}")
     return [*sentence, "."]
 
 
@@ -344,14 +355,12 @@ def members(cache: QueryCache, view: View) -> FigureView:
     axis = f"Accuracy at {traces(view.k)}"
     names: dict[str, str] = {}
     for group in frame["group"].unique():
-        names |= ({group: f"{group}:"} if group else {}) | row_names(frame[frame["group"] == group])
+        names |= ({group: group} if group else {}) | row_names(frame[frame["group"] == group])
     figure = dots.dot_rows(frame, names, LENGTHS, theme=view.theme, axis=axis, usual=["clean"], unit="groups")
     sentence = (
-        f"The fused readout first, at {traces(view.k)}, then it with more and with less, its members alone, what "
-        "serves live traces, and others: what a member is worth shows where a line without it falls behind. Shortened "
-        "responses are where readers of one length fail. Thick bars are 95 % intervals where they are stored, thin "
-        f"ones {pieces.FOLDS}; the number is that of whole responses. n = {frame['row'].nunique()} readouts, all "
-        "measured here."
+        "A member is worth what the fused readout loses without it: compare a row under With less to the first. "
+        "Thick bars: 95 % intervals, where they are stored; thin ones: "
+        f"{pieces.FOLDS}. Numbers: whole responses. n = {frame['row'].nunique()} readouts, all measured here."
     )
     return FigureView(figure, sentence)
 

@@ -219,9 +219,9 @@ def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -
     lines = list(members.figure["layout"]["yaxis"]["ticktext"])
     assert lines[:5] == [
         "Fused: all members",
-        "With less:",
+        "<b>With less</b>",
         "Discriminants and network",
-        "Members alone:",
+        "<b>Members alone</b>",
         "Discriminants, every length",
     ]
     answer = told(readouts.members_answer(asked, view))
