@@ -163,3 +163,18 @@ def test_names_leave_each_other_alone() -> None:
 def test_every_name_has_a_side(marks: list[tuple[int, int, str]]) -> None:
     found = plots.sides(*[[mark[part] for mark in marks] for part in range(3)], 400)
     assert len(found) == len(marks) and set(found) <= set(plots.SIDES)
+
+
+def test_headings_have_no_line_and_many_rows_have_their_axis_above() -> None:
+    names = {"head": "Members", **{f"r{row}": f"Reader {row}" for row in range(dots.TALL)}}
+    one = {"series": "a", "origin": "measured", "value": 0.5, "std": 0.1, "n": 3}
+    frame = pd.DataFrame(
+        [one | {"row": row, "low": 0.4 if row == "r1" else np.nan, "high": 0.6} for row in names if row != "head"]
+    )
+    series = {"a": dots.Series("all", "circle", 1, 0)}
+    tall = dots.dot_rows(frame, names, series, theme="dark", axis="Accuracy", usual=["a"])["layout"]
+    assert tall["xaxis"]["side"] == "top" and tall["legend"]["title"]["text"] == dots.BARS
+    assert tall["yaxis"]["ticktext"][:2] == ["<b>Members</b>", "Reader 0"] and tall["yaxis"]["showgrid"] is False
+    assert [shape["y0"] for shape in tall["shapes"]] == list(range(1, len(names)))
+    short = dots.dot_rows(frame[:2], {"r0": "One", "r1": "Two"}, series, theme="dark", axis="Accuracy", usual=["a"])
+    assert short["layout"]["xaxis"]["side"] == "bottom" and short["layout"]["shapes"] == []
