@@ -422,7 +422,7 @@ def gains(cache: QueryCache, view: View) -> FigureView:
         "Right of zero the fused readout is better than the other, on the same groups of whole Agent500 responses. "
         "Bars: 95 % intervals, uncorrected; p: by sign flips, ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" over all comparisons of a set ({sizes}), luck from .05 up.{missing}",
+        f" over all comparisons of a set ({sizes}); from .05 up it may be luck.{missing}",
         *rest,
         f" n = {int(frame['n'].max())} clusters of fold and source.",
     ]
