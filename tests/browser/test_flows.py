@@ -473,8 +473,8 @@ def test_pages_fit_their_window(browser: Any) -> None:
             assert browser.run(APART, ".bar .choice, .bar .icon-button"), (path, width)
             if path == "/":
                 assert browser.run(APART, ".legend, .map-side, .projector, .map-title"), width
-            if path == "/" and width == 390:  # what the colours stand for is read under the map, then the source
-                places = [browser.run(TOP, part) for part in (".map-stage", ".legend", ".map-side > .card")]
+            if path == "/" and width == 390:  # the chosen source is read under the map, then what the colours stand for
+                places = [browser.run(TOP, part) for part in (".map-stage", ".map-side > .card", ".legend")]
                 assert places == sorted(places)
                 assert browser.run("return document.querySelector('.legend-row').checkVisibility()")
                 assert not browser.run("return document.querySelector('.legend-foot').checkVisibility()")
