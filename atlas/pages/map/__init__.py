@@ -480,13 +480,15 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
     builds = cache.ask(queries.builds_of, "signatures", pieces.map_key("reader", "roster", "domain")(cache, view))
     responses = json.loads(builds["details"].iloc[0]).get("prompts") if len(builds) else None
     each = f"over {responses} responses" if responses else "over its responses"
+    outlined = _outlined(cache, view, points)
+    named = " Names stand where there is room." if view.dim == 2 and not outlined else ""
     return [
         count,
         f" as seen by {cache.proxy_name(reader) if reader == view.reader else cache.reader_words(reader)}. "
         "A point is a source's ",
         shell.term("signature", SIGNATURE_HELP),
-        f" {each}; near points write alike.{' Names stand where there is room.' if view.dim == 2 else ''}"
-        f"{_outlined(cache, view, points)}",
+        f" {each}; near points write alike.{outlined}",
+        html.Span(named, className="room"),
     ]
 
 
