@@ -241,9 +241,11 @@
     return [place];
   }
 
+  const toward = ([x, y], box) => [Math.max(box[0], Math.min(x, box[2])), Math.max(box[1], Math.min(y, box[3]))];
+
   // A thin line from a place to a label that stands away from it.
   function leader([x, y], box, gap) {
-    const end = [Math.max(box[0], Math.min(x, box[2])), Math.max(box[1], Math.min(y, box[3]))];
+    const end = toward([x, y], box);
     const way = [end[0] - x, end[1] - y], long = Math.hypot(...way);
     if (long < 1.3 * gap) return [];
     const line = document.createElement("span");
@@ -310,7 +312,8 @@
       ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
       ...joinedNear(near, see),
       ...(must ? named : []),
-      ...((trace && trace.meta) || []).map((one, i) => ({ places: one.places, text: one.text, key: `${one.text} ${i}`, kind: "group", gap: GAP + 2 })),
+      // Named points need no family's name; a cluster's says more.
+      ...((trace && trace.meta) || []).filter((one) => !must || one.at === undefined).map((one, i) => ({ places: one.places, text: one.text, key: `${one.text} ${i}`, kind: "group", gap: GAP + 2 })),
       ...(must ? [] : named),
     ];
   }
@@ -339,7 +342,9 @@
       lines.push([i, i + 1].map((at) => see([own.x[at], own.y[at], own.z ? own.z[at] : 0])));
     }
     const crosses = (box) => lines.filter((line) => runs(line, box)).length;
-    const cost = (box) => covers(box) + 3 * crosses(box);
+    // What stands under a label, or between it and its mark.
+    const between = (at, box) => taken.filter((one) => runs([at, toward(at, box)], one)).length;
+    const cost = (at, box) => covers(box) + 3 * crosses(box) + 3 * between(at, box);
     const drawn = [];
     for (const label of labels) {
       if (drawn.length >= MOST) break;
@@ -361,12 +366,13 @@
         if (label.kind !== "end" && out([x, y, x, y])) continue;
         let free = boxes.filter((one) => !blocked(one));
         if (label.kind === "other" && !label.must) free = free.filter((one) => !covers(one));
-        box = free.sort((a, b) => cost(a) - cost(b))[0];
+        box = free.sort((a, b) => cost([x, y], a) - cost([x, y], b))[0];
         if (!box && (label.kind === "end" || label.must)) box = freed(boxes[0], panels, edge);
       }
       if (!box) continue;
       taken.push(box);
       if (label.kind !== "group") drawn.push(...markOf(label, see(label.at)));
+      if (label.must) lines.push([see(label.at), toward(see(label.at), box)]);
       if (label.kind === "near" || label.kind === "end" || label.must) drawn.push(...leader(see(label.at), box, label.gap));
       const word = document.createElement("span");
       word.className = `name-at ${label.kind}`;
