@@ -177,13 +177,19 @@
     const list = document.getElementById("legend"), more = document.getElementById("legend-more");
     if (!list || !more || !list.firstElementChild) return;
     list.style.maxHeight = more.textContent = "";
+    list.onscroll = null;
+    delete list.dataset.below;
     if (list.scrollHeight <= list.clientHeight + 1) return;
     const many = list.childElementCount, tall = list.firstElementChild.offsetHeight;
-    const told = (rows) => { more.textContent = `${many - rows} more families below`; };
-    told(0);
+    more.textContent = "families";  // its line takes room, too
     const rows = Math.floor(list.clientHeight / tall);
     list.style.maxHeight = `${rows * tall}px`;
-    told(rows);
+    list.onscroll = () => {
+      const above = Math.round(list.scrollTop / tall), below = many - rows - above, hidden = below || above;
+      list.dataset.below = below;
+      more.textContent = `${hidden} more ${hidden === 1 ? "family" : "families"} ${below ? "below" : "above"}`;
+    };
+    list.onscroll();
   }
 
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];

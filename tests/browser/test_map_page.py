@@ -369,6 +369,21 @@ def new_tab(browser: Any) -> Iterator[None]:
     browser.driver.switch_to.window(before)
 
 
+@pytest.mark.usefixtures("sized")
+def test_the_list_of_families_says_how_many_are_out_of_sight(browser: Any) -> None:
+    browser.resize(1280, 800)
+    open_at_rest(browser, "/?theme=dark&roster=12-way&dim=2")
+    said, rows = "return document.getElementById('legend-more').textContent", "document.getElementById('legend')"
+    browser.run(f"{rows}.append(...Array.from({{length: 30}}, () => {rows}.firstElementChild.cloneNode(true)))")
+    browser.run("window.dispatchEvent(new Event('resize'))")
+    below = browser.run(said)
+    assert re.fullmatch(r"\d+ more families below", below)
+    browser.run(f"{rows}.scrollTop = {rows}.firstElementChild.offsetHeight * ({below.split()[0]} - 1)")
+    browser.until(said + " === '1 more family below'")
+    browser.run(f"{rows}.scrollTop = {rows}.scrollHeight")
+    browser.until(said + f" === '{below.replace('below', 'above')}'")
+
+
 @pytest.mark.usefixtures("new_tab")
 def test_steps_back_undo_choices_and_another_page_keeps_them(browser: Any) -> None:
     chosen = "return document.querySelector('#projection input:checked')?.value"
