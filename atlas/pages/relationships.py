@@ -127,7 +127,7 @@ def layout(cache: QueryCache, view: View) -> Component:
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
-            html.Div([html.Div(models, className="controls kin-fields"), card, limits], className="kin-asked"),
+            html.Div([limits, html.Div(models, className="controls kin-fields"), card], className="kin-asked"),
             show("verdicts"),
             show("kinship"),
             show("readouts"),
@@ -367,7 +367,8 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
     sentence: list[Component | str] = [
         badge(cache, reader),
-        f" A related pair looks closer than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons "
+        f" By {'mean decisions' if frame['decision'].notna().any() else 'these scores'}, a related pair looks closer "
+        f"than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons "
         "of all these pairs; the metric AUC is the mean of the splits, each ranked alone."
         if 0 < len(first) < len(frame)
         else "",
@@ -554,7 +555,8 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         shell.source_name(right),
         f". {verdict}",
         shell.term("Above unrelated", ABOVE_HELP),
-        f" says how many unrelated pairs it outscores. n = {len(frame)} readers.",
+        f" says how many unrelated pairs it outscores. READER reads by mean and drift together. "
+        f"n = {len(frame)} readers.",
     ]
     return html.Div(parts), sentence
 
@@ -768,23 +770,26 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         return [f"The chosen reader has not been measured {NEW[view.protocol]}."]
     top, names = best(cache, view, "measured"), reader_names(cache)
     better = top is not None and top["value"] > own["value"]
-    first = top if better and top is not None else own
-    value, interval = _rate(view, first)
-    verb = " of pairs of models are rightly read as related or not by " if view.measure == "accuracy" else " by "
-    published = " (published)" if first["origin"] == "published" else ""
+    value, interval = _rate(view, own)
+    verb = " of pairs of models are rightly read as related or not" if view.measure == "accuracy" else ""
+    published = " (published)" if own["origin"] == "published" else ""
     coin = f"; a coin {_rate_text(view, COINS[view.measure])}" if view.measure in COINS else ""
-    rest = " No reader measured here does better" if top is not None else ""
-    if better and top is not None:
-        own_words = "The same reader by" if own["reader"] == top["reader"] else f"{names[own['reader']]} by"
-        # A difference that both intervals hold need not be one.
-        unsure = "; the intervals overlap, so it may be no worse" if top["low"] <= own["high"] else ""
-        own_value = "".join(_rate(view, own))
-        rest = f" That is the best measured here, picked on these splits and so optimistic. {own_words} "
-        rest += f"{figures.readout_words(own['readout'])}: {own_value}{unsure}"
+    who = f"{names[own['reader']]}{published} by {figures.readout_words(own['readout'])}"
+    if not better or top is None:
+        rest = ". No reader measured here does better" if top is not None else ""
+        return [
+            html.Strong(value), html.Span(interval, className="spread"), f"{verb} {NEW[view.protocol]} by {who}{rest}"
+            f"{coin}.",
+        ]  # fmt: skip
+    # The first is what the shown reader reaches; the second was picked among many, and is no promise.
+    best_value, best_interval = _rate(view, top)
+    best_name = called(top, {**names, own["reader"]: "the same reader"})
+    unsure = "; the intervals overlap, so it may be no better" if top["low"] <= own["high"] else ""
     return [
-        html.Strong(value), html.Span(interval, className="spread"), verb, called(first, names),
-        f"{published} {NEW[view.protocol]}.{rest}{coin}.",
-    ]  # fmt: skip
+        html.Strong(f"{value} to {best_value.removeprefix(f'{MEASURES[view.measure]} ')}"),
+        f"{verb} {NEW[view.protocol]}: the first by {who}{interval}, the second by {best_name}{best_interval}, "
+        f"the best measured here, picked on these splits and so optimistic{unsure}{coin}.",
+    ]
 
 
 def _rate(view: View, row: pd.Series) -> tuple[str, str]:

@@ -181,9 +181,8 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
     )
     if into["named_for"]:
         sentence += f"; {into['name']} is taken for it in {percent(into['named_for'])} of that one's groups"
-    sentence += (
-        f". Wrong answers at {traces}, as shares of the true source's groups. n = {groups:,} of its groups.{rest}"
-    )
+    sentence += f". Wrong answers at {traces}, as shares of the true source's groups. "
+    sentence += f"n = {groups:,} groups of each source.{rest}"
     if len(frame) == 1:
         return FigureView(drawing.blank(view.theme), sentence, html.Span(className="few"))
     return FigureView(sources.taken_for(frame.head(TAKEN), cache.marks(), theme=view.theme), sentence)

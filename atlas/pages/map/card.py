@@ -325,7 +325,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         html.Span("source"),
         shell.term("cosine", "Cosine of the two mean fingerprints: 1 when they point the same way"),
         shell.term("percentile", "Share of all pairs of sources that are less similar than this one"),
-        *([shell.term("seen by", seen)] if several else []),
+        *([shell.term("readers", seen)] if several else []),
     ]
     parts = [
         title if len(_pair_ranks(cache, view)) else _with_tools(title, "near-title"),

@@ -119,16 +119,17 @@ def test_the_best_is_that_of_the_whole_table(asked: QueryCache) -> None:
         assert relationships.best(asked, view, str(origin))["value"] == rows["accuracy"].max()
 
 
-def test_the_answer_leads_with_the_best_reader_measured_here(
+def test_the_answer_gives_what_its_reader_reaches_and_the_best_that_was_picked(
     asked: QueryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = asked.resolve_view(View(protocol="family", relates="mpt"))
     own, top = relationships.usual(asked, view), relationships.best(asked, view, "measured")
     assert own is not None and top is not None and top["value"] > own["value"]
     answer = told(relationships._answer(asked, view))
-    assert answer.index(relationships._rate(view, top)[0]) < answer.index(relationships._rate(view, own)[0])
+    first, second = (relationships._rate(view, row)[0] for row in (own, top))
+    assert f'"{first} to {second}"' in answer and "picked on these splits and so optimistic" in answer
     assert "READER" in answer and "a coin 50.0" in answer
-    assert ("The same reader" in answer) == (top["reader"] == own["reader"])
+    assert ("the same reader" in answer) == (top["reader"] == own["reader"])
     assert ("overlap" in answer) == (top["low"] <= own["high"])
     monkeypatch.setattr(relationships, "usual", lambda *_: own.where(own.index != "high", math.nan))
     assert "overlap" not in told(relationships._answer(asked, view))
