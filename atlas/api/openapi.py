@@ -205,7 +205,9 @@ def _drift() -> Schema:
 def _reference() -> Schema:
     """The answer of a comparison with a reference."""
     rival = _object("name prompts:count nearer:count? p_value:number? sentence")
-    return _compared("next_step prompts:count rivals:rival* ", [AGAINST, SUPPORTS, INCONCLUSIVE], rival=rival)
+    return _compared(
+        "next_step prompts:count identical:count rivals:rival* ", [AGAINST, SUPPORTS, INCONCLUSIVE], rival=rival
+    )
 
 
 def _compared(more: str, verdicts: Sequence[str], **kinds: Schema) -> Schema:

@@ -74,7 +74,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
         if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
             short = short_of(report) or f"probability {probability_text(running[-1]['probability'])}"
-            end = f"{stated}, {short}"
+            end = f"{stated},<br>{short.replace(', ', ',<br>')}"
         ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)
     if results["stated"]:

@@ -63,12 +63,19 @@ def question_of(test: Mapping[str, Any]) -> str:
 
 def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Numbers of a comparison: name, value and what it is."""
+    both = test.get("prompts_in_both")
+    shared = "to the same prompts, side by side"
+    if not test["paired"]:
+        shared = f"to prompts of which {'not all' if both is None else f'{both:,}'} are the same"
     numbers = [
         ("p value", p_text_of(test), p_scale(test)),
-        ("Size of the difference", size_text(test), f"energy distance; {size_words(test)}"),
-        ("Traces compared", f"{test['before']:,} and {test['after']:,}",
-         "to the same prompts, side by side" if test["paired"] else "to prompts of which not all are the same"),
-    ]  # fmt: skip
+        (
+            "Size of the difference" if "rivals" in test else "Size of the change",
+            size_text(test),
+            f"energy distance; {size_words(test)}",
+        ),
+        ("Traces compared", f"{test['before']:,} and {test['after']:,}", shared),
+    ]
     numbers += [odds(kind, ratio) for kind, ratio in (test["log10_ratios"] if "rivals" in test else {}).items()]
     if claimed := test.get("claimed"):
         numbers.insert(0, ("Claim", claimed, "the model that the traces are said to come from"))

@@ -315,7 +315,7 @@ def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
     def text(one: Mapping[str, float] | None, name: str) -> str:
         if one is None:
             return "–"
-        return f"{one[name]:,.0f} words" if name == "words" else f"{100 * one[name]:.0f} % of responses"
+        return f"{one[name]:,.0f} words" if name == "words" else f"{100 * one[name]:.3g} % of responses"
 
     return [[words, *(text(one, name) for one in found)] for name, words in MEASURES.items()]
 

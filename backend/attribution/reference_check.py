@@ -54,7 +54,7 @@ COPIED = (
     "{alike} of {answers} answers are the same letter for letter: they may be copies of one recording, or of a model "
     "that was asked without randomness."
 )
-MAKE_SURE = "Make sure first that both sides were asked: most answers are the same letter for letter. "
+MAKE_SURE = "First make sure that two endpoints were asked, and that neither file is a copy of the other. "
 
 
 def reference_answer(
@@ -80,8 +80,8 @@ def reference_answer(
     test = asdict(drift_test(first, second, paired=True))
     worth, traffic = worth_of(test, enrolment, claimed), claimed.report["results"]["traffic"]["kind"]
     verdict = verdict_of(test, worth["log10_ratios"])
-    alike = sum(claimed.responses[i] == reference.responses[j] for i, j in zip(*rows, strict=True))
-    copied = 2 * alike >= len(rows[0])
+    identical = sum(claimed.responses[i] == reference.responses[j] for i, j in zip(*rows, strict=True))
+    copied = is_copied(identical, len(first))
     compared = [*rows, *(_in_three(claimed, reference, rival)[2] for rival in rivals)]
     body = {
         "format": FORMAT,
@@ -91,8 +91,9 @@ def reference_answer(
         "next_step": MAKE_SURE * copied + _next_step(verdict, test | worth),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
+        "identical": identical,
         "notes": [
-            *([COPIED.format(alike=alike, answers=len(rows[0]))] if copied else []),
+            *([COPIED.format(alike=identical, answers=len(first))] if copied else []),
             *_unused(windows[:2], len(rows[0])),
             *([] if traffic == "like" else [drift.NOT_LIKE]),
             SAME_SETTINGS,
@@ -105,6 +106,11 @@ def reference_answer(
         "command": command or _command(windows, enrolment, settings),
     }
     return signed(body)
+
+
+def is_copied(identical: int, prompts: int) -> bool:
+    """Whether so many answers are the same letter for letter that one file may be a copy of the other."""
+    return 2 * identical >= prompts
 
 
 def in_pairs(claimed: Window, reference: Window) -> tuple[list[int], list[int]]:
@@ -174,7 +180,8 @@ def odds(kind: str, ratio: float) -> tuple[str, str, str]:
     text = _odds_text(ratio)
     sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}"
     means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less}"
-    return f"{more} over {less}".capitalize(), text, f"{means} ({sign.replace('-', '−')})"
+    cautious = f"cautiously: of {drift.PAIRS} measured pairs and one more of either outcome"
+    return f"{more} over {less}".capitalize(), text, f"{means} ({sign.replace('-', '−')}; {cautious})"
 
 
 def _odds_text(ratio: float) -> str:
@@ -186,6 +193,11 @@ def headline(test: Mapping[str, Any]) -> str:
     traces, reference, *_ = map(drift.named, test["windows"])
     who, ratios, against = test["claimed"] or reference, test["log10_ratios"].values(), test["verdict"] == AGAINST
     text = f"{traces} differs from {who}" if against else f"{traces} answers as {who} does"
+    same = test.get("identical")  # an older answer has none
+    if same is not None and is_copied(same, test["prompts"]) and not against:
+        return (
+            f"{same} of {test['prompts']} answers are the same letter for letter: {traces} may be a copy of {reference}"
+        )
     agree = ratios and all((ratio < 0) == against for ratio in ratios)
     if test["verdict"] == INCONCLUSIVE:
         return f"{text}, but so may a sibling"

@@ -154,7 +154,8 @@ def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
         "A sibling of its family over the same model",
         "11 to 1",
         "such an outcome comes about 11 times as often from a sibling of its family as from the same model "
-        "(log10 ratio −1.06, below 0: against the same model)",
+        "(log10 ratio −1.06, below 0: against the same model; cautiously: of 100 measured pairs and one more of either "
+        "outcome)",
     )
     name, often, _ = odds("family", 2.2)
     assert (name, often) == ("The same model over another family", "160 to 1")
@@ -181,6 +182,9 @@ def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
     assert headline(supports) == "t.jsonl answers as X does: 13 to 1 for the same model"
     assert headline(supports | {"log10_ratios": {"sibling": -0.2, "family": 2.2}}) == "t.jsonl answers as X does"
     assert headline(supports | {"verdict": "INCONCLUSIVE"}) == "t.jsonl answers as X does, but so may a sibling"
+    copied = headline(supports | {"identical": 39, "prompts": 40})
+    assert copied == "39 of 40 answers are the same letter for letter: t.jsonl may be a copy of r.jsonl"
+    assert headline(supports | {"identical": 3, "prompts": 40}).startswith("t.jsonl answers as X does")
 
 
 @pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])
@@ -200,7 +204,7 @@ def test_no_difference_supports_a_claim_only_where_a_sibling_would_be_seen(
     assert (answer["verdict"], answer["p_value"]) == (verdict, 1.0)
     # One file against itself: the answer warns of a copy, and no rounding shows.
     assert answer["notes"][0].startswith(f"{answer['prompts']} of {answer['prompts']} answers are the same")
-    assert answer["next_step"].startswith("Make sure first") and size_text(answer) == "0"
+    assert answer["next_step"].startswith("First make sure") and size_text(answer) == "0"
     found = rule_words(answer)
     assert ("here it is" in found) == (verdict == "INCONCLUSIVE") and "SUPPORTS needs" in found
     other = check(folder, "plain.jsonl", "--reference", "plain.jsonl")[1]

@@ -195,7 +195,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         paired = f"{both:,}", f"prompts are in both windows, whose smaller one has {count(smaller, 'trace')}"
     box = sections.answer_box(
         tone,
-        [before, " against ", after],
+        [before, " against ", after, " · no prompt in common" if both == 0 else ""],
         ("win-verdict", sign, [test["verdict"]]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_windows(test)),

@@ -350,7 +350,8 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     labels = [
         note.text for note in evidence.evidence_curve({**alone, "results": results}, theme="light").layout.annotations
     ]
-    assert f"<b>≥ {last['log10_ratio_others']:+.2f}, probability {probability_text(last['probability'])}</b>" in labels
+    end = f"≥ {last['log10_ratio_others']:+.2f},<br>probability {probability_text(last['probability'])}"
+    assert f"<b>{end}</b>" in labels
     labels = [note.text for note in evidence.evidence_curve(alone, theme="light").layout.annotations]
     assert f"<b>calibrated ≥ {last['log10_ratio_others']:+.2f}</b>" in labels
     within = last | {"probability": 0.25, "log10_ratio_others": 0.0}  # among four sources
