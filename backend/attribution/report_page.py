@@ -46,6 +46,7 @@ from backend.attribution.report_words import (
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
+from backend.enrolment.validation_lookup import passing_of
 from backend.inference.drift import p_text, p_words
 from backend.inference.verdict import OTHER_PROMPTS, Rule, log10_text, odds, times_words
 from backend.methods.registry import names, reads_text
@@ -165,8 +166,9 @@ def headline(report: Report) -> str:
     who = f"the family {family}" if results["level"] == "family" else results["subject"]
     among = f", among {_population(report)}" if only_among(report) else ""
     if results["level"] == "family" and results["verdict"] == "SUPPORTS":
-        first = f"The family {family}{among}" if results["claimed"] else f"Best match{among}: {who}"
-        return f"{first}{_members(results, family)}"
+        if results["claimed"]:
+            return f"{_claimed_or_sibling(results, family)}{among}: we cannot say which"
+        return f"Best match{among}: {who}{_members(results, family)}"
     many = len(report["reference"].get("enrolled", report["reference"]["sources"]))
     words = (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]]
     return words.format(who=who, among=among, many=many)
@@ -178,9 +180,21 @@ def meanings(report: Report) -> dict[str, str]:
     return WORDS | ({given: WORDS[given].replace("this source", "this family")} if family else {})
 
 
+def _claimed_or_sibling(results: Mapping[str, Any], family: str) -> str:
+    """The claimed source, and which others of its supported family it may be as well."""
+    claimed, others = results["subject"], [name for name in _alike(results, family) if name != results["subject"]]
+    if not others or len(others) >= NAMED:
+        return f"{claimed} or another of the family {family}"
+    return f"{claimed} or its {'sibling' if len(others) == 1 else 'siblings'} {' or '.join(others)}"
+
+
+def _alike(results: Mapping[str, Any], family: str) -> Sequence[str]:
+    return results["siblings"] if results["families"][0]["family"] == family else []
+
+
 def _members(results: Mapping[str, Any], family: str) -> str:
     """Which members of a supported family it may be."""
-    alike = results["siblings"] if results["families"][0]["family"] == family else []
+    alike = _alike(results, family)
     if not alike:
         return "; which member, we cannot say"
     if len(alike) > NAMED:
@@ -265,7 +279,17 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
             "nearest": cut and ", the nearest to yours in length,",
         }
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
-    return out if metrics else [*out, *map(keep_together, errors)]
+    return out if metrics else [*out, *map(keep_together, [*errors, *_stranger_findings(validation)])]
+
+
+def _stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
+    """How often a source that nobody enrolled passes the unknown-source test."""
+    passing = passing_of(validation)
+    if passing is None:
+        return []
+    whom = {"of a family that nobody enrolled": passing.family, "with enrolled siblings": passing.sibling}
+    shares = [f"{100 * share:.1f} % of sources {who}" for who, share in whom.items() if share is not None]
+    return [f"A source that nobody enrolled may pass as enrolled: with {passing.traces:,} traces {', '.join(shares)}."]
 
 
 def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from backend.attribution.report_page import (
 from backend.attribution.report_words import bounds_of, line_words, reservation, subject_probability
 from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
-from backend.enrolment.validation_lookup import matched_validation
+from backend.enrolment.validation_lookup import matched_validation, passing_of
 from backend.inference.verdict import WEAK, log10_text
 
 
@@ -92,6 +92,9 @@ def test_the_first_sheet_says_accuracy_calibration_and_errors(validation):
     assert true in said.replace("\xa0%", " %")
     nearest = f"refutes that in {table[2][1]} and supports it in {table[2][3]}"
     assert nearest in said.replace("\xa0%", " %")
+    passing = passing_of(validation)
+    for share in (passing.family, passing.sibling):
+        assert f"{100 * share:.1f} % of sources" in said.replace("\xa0%", " %")
     assert "mathematical" not in said
     assert first_findings(None) == []
 

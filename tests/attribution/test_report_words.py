@@ -101,8 +101,12 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["results"]["interval"]["probability_low"] = 0.95
     assert len(steps_of(report)) == 2
     report["results"]["level"] = "family"
-    assert headline(report) == "The family A, among the 3 candidates; which member, we cannot say"
+    assert headline(report) == "a or another of the family A, among the 3 candidates: we cannot say which"
+    report["results"]["siblings"] = list("abc")
+    assert headline(report) == "a or its siblings b or c, among the 3 candidates: we cannot say which"
     report["results"]["siblings"] = list("abcd")
+    assert headline(report).startswith("a or another of the family A")
+    report["results"]["claimed"] = None
     assert headline(report).endswith("; 4 of its members are not told apart")
 
 

@@ -252,7 +252,7 @@ def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
     ("word", "claimed", "level", "answer"),
     [
         ("SUPPORTS", "a", "source", "Yes: a"),
-        ("SUPPORTS", "a", "family", "The family A: a or b, not told apart"),
+        ("SUPPORTS", "a", "family", "a or its sibling b: we cannot say which"),
         ("AGAINST", "a", "source", "No: not a"),
         ("AGAINST", "a", "family", "No: not the family A"),
         ("UNKNOWN", "a", "source", "They fit none of the 2 enrolled sources, a included"),
