@@ -95,7 +95,8 @@
       keys.setAttribute("aria-label", "Keys");
       document.body.append(keys);
     }
-    keys.replaceChildren(...(on() ? PRESENTING : READING).map(([key, name]) => {
+    const more = !slide() || figure(slide());
+    keys.replaceChildren(...(on() ? PRESENTING : READING).filter(([key]) => more || key !== "↓").map(([key, name]) => {
       const pair = document.createElement("span"), cap = document.createElement("kbd");
       cap.textContent = key;
       pair.append(cap, " " + name);

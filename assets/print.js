@@ -20,7 +20,14 @@
       cell.textContent = text ?? "";
       if (column.getColDef().type === "rightAligned") cell.className = "number";
     };
-    const head = table.createTHead().insertRow(), body = table.createTBody();
+    const groups = columns.map((column) => column.getParent()?.getColGroupDef()?.headerName ?? "");
+    const over = groups.some(Boolean) && table.createTHead().insertRow(), head = table.createTHead().insertRow(), body = table.createTBody();
+    // A name over several columns says what they are numbers of.
+    if (over) groups.forEach((name, at) => {
+      if (at && name && name === groups[at - 1]) return void over.lastElementChild.colSpan++;
+      const cell = over.appendChild(document.createElement("th"));
+      [cell.textContent, cell.colSpan] = [name, 1];
+    });
     for (const column of columns) write(head, "th", column, api.getDisplayNameForColumn(column, null));
     if (api) api.forEachNodeAfterFilterAndSort((node) => {
       const row = body.insertRow();

@@ -300,7 +300,7 @@ def _better_readers(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
     better = int((sign * others > sign * mine.iloc[0]).sum())
     evidence = POSTERIORS.get(_stored(view.metric)[-1].rpartition("_")[2])
     by = f" by {evidence}, as all lines are drawn" if evidence else ""
-    return f"At K = {view.k}, {better} of {len(others)} other readers are better than this one{by}."
+    return f"At K = {view.k}, {better} of the {len(others)} others drawn here are better than this one{by}."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -471,7 +471,7 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     chosen = selected.loc[selected["outer_fold"].notna(), "layer"]
     rings = "a ring gives the number of outer folds that chose the layer, bold where most did"
     if chosen.nunique() == 1:
-        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}, in the ring"
+        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}: the {len(chosen)} in the ring counts them"
     sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),

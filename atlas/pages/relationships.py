@@ -32,7 +32,7 @@ PROTOCOL_WORDS = {
     "model": "Both models of a test pair are new; other children of their parents may be known.",
     "family": "The test pairs' whole families are new.",
 }
-NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families, as an auditor meets them"}
+NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families"}
 """What of a test pair is new, as the answer says it."""
 CONTENTS = {"verdicts": "One pair", "kinship": "All pairs", "readouts": "Readers"}
 FOLDED = {
@@ -775,20 +775,23 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     published = " (published)" if own["origin"] == "published" else ""
     coin = f"; a coin {_rate_text(view, COINS[view.measure])}" if view.measure in COINS else ""
     who = f"{names[own['reader']]}{published} by {figures.readout_words(own['readout'])}"
+    rest = "" if better or top is None else ". No reader measured here does better"
+    first: list[Component | str] = [
+        html.Strong(value), html.Span(interval, className="spread"),
+        f"{verb} {NEW[view.protocol]} by {who}{rest}{coin}.",
+    ]  # fmt: skip
     if not better or top is None:
-        rest = ". No reader measured here does better" if top is not None else ""
-        return [
-            html.Strong(value), html.Span(interval, className="spread"), f"{verb} {NEW[view.protocol]} by {who}{rest}"
-            f"{coin}.",
-        ]  # fmt: skip
+        return first
     # The first is what the shown reader reaches; the second was picked among many, and is no promise.
     best_value, best_interval = _rate(view, top)
+    same = top["reader"] == own["reader"]
     best_name = called(top, {**names, own["reader"]: "the same reader"})
-    unsure = "; the intervals overlap, so it may be no better" if top["low"] <= own["high"] else ""
+    alone = f"Its {figures.readout_words(top['readout'])} alone" if same and top["readout"] in figures.BLOCKS else ""
+    unsure = ", or no better (the intervals overlap)," if top["low"] <= own["high"] else ""
     return [
-        html.Strong(f"{value} to {best_value.removeprefix(f'{MEASURES[view.measure]} ')}"),
-        f"{verb} {NEW[view.protocol]}: the first by {who}{interval}, the second by {best_name}{best_interval}, "
-        f"the best measured here, picked on these splits and so optimistic{unsure}{coin}.",
+        *first,
+        f" {alone or best_name[:1].upper() + best_name[1:]} reaches {best_value}{best_interval}: the best measured "
+        f"here{unsure} and optimistic, as it was picked on these splits.",
     ]
 
 

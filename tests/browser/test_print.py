@@ -27,12 +27,26 @@ def test_a_page_prints_as_dark_ink_with_all_rows_of_its_tables(calm_related: Bro
         assert page.run(STYLE, "#source-grid", "display") == "none"
         table = "document.querySelector('.grid-printed')"
         assert page.run(f"return {table}.tBodies[0].rows.length") == 27
-        head, first = (page.run(f"return [...{table}.rows[{row}].cells].map(c => c.textContent)") for row in (0, 1))
+        head, first = (page.run(f"return [...{table}.rows[{row}].cells].map(c => c.textContent)") for row in (1, 2))
         assert head[0] == "Source" and all(first[:3]) and len(first) == len(head)
+        groups = page.run(f"return [...{table}.rows[0].cells].map(c => [c.textContent, c.colSpan])")
+        assert dict(groups)["Accuracy at budget K"] > 1 and sum(span for _, span in groups) == len(head)
         assert page.run(STYLE, ".segmented", "display") == "none"
         foot = page.run(STYLE, ":root", "--foot")
         assert "Accuracy" in foot and "27-way" in foot and "/attribution" in foot
         page.run("window.dispatchEvent(new Event('afterprint'))")
         assert page.run("return document.querySelectorAll('.grid-printed').length") == 0
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_a_figure_keeps_its_legend_on_paper_and_what_is_folded_stays_out(calm_related: Browser) -> None:
+    page = calm_related
+    page.open("/relationships?protocol=pair")
+    page.until("return document.querySelector('#kinship-graph .legend')")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert page.run(STYLE, "#kinship-graph .legend", "display") != "none"
+        assert page.run(STYLE, "details:not([open])", "display") == "none"
     finally:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -514,7 +514,7 @@ def _outlined(cache: QueryCache, view: View, points: pd.DataFrame) -> str:
 def _trust(cache: QueryCache, view: View) -> list[Component | str]:
     if view.space != "one":
         return [
-            "ten nearest: measured",
+            "ten nearest compared",
             html.Br(),
             shell.term(
                 "on maps of one domain", "How many of the ten nearest a map of both domains keeps is not measured"
@@ -531,7 +531,7 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
         return [shell.term("How far to trust this map", trust)]
     share = html.B(f"{100 * shared:.1f} %", className="number")
     meaning = f"{pieces.SHARED_HELP}. {trust}"
-    return ["ten nearest: ", share, html.Br(), shell.term("as in the original space", meaning)]
+    return [share, " of the ten nearest", html.Br(), shell.term("shared with the original space", meaning)]
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
@@ -605,9 +605,9 @@ def _ticks(cache: QueryCache, view: View) -> list[Component]:
 
 
 def _ends(cache: QueryCache, view: View) -> str:
-    """The two sources at 0 and 1 of an axis; nothing for other colours."""
+    """The two sources at 0 and 1 of an axis, and what sizes are of; nothing for other colours."""
     if view.colour != "axis":
-        return ""
+        return "Parameters, on a log scale." if view.colour == "size" else ""
     names = cache.ask(queries.sources, view.roster).set_index("source")["name"]
     return f"0 is {names[view.source]}, 1 is {names[view.other]}."
 

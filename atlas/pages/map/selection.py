@@ -50,12 +50,12 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         ]
     everyone = cache.ask(queries.sources, view.roster)
     mix = family_mix(list(everyone["family"]), everyone["source"].isin(list(rows["source"])).to_numpy())
-    mix = mix.sort_values("p_holm", kind="stable")
+    mix = mix.sort_values(["p_holm", "p_value"], kind="stable")  # Holm's correction makes equals of what differs
     marks, top = cache.marks(), mix.iloc[0]
     lines = [
         pieces.row(
             pieces.marked(shell.symbol(marks[one.family], view.theme), html.Span(one.family, dir="auto")),
-            f"{one.found} / {one.members}", f"{one.expected:.1f}",
+            f"{one.found} / {one.members}", _expected(one.expected),
             f"fewer, {p_text(one.p_fewer)}" if one.found < one.expected else p_text(one.p_holm),
         )
         for one in tables.rows(mix)
@@ -65,10 +65,11 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
     chance = html.Th(shell.term("by chance", "What as many sources drawn at random would hold on average"), scope="col")
     p = html.Th(shell.term("p, corrected", MIX_HELP), scope="col")
     said = (
-        f": {'' if top['p_holm'] < 0.05 else 'no family stands out; the least likely is '}{top['found']} of "
-        f"{top['members']} {top['family']}, where chance gives {top['expected']:.1f} ({p_words(top['p_holm'])})."
+        f": {'' if top['p_holm'] < 0.05 else 'no family stands out; the least likely is '}{top['found']} of the "
+        f"roster's {top['members']} {top['family']}, where chance gives {_expected(top['expected'])} "
+        f"({p_words(top['p_holm'])})."
     )
-    head: list[Component | str] = ["Family", "here", chance, p]
+    head: list[Component | str] = ["Family", "here / in roster", chance, p]
     others = html.Summary(f"and {rest} more {'family' if rest == 1 else 'families'}", className="quiet")
     return [
         pieces.words(count, said),
@@ -76,6 +77,10 @@ def panel(cache: QueryCache, view: View) -> list[Component]:
         *([html.Details([others, pieces.table(head, lines[FAMILIES:], "mix")])] if rest > 0 else []),
         html.Div(names, className="near"),
     ]
+
+
+def _expected(count: float) -> str:
+    return f"{count:.1f}" if count >= 0.95 else f"{count:.2f}".removeprefix("0")
 
 
 def _names(cache: QueryCache, view: View, rows: pd.DataFrame) -> list[Component]:

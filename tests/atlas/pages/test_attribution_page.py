@@ -128,10 +128,10 @@ def test_lines_that_are_compared_are_of_one_kind_of_evidence(asked: QueryCache, 
     view = dataclasses.replace(view, metric=metric)
     behind, own = attribution._others(asked, view), parts(asked, view)
     here = behind.loc[behind["k"] == view.k, "value"]
-    better = f"{(here < own.set_index('k')['value'][view.k]).sum()} of {len(here)}"
+    better = f"{(here < own.set_index('k')['value'][view.k]).sum()} of the {len(here)} others drawn here"
     compared, alone = (attribution._budget(asked, dataclasses.replace(view, others=others)) for others in ("on", "off"))
-    assert f"{better} other readers are better than this one by mean evidence, as" in str(compared.sentence)
-    assert "other readers" not in str(alone.sentence)
+    assert f"{better} are better than this one by mean evidence, as" in str(compared.sentence)
+    assert "others drawn here" not in str(alone.sentence)
     names = ("\n".join(line["name"] for line in drawn.figure["data"]) for drawn in (compared, alone))
     assert [("summed evidence" in text, "mean evidence" in text) for text in names] == [(False, True), (True, True)]
 

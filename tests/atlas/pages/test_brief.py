@@ -127,9 +127,9 @@ def test_the_answer_gives_what_its_reader_reaches_and_the_best_that_was_picked(
     assert own is not None and top is not None and top["value"] > own["value"]
     answer = told(relationships._answer(asked, view))
     first, second = (relationships._rate(view, row)[0] for row in (own, top))
-    assert f'"{first} to {second}"' in answer and "picked on these splits and so optimistic" in answer
+    assert answer.index(first) < answer.index(f"reaches {second}")
+    assert "optimistic, as it was picked on these splits" in answer
     assert "READER" in answer and "a coin 50.0" in answer
-    assert ("the same reader" in answer) == (top["reader"] == own["reader"])
     assert ("overlap" in answer) == (top["low"] <= own["high"])
     monkeypatch.setattr(relationships, "usual", lambda *_: own.where(own.index != "high", math.nan))
     assert "overlap" not in told(relationships._answer(asked, view))
