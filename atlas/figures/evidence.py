@@ -55,7 +55,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         for row, bound in zip(running, bounds, strict=True)
     ]
     look: Plot = {"line": plots.pen(token["accent"], 2.5), "marker": plots.outlined(sizes, fills, token["accent"])}
-    data.append(_text_line("in the order of arrival", [row["traces"] for row in running], values, words, **look))
+    data.append(_text_line("in the order of the file", [row["traces"] for row in running], values, words, **look))
     values = values + [point[key] for point in points for key in ("low", "high")]
     ends: list[End] = []
     if results["level"] == "family":
@@ -80,7 +80,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     if results["stated"]:
         ends.append((decided, "a hundred to one for", token["soft"]))
         ends.append((-decided, "a hundred to one against", token["soft"]))
-    notes = plots.end_notes(ends, 0.085 * (high - low), high, 14)
+    room = [0.085 * (1 + text.count("<br>")) * (high - low) for _, text, _ in ends]
+    notes = plots.end_notes(ends, room, high, 14)
     after = (stop_at(results.get("stop"), level) or {}).get("enough_after")
     if after and after <= n:
         shapes.append(plots.upright(after, token["accent"], 1, "dot", xref="x"))
@@ -91,7 +92,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         notes.append(plots.note(math.log10(after), 1, text, 13, token["accent-ink"], **place))
     ticks, reach = [tick for tick in TICKS if tick <= 0.8 * n] + [n], max(math.log10(n), 0.3)
     x = plots.titled(
-        "Traces in the order of arrival, log scale" if n > 1 else "Traces", type="log", tickvals=ticks,
+        "Traces in the order of the file, log scale" if n > 1 else "Traces", type="log", tickvals=ticks,
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
@@ -354,7 +355,7 @@ def _trace_axis(traces: Sequence[Mapping[str, Any]]) -> Plot:
     places = _places(traces)
     ticks = range(0, len(traces), max(1, math.ceil(len(traces) / 10)))
     return plots.titled(
-        "Trace, in the order of arrival", tickvals=[places[at] for at in ticks],
+        "Trace, in the order of the file", tickvals=[places[at] for at in ticks],
         ticktext=[f"{traces[at]['number']:,}" for at in ticks], showgrid=False,
         range=[places[0] - 0.7, max(places[-1], places[0] + 7) + 0.7] if places else [0, 1],
     )  # fmt: skip

@@ -141,8 +141,6 @@ FIRST = {
     "tests on prompts that it had never seen.",
     "verdict_named_right": "In {value:.1f} % of {n:,} tests with {traces} the rule is sure enough to name the right "
     "source.",
-    "ece_after": "The probabilities that it states are off by {value:.1f} percentage points on average, in {n:,} tests "
-    "with {traces}.",
     "false_unknown": "In {value:.1f} % of {n:,} tests with {traces} it says UNKNOWN although the source is enrolled.",
     "wrong": "In {value:.1f} % of {n:,} tests with {traces} it supports a wrong source or refutes the true one.",
 }
@@ -250,9 +248,13 @@ def _answers(rules: Mapping[str, Any], title: str, source: str, family: str, rig
         row = rules.get(f"verdict_{name}")
         return float(row["value"]) if row else 0.0
 
-    alone = share(f"{family}_{right}")
+    shared = "nearest_claim_shared_supported"
+    alone = share(f"{family}_{right}") + (share(shared) if source == "nearest_claim" else 0.0)
     good, bad = share(f"{source}_{right}"), share(f"{source}_{wrong}") + share(f"{family}_{wrong}")
-    return title, *(f"{100 * part:.1f} %" for part in (good, alone, bad, max(0.0, 1 - good - alone - bad)))
+    *known, rest = (f"{100 * part:.1f} %" for part in (good, alone, bad, max(0.0, 1 - good - alone - bad)))
+    # Earlier validations did not count apart what is right of a sibling as well.
+    apart = source != "nearest_claim" or f"verdict_{shared}" in rules
+    return title, *known, rest if apart else f"{rest}, or supports the family of both"
 
 
 def _share_of(row: Mapping[str, Any] | None) -> str:
@@ -264,10 +266,10 @@ def _share_of(row: Mapping[str, Any] | None) -> str:
     return f"{100 * row['value']:.1f} % of {row['n']:,}"
 
 
-def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[str]:
-    """What a validation measured, in sentences for the first sheet; of chosen metrics of :data:`FIRST` alone."""
+def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
+    """What a validation measured, in sentences for the first sheet."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
-    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in (metrics or FIRST)]
+    near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in FIRST]
     errors = _wrong_findings({row["metric"]: row for row in rows if row["metric"].startswith("verdict_")})
     near = [row for row in near if not errors or row["metric"] not in ("wrong", "verdict_named_right")]
     near.sort(key=lambda row: list(FIRST).index(row["metric"]))
@@ -279,7 +281,7 @@ def first_findings(validation: Mapping[str, Any] | None, *metrics: str) -> list[
             "nearest": cut and ", the nearest to yours in length,",
         }
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
-    return out if metrics else [*out, *map(keep_together, [*errors, *_stranger_findings(validation)])]
+    return [*out, *map(keep_together, [*errors, *_stranger_findings(validation)])]
 
 
 def _stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
@@ -296,18 +298,35 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
     """How often the rule names a wrong source, and what it answers where the true or the nearest other is claimed."""
     if not {f"verdict_{one}" for one in ("named_wrong", "nearest_claim_refuted")} <= set(rules):
         return []
-    (_, right, _, wrong, _), (_, true, alone, false, _), (_, good, _, bad, _) = (
+    (_, right, kin, wrong, _), (_, true, alone, false, _), nearest = (
         _answers(rules, *question) for question in QUESTIONS
     )
     n, k = (rules["verdict_named_wrong"][key] for key in ("n", "k"))
     tests = f"{n:,} tests with {k:,} trace{'s' * (k != 1)}"
-    out = [f"In {right} of {tests} the rule is sure enough to name the right source, in {wrong} a wrong one."]
+    family = f" its family alone in {kin}," if "verdict_family_right" in rules else ""
+    out = [f"In {right} of {tests} the rule is sure enough to name the right source,{family} a wrong one in {wrong}."]
     if "verdict_true_claim_family_supported" in rules:
         out.append(
             f"Where the true source is claimed, it supports that in {true}, its family alone in {alone}, and refutes "
             f"it in {false}."
         )
-    return [*out, f"Where the nearest other source is claimed, it refutes that in {good} and supports it in {bad}."]
+    _, refuted, both, bad, rest = nearest
+    share, _, more = rest.partition(",")
+    return [
+        *out,
+        f"Where the nearest other source is claimed, it refutes that in {refuted}, says no more than what is true of "
+        f"its family in {both}, supports it in {bad}, and in {share} is undecided{more}.",
+    ]
+
+
+def _stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
+    """How often a source that nobody enrolled passes the unknown-source test."""
+    passing = passing_of(validation)
+    if passing is None:
+        return []
+    whom = {"of a family that nobody enrolled": passing.family, "with enrolled siblings": passing.sibling}
+    shares = [f"{100 * share:.1f} % of sources {who}" for who, share in whom.items() if share is not None]
+    return [f"A source that nobody enrolled may pass as enrolled: with {passing.traces:,} traces {', '.join(shares)}."]
 
 
 def case_title(report: Report) -> str:

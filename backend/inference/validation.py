@@ -67,6 +67,7 @@ VERDICTS = {  # what the verdict's rule does in a share of held-out groups
     "true_claim_family_refuted": "refutes the whole family of the true source when that one is claimed",
     "nearest_claim_family_supported": "supports only the family of the nearest other source when it is claimed",
     "nearest_claim_family_refuted": "refutes the whole family of the nearest other source when it is claimed",
+    "nearest_claim_shared_supported": "supports only the family of both when a sibling is claimed in its place",
 }
 
 
@@ -303,7 +304,7 @@ def verdict_rates(
     """Shares of groups by the answer of the rule, as :data:`VERDICTS`.
 
     The claim is the true source, the other source that its traces are most likely taken for, or none. The test for
-    unknown sources and the shift flags are ignored. The nearest source's family counts where it is not the true one.
+    unknown sources and the shift flags are ignored. A family that the nearest source shares with the true one is right.
 
     log_posteriors : (n, C) calibrated, of groups that the calibration has not seen; truth : (n,); k : traces a group.
     family : (C,); nearest : (C,) of every source the other one that is claimed in its place.
@@ -319,6 +320,8 @@ def verdict_rates(
                 tally[f"{name}_{answered}"] += 1
             elif answer.level == "family" and (claim == source or family[claim] != family[source]):
                 tally[f"{name}_family_{answered}"] += 1
+            elif answer.level == "family" and answered == "supported":
+                tally["nearest_claim_shared_supported"] += 1
         answer, leader = _answer(scores, family, k, None, within)
         if answer.level == "source":
             tally["named_right" if leader == source else "named_wrong"] += 1

@@ -50,6 +50,7 @@ def test_few_groups_counted_by_hand() -> None:
         "true_claim_family_refuted": 0.0,
         "nearest_claim_family_supported": 0.25,
         "nearest_claim_family_refuted": 0.0,
+        "nearest_claim_shared_supported": 0.25,  # of the third, whose nearest is a sibling
     }
 
 

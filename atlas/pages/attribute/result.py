@@ -238,7 +238,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     grows: list[Component | str] = [
         shell.term("log10 ratio", verdict.RATIO_HELP),
         f" of {results['subject']} against the other {others}, {calibrated}: the line adds the traces up in "
-        "the order of arrival (hollow where another source leads), the band holds 90 % of "
+        "the order of the file (hollow where another source leads), the band holds 90 % of "
         f"{results['spread']['orders']} random orders.{lines} {many}.",
     ]
     explains: list[Component | str] = [

@@ -85,7 +85,7 @@ UNKNOWN_HELP = (
     "is that none of them made the traces."
 )
 STOP_HELP = (
-    "The first trace, in the order of arrival, at which the evidence passed the stopping rule's own threshold. Tests "
+    "The first trace, in the order of the file, at which the evidence passed the stopping rule's own threshold. Tests "
     "with a look after every trace, in random orders, set it for the stated risk, so that checking later does not "
     "change it. A smaller risk asks for more traces."
 )

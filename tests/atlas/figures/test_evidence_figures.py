@@ -138,7 +138,7 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
 
 def test_the_curve_of_one_trace_and_of_what_is_not_calibrated(enrolment: Enrolment) -> None:
     figure = evidence.evidence_curve(written(enrolment, n=1, calibrated=False, after=None), theme="light")
-    assert [trace.name for trace in figure.data] == ["5–95 % of random orders", "in the order of arrival"]
+    assert [trace.name for trace in figure.data] == ["5–95 % of random orders", "in the order of the file"]
     assert "<b>not validated here" in " ".join(texts(figure)) and not any("hundred to one" in t for t in texts(figure))
     assert [shape.y0 for shape in figure.layout.shapes] == [0]
     low, high = figure.layout.xaxis.range
