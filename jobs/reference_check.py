@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.attribution.drift_report import Window
-from backend.attribution.reference_check import AGAINST, SUPPORTS, odds, reference_answer
+from backend.attribution.reference_check import AGAINST, SUPPORTS, odds_of, reference_answer
 from backend.errors import StoppedError
 from backend.store.builds import command_line, portable
 from jobs import trace_options as options
@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(answer: dict[str, Any]) -> None:
     print()
     say(f"{answer['verdict']}: {answer['sentence']}")
-    for kind, ratio in answer["log10_ratios"].items():
-        say("  {}: {}; {}".format(*odds(kind, ratio)))
+    for told in odds_of(answer):
+        say("  {}: {}; {}".format(*told))
     print(f"  energy distance {answer['statistic']:.3g}, {answer['permutations']:,} swaps, seed {answer['seed']}")
     for sentence in (*(rival["sentence"] for rival in answer["rivals"]), answer["expected"], answer["next_step"]):
         say(sentence)

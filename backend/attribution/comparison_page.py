@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from backend.attribution.drift_report import compare_measures, expected_words, p_scale, size_text, size_words
-from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds, rule_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import date_words, keep_together
 from backend.inference.drift import DIFFERENT, LEVEL, named, p_text_of
@@ -76,7 +76,7 @@ def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ),
         ("Traces compared", f"{test['before']:,} and {test['after']:,}", shared),
     ]
-    numbers += [odds(kind, ratio) for kind, ratio in (test["log10_ratios"] if "rivals" in test else {}).items()]
+    numbers += odds_of(test) if "rivals" in test else []
     if claimed := test.get("claimed"):
         numbers.insert(0, ("Claim", claimed, "the model that the traces are said to come from"))
     return numbers

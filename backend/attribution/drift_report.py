@@ -281,6 +281,8 @@ def _rounded(distance: float) -> str:
 
 def size_words(test: Mapping[str, Any]) -> str:
     """How large a difference is among those that chance gives the very same traces."""
+    if float(_rounded(test["statistic"])) == 0:
+        return "no difference at all"
     drawn = int(test["permutations"])
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
     how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
@@ -291,7 +293,11 @@ def size_words(test: Mapping[str, Any]) -> str:
 def p_scale(test: Mapping[str, Any]) -> str:
     """What a p value is compared with, and that no smaller one was possible where that is so."""
     at_level = f"called different at {drift.level_text(drift.LEVEL)} or below"
-    return f"the smallest of {test['permutations']:,} re-deals; {at_level}" if drift.is_smallest(test) else at_level
+    return (
+        f"the smallest that {test['permutations']:,} re-deals can give; {at_level}"
+        if drift.is_smallest(test)
+        else at_level
+    )
 
 
 def measures_of(responses: Sequence[str]) -> dict[str, float] | None:
@@ -315,7 +321,11 @@ def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
     def text(one: Mapping[str, float] | None, name: str) -> str:
         if one is None:
             return "–"
-        return f"{one[name]:,.0f} words" if name == "words" else f"{100 * one[name]:.3g} % of responses"
+        return (
+            f"{f'{one[name]:,.1f}'.removesuffix('.0')} words"
+            if name == "words"
+            else f"{100 * one[name]:.3g} % of responses"
+        )
 
     return [[words, *(text(one, name) for one in found)] for name, words in MEASURES.items()]
 

@@ -88,7 +88,7 @@ def reference_answer(
         "verdict": verdict,
         "claimed": settings.question,
         "sentence": _sentence(verdict, test, settings.question),
-        "next_step": MAKE_SURE * copied + _next_step(verdict, test | worth),
+        "next_step": f"{MAKE_SURE}If so: " * copied + _next_step(verdict, test | worth),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "identical": identical,
@@ -174,13 +174,17 @@ def _in_three(*windows: Window) -> list[list[int]]:
     return [[rows[prompt] for prompt in shared] for rows in answers]
 
 
-def odds(kind: str, ratio: float) -> tuple[str, str, str]:
-    """Name, odds and meaning of a log10 ratio of the same model against another kind of pair."""
+def odds_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, odds and meaning of every ratio of a comparison, of the same model against another kind of pair."""
+    return [_odds(kind, ratio, int(test["power"]["window"])) for kind, ratio in test["log10_ratios"].items()]
+
+
+def _odds(kind: str, ratio: float, window: int) -> tuple[str, str, str]:
     more, less = (SAME, KINDS[kind]) if ratio >= 0 else (KINDS[kind], SAME)
     text = _odds_text(ratio)
     sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}"
     means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less}"
-    cautious = f"cautiously: of {drift.PAIRS} measured pairs and one more of either outcome"
+    cautious = f"cautiously: of {drift.PAIRS} pairs measured with {window:,} prompts, and one more of either outcome"
     return f"{more} over {less}".capitalize(), text, f"{means} ({sign.replace('-', '−')}; {cautious})"
 
 

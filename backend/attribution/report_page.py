@@ -284,16 +284,6 @@ def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
     return [*out, *map(keep_together, [*errors, *_stranger_findings(validation)])]
 
 
-def _stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
-    """How often a source that nobody enrolled passes the unknown-source test."""
-    passing = passing_of(validation)
-    if passing is None:
-        return []
-    whom = {"of a family that nobody enrolled": passing.family, "with enrolled siblings": passing.sibling}
-    shares = [f"{100 * share:.1f} % of sources {who}" for who, share in whom.items() if share is not None]
-    return [f"A source that nobody enrolled may pass as enrolled: with {passing.traces:,} traces {', '.join(shares)}."]
-
-
 def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
     """How often the rule names a wrong source, and what it answers where the true or the nearest other is claimed."""
     if not {f"verdict_{one}" for one in ("named_wrong", "nearest_claim_refuted")} <= set(rules):

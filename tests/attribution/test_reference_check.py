@@ -18,7 +18,7 @@ import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
 from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, size_text, worth_of
-from backend.attribution.reference_check import MEANINGS, headline, nearer, odds, rule_words
+from backend.attribution.reference_check import MEANINGS, headline, nearer, odds_of, rule_words
 from backend.attribution.report import digest
 from backend.attribution.verify import read_report
 from backend.enrolment.enrolment import Enrolment
@@ -115,8 +115,8 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
     page = write_comparison(answer).replace("\xa0%", " %")
     assert comparison_answers.EXACT in page and f"{escape(headline(answer))}</b>" in page
-    for kind, ratio in answer["log10_ratios"].items():
-        assert all(words in place for place in (shown, page) for words in odds(kind, ratio))
+    for told in odds_of(answer):
+        assert all(words in place for place in (shown, page) for words in told)
     for words in (headline(answer), rule_words(answer)):
         assert words in shown and str(escape(words)) in page
     for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):
@@ -150,14 +150,14 @@ def test_what_differs_is_counted_on_the_compared_traces(folder: Path) -> None:
 
 
 def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
-    assert odds("sibling", -1.06) == (
+    sibling, (name, often, _) = odds_of({"log10_ratios": {"sibling": -1.06, "family": 2.2}, "power": {"window": 20}})
+    assert sibling == (
         "A sibling of its family over the same model",
         "11 to 1",
         "such an outcome comes about 11 times as often from a sibling of its family as from the same model "
-        "(log10 ratio −1.06, below 0: against the same model; cautiously: of 100 measured pairs and one more of either "
-        "outcome)",
+        "(log10 ratio −1.06, below 0: against the same model; cautiously: of 100 pairs measured with 20 prompts, "
+        "and one more of either outcome)",
     )
-    name, often, _ = odds("family", 2.2)
     assert (name, often) == ("The same model over another family", "160 to 1")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -31,7 +30,7 @@ from backend.attribution.drift_report import (
     size_text,
     size_words,
 )
-from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds, rule_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds_of, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
@@ -90,7 +89,7 @@ OTHER_KIND = (
 )
 RULES = {
     DIFFERENT: f"the p value is {level_text(LEVEL)} or below: the answers differ by more than chance.",
-    ALIKE: "it is above: no change was seen. How large a change would have been seen is said below.",
+    ALIKE: "the p value is above that: no change was seen. How large a change would have been seen is said below.",
 }
 """What the answers of two windows mean."""
 NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
@@ -151,6 +150,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         ),
         html.H3("The numbers"),
         shell.facts({name: f"{value}: {scale}" for name, value, scale in numbers_of(test)}, className="facts"),
+        *_measures(test),
         *[html.P(rival["sentence"], className="long", dir="auto") for rival in test.get("rivals", ())],
         html.H3("The rule of this answer"),
         *([html.P(rule_words(test))] if reference else []),
@@ -240,7 +240,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
             ("p value", PAIRED_HELP, p_text_of(test), p_scale(test)),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
             ("Size of the difference", DISTANCE_HELP, size_text(test), size_words(test)),
-            *((name, RATIO_HELP, value, means) for name, value, means in starmap(odds, test["log10_ratios"].items())),
+            *((name, RATIO_HELP, value, means) for name, value, means in odds_of(test)),
         ),
         *_measures(test),
         *map(_note, test["notes"]),
