@@ -176,9 +176,6 @@ def source_field(
 # ---- pages of one source or family ----------------------------------------------------------------------------------
 
 
-FAR = 0.01  # likeness of a name that shares but a few letters
-
-
 def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable[..., Component]]:
     """A layout for an address that names a subject, out of one for the view as requested and as it opens."""
 
@@ -191,7 +188,7 @@ def subject_page(kind: str, variable: str, field: str) -> Callable[..., Callable
             called = _labels(cache, field)
             requested = cache.resolve_view(View.parse({**query, field: called.get(name, name)}))
             if not getattr(requested, field):
-                near = alike(name, called) or alike(name, called, FAR)
+                near = alike(name, called)
                 if field == "zoom":  # families are few
                     near = list(dict.fromkeys([*near, *called]))
                 return shell.unknown(kind, name, requested, [(one, called[one]) for one in near])

@@ -43,6 +43,7 @@ from backend.attribution.report_words import (
     validated_case,
     validated_for,
     verdict_words,
+    wavers,
     with_names,
 )
 from backend.attribution.settings import DEFAULTS, Report
@@ -169,7 +170,8 @@ def headline(report: Report) -> str:
         return f"Best match{among}: {who}{_members(results, family)}"
     many = len(report["reference"].get("enrolled", report["reference"]["sources"]))
     words = (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]]
-    return words.format(who=who, among=among, many=many)
+    said = words.format(who=who, among=among, many=many)
+    return said.replace("Yes", "Yes, narrowly", 1) if results["claimed"] and wavers(report) else said
 
 
 def meanings(report: Report) -> dict[str, str]:

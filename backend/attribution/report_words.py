@@ -234,8 +234,12 @@ def _not_settled(report: Report) -> str:
         return ""
     results, rule = with_names(report)["results"], report["method"]["rule"]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
+    first = results["candidates"][0]
+    chances = probability_text(share)
+    if first["source"] != results["subject"]:
+        chances += f", that of {first['source']} {probability_text(first['probability'])}"
     return (
-        f" Whether it is {results['subject']} itself is not settled: its probability is {probability_text(share)}. "
+        f" Whether it is {results['subject']} itself is not settled: its probability is {chances}. "
         f"To be named alone it needs a probability of {100 * rule['least_share']:g} % as well as a ratio of "
         f"{10 ** rule['decided_log10']:,.0f} to 1."
     )

@@ -379,7 +379,9 @@ def alarm_sentence(state: WatchState, alarm: Any) -> str:
     """What an alarm says, in a sentence or two."""
     question = state.question
     # Chance moves the lowest evidence some traces away from the change.
-    nearest = f"the traces since the evidence was lowest, from number {alarm.first:,} on, are nearest to {alarm.leader}"
+    nearest = (
+        f"the traces since the evidence was lowest, from about number {alarm.first:,} on, are nearest to {alarm.leader}"
+    )
     if alarm.verdict == "INCONCLUSIVE":
         nearest = f"Which model answers now is not certain; {nearest}"
     elif alarm.verdict == "UNKNOWN":

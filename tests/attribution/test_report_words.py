@@ -32,7 +32,7 @@ NAMES = {source: f"maker/{source.upper()}" for source in ENROLMENT.sources}
 
 def report_of(verdict: str, **results: Any) -> dict[str, Any]:
     subject = {"claimed": "a", "subject": "a", "level": "source", "candidates": [{"source": "a", "family": "A"}]}
-    subject |= {"families": [{"family": "A"}], "siblings": []}
+    subject |= {"families": [{"family": "A"}], "siblings": [], "interval": None}
     traffic = {"traffic": {"kind": "like"}, "flags": [], "reason": "", "stated": verdict == "SUPPORTS", "traces": 10}
     return {
         "results": {"verdict": verdict, **subject, **traffic, **results},
@@ -95,6 +95,7 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["results"] |= {"next_steps": [KEEP], "interval": None}
     assert [step.page for step in steps_of(report)] == ["Check a report", "Claim against reference"]
     report["results"]["interval"] = {"low": 2.0, "probability_low": 0.9}
+    assert headline(report).startswith("Yes, narrowly, among the 3 candidates")
     assert str(steps_of(report)[1]) == (
         "Add traces to be surer: in some resamples of these the evidence stays below 100 to 1 or 95 %."
     )

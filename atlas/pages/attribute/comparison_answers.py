@@ -429,8 +429,11 @@ def check_answer(check: Check) -> Component:
 
     unseen = check.equal and check.page_unchecked
     sign, tone = ("?", "UNKNOWN") if unseen else ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
+    if check.equal and not check.traces:
+        tone += " verdict-half"  # no number was computed again
     parts, own = check.differences, check.changed or check.page_alone or not check.traces
-    word = PAGE_UNSEEN if unseen else "UNCHANGED" if check.equal else "CHANGED" if own else "NOT EQUAL"
+    unread = "" if check.traces else ", NUMBERS NOT CHECKED"
+    word = PAGE_UNSEEN if unseen else f"UNCHANGED{unread}" if check.equal else "CHANGED" if own else "NOT EQUAL"
     again = f"{count(check.traces, 'trace')}, read once more,"
     if check.equal and check.traces:
         sentence = f"{again} give the report again: the same scores, the same answer ({check.verdict})."
@@ -442,7 +445,7 @@ def check_answer(check: Check) -> Component:
     else:
         gives = f"{again} do not give this report" if check.traces else "It does not agree with itself"
         sentence = CHANGED * check.changed + (f"{gives}: {count(len(parts), 'difference')}." if parts else "")
-    read = f"{check.traces:,}" if check.traces else "none given"
+    read = (f"{check.traces:,}", "by the ecosystem of the report") if check.traces else ("none", "none were given")
     scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
     if check.largest == math.inf:
         scores = ("not comparable", "the report is about other traces")
@@ -470,7 +473,7 @@ def check_answer(check: Check) -> Component:
         *([_pairs(("The page shows", due), check.shown, what)] if check.shown else []),
         *([] if check.page_alone or not parts else [_differences(parts)]),
         sections.facts(
-            ("Traces read", "", read, "by the ecosystem of the report"),
+            ("Traces read", "", *read),
             *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
             (
                 "Data in the page" if check.page_alone or check.page_unchecked else "Its data",

@@ -69,7 +69,7 @@ TRAFFIC_WORDS = {
     "unfitted pool": ("Alike", "like the traffic that was added"),
 }
 TRAFFIC_HELP = (
-    "Whether the prompts are of the kind that was enrolled: how many enrolled groups are as unusual as these. "
+    "Whether the prompts are of the kind that was enrolled: how many enrolled groups are at least as unusual as these. "
     "At .05 or below they are of another kind, and nothing that was validated holds for them."
 )
 RATIO_HELP = (
@@ -273,7 +273,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; {_percent(traffic['p'])} of enrolled groups are as unusual (another kind: 5 % or less)"
+        like += f"; {_percent(traffic['p'])} of enrolled groups are at least as unusual (another kind: 5 % or less)"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (

@@ -264,7 +264,14 @@ def test_a_ratio_that_stops_at_what_was_validated_is_a_bound(
     ],
 )
 def test_the_claim_is_answered_first(word: str, claimed: str | None, level: str, answer: str) -> None:
-    results = {"verdict": word, "claimed": claimed, "level": level, "subject": "a", "reason": "the evidence is weak"}
+    results = {
+        "verdict": word,
+        "claimed": claimed,
+        "level": level,
+        "subject": "a",
+        "reason": "the evidence is weak",
+        "interval": None,
+    }
     results |= {"candidates": [{"source": "a", "family": "A"}], "families": [{"family": "A"}], "siblings": ["a", "b"]}
     assert verdict.headline({"results": results, "reference": {"sources": ["a", "b"]}}) == answer
 
