@@ -80,7 +80,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     if results["stated"]:
         ends.append((decided, "a hundred to one for", token["soft"]))
         ends.append((-decided, "a hundred to one against", token["soft"]))
-    room = [0.085 * (1 + text.count("<br>")) * (high - low) for _, text, _ in ends]
+    room = [0.105 * (1 + text.count("<br>")) * (high - low) for _, text, _ in ends]
     notes = plots.end_notes(ends, room, high, 14)
     after = (stop_at(results.get("stop"), level) or {}).get("enough_after")
     if after and after <= n:

@@ -226,7 +226,7 @@ def drift_answer(
 def _next_step(test: Mapping[str, Any]) -> str:
     """What to do after a comparison of two windows."""
     if drift.verdict(test) == drift.DIFFERENT and not test["paired"]:
-        return "Collect both windows again with the same prompts, and compare those."
+        return "To rule the questions out, collect both windows again with the same prompts, and compare those."
     if drift.verdict(test) == drift.DIFFERENT:
         return (
             "Collect the same prompts once more with the same settings: a change that lasts is seen again. Then ask "

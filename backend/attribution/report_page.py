@@ -302,13 +302,18 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
             f"Where the true source is claimed, it supports that in {true}, its family alone in {alone}, and refutes "
             f"it in {false}."
         )
-    _, refuted, both, bad, rest = nearest
+    _, refuted, _, bad, rest = nearest
+    whole, both = (
+        f"{100 * rules[name]['value']:.1f} %" if name in rules else ""
+        for name in ("verdict_nearest_claim_family_refuted", "verdict_nearest_claim_shared_supported")
+    )
+    refuted, bad = (
+        refuted + (whole and f" and its family in {whole}"),
+        bad + (both and f" and the family of both in {both}"),
+    )
     share, _, more = rest.partition(",")
-    return [
-        *out,
-        f"Where the nearest other source is claimed, it refutes that in {refuted}, says no more than what is true of "
-        f"its family in {both}, supports it in {bad}, and in {share} is undecided{more}.",
-    ]
+    claim = f"Where the nearest other source is claimed, it refutes that in {refuted}, supports it in {bad}"
+    return [*out, f"{claim}, and in {share} is undecided{more}."]
 
 
 def _stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:

@@ -326,7 +326,7 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == (
         "As enrolled",
-        "like the enrolled prompts; 50.0 % of enrolled groups are as unusual (another kind: 5 % or less)",
+        "like the enrolled prompts; 50.0 % of enrolled groups are at least as unusual (another kind: 5 % or less)",
     )
     assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("how often another")
     assert found["Unknown source"][1].endswith("; 40.0 % of enrolled groups fit no better (UNKNOWN: 5 % or less)")
@@ -359,7 +359,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     below = evidence.evidence_curve({**alone, "results": results}, theme="light")
     assert "<b>calibrated +0.00</b>" in texts(below)
     assert found["Kind of traffic"][1].endswith(
-        "; more than 99.9 % of enrolled groups are as unusual (another kind: 5 % or less)"
+        "; more than 99.9 % of enrolled groups are at least as unusual (another kind: 5 % or less)"
     )
 
 
@@ -387,13 +387,13 @@ NOT_STATED = "not stated: not validated for such traces"
         (
             Traffic("other topic", 0.001, 12),
             "Other topic",
-            "than the enrolled prompts; 0.1 % of enrolled groups are as unusual (another kind: 5 % or less)",
+            "than the enrolled prompts; 0.1 % of enrolled groups are at least as unusual (another kind: 5 % or less)",
             "have the candidates enrolled",
         ),
         (
             Traffic("other language", 0.002, 12),
             "Other language",
-            "than the enrolled prompts; 0.2 % of enrolled groups are as unusual (another kind: 5 % or less)",
+            "than the enrolled prompts; 0.2 % of enrolled groups are at least as unusual (another kind: 5 % or less)",
             "have the candidates enrolled",
         ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
