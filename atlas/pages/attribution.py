@@ -501,13 +501,15 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
     ]
     words = {"filter": "agTextColumnFilter", "floatingFilter": True}
     frame = frame.assign(access=frame["access"].replace("api", "API"))
+    often = {**number, "field": "confused_count", "headerName": "Times", "width": 72}
+    often["headerTooltip"] = "In how many of its groups at one trace"
     columns: list[tables.Column] = [
         tables.source("name", "Source", width=152),
+        {"headerName": "Accuracy at budget K", "children": budgets},  # next to the name on a phone as well
         {**words, "field": "family", "headerName": "Family", "width": 104},
         {**words, "field": "access", "headerName": "Access", "width": 80},
-        {"headerName": "Accuracy at budget K", "children": budgets},
         tables.source("confused_name", "Most confused with", "confused_with", 160),
-        tables.at_scrollbar({**number, "field": "confused_count", "headerName": "Times", "width": 72}),
+        tables.at_scrollbar(often),
     ]  # fmt: skip
     return shell.ag_grid("source-grid", frame, columns, tables.PLAIN, {}), sentence
 

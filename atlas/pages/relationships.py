@@ -88,7 +88,6 @@ PARTS = (
     "Mean (DC): the proxy's states averaged over a response; drift (first AC): their smoothest change from its front "
     "to its back."
 )
-MEAN_DECISIONS = "the averages over the splits that test a pair"
 PASSED_HELP = "Share of the pairs of the other kind that the reader puts on the wrong side of this one; 0 % is right"
 DECISION_HELP = (
     "A pair's score beyond the readout's line, averaged over the splits that test it: above 0 it is read as related, "
@@ -365,17 +364,19 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         both = (rows.assign(score=rows[name]) for rows in (frame, outside))
         figure = figures.score_stacks(*both, title=SCORE_WORDS[name], **focus)
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
+    closer: list[Component | str] = [
+        f" By {'mean decisions' if frame['decision'].notna().any() else 'these scores'}, a related pair looks closer "
+        f"than an unrelated one in {100 * (1 - first.mean()):.0f} % of ",
+        shell.term("comparisons", "Of all these pairs; the metric AUC is the mean of the splits, each ranked alone"),
+        ".",
+    ]
     sentence: list[Component | str] = [
         badge(cache, reader),
-        f" By {'mean decisions' if frame['decision'].notna().any() else 'these scores'}, a related pair looks closer "
-        f"than an unrelated one in {100 * (1 - first.mean()):.0f} % of comparisons "
-        "of all these pairs; the metric AUC is the mean of the splits, each ranked alone."
-        if 0 < len(first) < len(frame)
-        else "",
+        *(closer if 0 < len(first) < len(frame) else []),
         f" {PARTS} " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
     if frame["decision"].notna().any():
-        sentence += ["Dashed: where ", shell.term("mean decisions", DECISION_HELP), f" turn, {MEAN_DECISIONS}. "]
+        sentence += ["Dashed: the ", shell.term("average decision", DECISION_HELP), " line. "]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",
@@ -388,11 +389,9 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     if two and without:
         sentence.append(f"In {pieces.counted(without, 'pair')} a model gave no answers: its drift stands at 0. ")
     related = int(frame["related"].sum())
-    uneven = " Every split tests as many of either kind, so related pairs come in more splits."
-    sentence.append(
-        f"Click a mark to ask every reader about it. n = {len(frame)} pairs, {related} related."
-        f"{uneven if 2 * related < len(frame) else ''}"
-    )
+    uneven = "Every split tests as many of either kind, so related pairs come in more splits"
+    sentence.append(f"Click a mark to ask every reader about it. n = {len(frame)} pairs, {related} ")
+    sentence += [shell.term("related", uneven) if 2 * related < len(frame) else "related", "."]
     return FigureView(figure, sentence)
 
 

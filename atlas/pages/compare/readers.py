@@ -294,11 +294,12 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     for low, high, p in tables.rows(tested, "low", "high", "p_holm"):
         sentence.append(f": {points(here[best], here[readers[0]])} more ({tested_words(low, high, p)})")
     absent = [reader for reader in readers if reader not in here.index]
+    apart: list[Component | str] = [" ", shell.term("Groups across folds", APART), "."]
     wide = grouped_condition(cache, view).endswith(GLOBAL)
     return [
         *sentence,
         f"; {pieces.against_chance(size, 0)}",
-        *([f" {APART}"] if wide else []),
+        *(apart if wide else []),
         *_best_by_metric(cache, view, names, here),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
     ]

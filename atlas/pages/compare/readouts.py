@@ -410,11 +410,7 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     untested = here.loc[~known, "words"]
     names = shell.term(f"{len(untested)} of {len(here) - 1} others", "; ".join(untested))
     rest: list[Component | str] = [" ", names, " were not tested."] if len(untested) else []
-    sets = frame.drop_duplicates("hypotheses").sort_values("together")
-    sizes = ", ".join(
-        f"{one.together} of {one.hypotheses.partition('/')[0].replace('ngrams', 'n-grams')}"
-        for one in tables.rows(sets)
-    )
+    sizes = " or ".join(map(str, sorted(frame.drop_duplicates("hypotheses")["together"])))
     encoder = _encoder_gain(cache, view)
     if encoder:
         rest += [" ", shell.term("Not drawn: a fine-tuned encoder", encoder), "."]
@@ -422,7 +418,7 @@ def gains(cache: QueryCache, view: View) -> FigureView:
         "Right of zero the fused readout is better than the other, on the same groups of whole Agent500 responses. "
         "Bars: 95 % intervals, uncorrected; p: by sign flips, ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" over all comparisons of a set ({sizes}); from .05 up it may be luck.{missing}",
+        f" over all {sizes} comparisons that were made together; from .05 up it may be luck.{missing}",
         *rest,
         f" n = {int(frame['n'].max())} clusters of fold and source.",
     ]
