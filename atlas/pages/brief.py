@@ -220,7 +220,8 @@ def _own_case(figures: list[str] | None, k: int | str) -> Component | None:
         return None
     choices = {"figures": ",".join([CASE, *(figures or ())]), "k": str(k)}
     way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps(choices)}
-    return html.A(f"Put your case ({case_title(report)}) first", href=f"/brief?{urlencode(choices)}", **way)
+    answered = f"{case_title(report)}, read on {date_words(report['created'])}, {report['created'][11:16]} UTC"
+    return html.A(f"Put your case ({answered}) first", href=f"/brief?{urlencode(choices)}", **way)
 
 
 def case_words(cache: QueryCache, view: View, names: Sequence[str] | None, other: Component) -> list[Component | str]:
@@ -368,6 +369,11 @@ def _cover(
             html.H3("How often is this reader right?"),
             *([html.P(_measured_with(case, figures), className="sentence")] if case.get("validation") else []),
             html.Ul([html.Li(rate) for rate in _rates(case)], className="findings"),
+            *(
+                [html.P(note, className="hint")]
+                if (note := rates_note(case.get("validation"), other_traffic=False))
+                else []
+            ),
         ]
         if judge is not None and not case.get("validation"):  # else these are the same shares, of other groups
             size = pieces.roster_size(cache, judge)
@@ -413,7 +419,7 @@ def _enrolled(case: Mapping[str, Any]) -> str:
 def _measured_with(case: Mapping[str, Any], figures: Sequence[str]) -> str:
     """With how many traces the rates of a case were measured, and what its curve beside them is of."""
     curve = f" Figure {figures.index('budget') + 1} is of the first name alone." if "budget" in figures else ""
-    return " ".join(filter(None, [validated_case(case) + curve, rates_note(case["validation"])]))
+    return validated_case(case) + curve
 
 
 def _rates(case: Mapping[str, Any]) -> list[str]:

@@ -143,7 +143,7 @@ def validated_case(report: Report) -> str:
     return f"Validated case: {case}{fewer}, on prompts that were held out from what they test.{none}"
 
 
-def rates_note(validation: Report | None) -> str:
+def rates_note(validation: Report | None, *, other_traffic: bool = True) -> str:
     """What shares of the rule's answers, of UNKNOWN and of wrong answers count; '' where one was not measured."""
     rows = [row for row in (validation or {}).get("rows", ()) if row["sentence"]]
     rules = next((row["n"] for row in rows if row["metric"].startswith("verdict_")), None)
@@ -151,7 +151,7 @@ def rates_note(validation: Report | None) -> str:
     if rules is None or "false_unknown" not in counted:
         return ""
     wrong = ""
-    if "wrong" in counted:
+    if other_traffic and "wrong" in counted:
         wrong = f" Wrong answers on other traffic are of all three questions to those: {counted['wrong']:,} answers."
     return (
         f"What is counted: the rule's answers on {rules:,} groups of traces, without the tests of prompts and unknown "
