@@ -25,6 +25,9 @@ MOST_BARS = 400  # traces that a figure shows one by one; of more, those that we
 CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("false claims", "dash", "right")}
 """Metric to words, dash, and the side of the curve's label that touches it."""
 DRIFT_KINDS = {"same": "same source (false alarms)", "sibling": "sibling of the family", "family": "another family"}
+BOUNDS = {"≥ ": "triangle-up", "≤ ": "triangle-down"}
+"""Marks of ratios that end where the tests do."""
+BOUNDS_WORDS = "Triangles: at least (up) or at most (down) that, as far as the tests of so many traces reach."
 
 
 def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | None = None) -> go.Figure:
@@ -54,7 +57,9 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         f"<br>probability {probability_text(row['probability'])}<br>leading: {plain(row['leader'], 40)}"
         for row, bound in zip(running, bounds, strict=True)
     ]
-    look: Plot = {"line": plots.pen(token["accent"], 2.5), "marker": plots.outlined(sizes, fills, token["accent"])}
+    symbols = [BOUNDS.get(bound, "circle") for bound in bounds]
+    marker = plots.outlined(sizes, fills, token["accent"], symbol=symbols)
+    look: Plot = {"line": plots.pen(token["accent"], 2.5), "marker": marker}
     data.append(_text_line("in the order of the file", [row["traces"] for row in running], values, words, **look))
     values = values + [point[key] for point in points for key in ("low", "high")]
     ends: list[End] = []

@@ -23,7 +23,7 @@ from atlas.data import METHOD_NAMES, QueryCache, questions
 from atlas.drawing import traces
 from atlas.figures import attribution, dots, map, neighbourhoods, plots, tables
 from atlas.figures import relationships as pairs
-from atlas.figures.evidence import evidence_curve
+from atlas.figures.evidence import BOUNDS_WORDS, evidence_curve
 from atlas.figures.plots import Line
 from atlas.pages import pieces, relationships
 from atlas.pages.attribute import comparison_answers, sample_case, sections, verdict, visitor
@@ -38,6 +38,7 @@ from backend.attribution.report_words import (
     date_words,
     line_words,
     rates_note,
+    running_bounds,
     validated_case,
     validated_for,
     verdict_words,
@@ -552,9 +553,10 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     ]
     if not report["results"]["stated"]:  # a curve would look like an answer
         return case
+    bounded = f" {BOUNDS_WORDS}" if any(running_bounds(report)) else ""
     caption = (
-        f"Evidence for {report['results']['subject']} after every trace (hollow where another source leads), with the "
-        f"spread over random orders. n = {report['results']['traces']:,} traces. {line_words(report)}"
+        f"Evidence for {report['results']['subject']} after every trace (hollow where another source leads); the band "
+        f"holds 90 % of random orders.{bounded} n = {report['results']['traces']:,} traces. {line_words(report)}"
     )
     curve = _still(evidence_curve(report, theme=view.theme), 236)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))

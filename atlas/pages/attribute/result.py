@@ -228,7 +228,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
         else f" It is no likelihood ratio here and decides nothing: {verdict.not_stated(report)}."
     )
     if any(running_bounds(report)):
-        lines += " Every number of traces has a cap of its own, at which its ratio ends (≥ or ≤)."
+        lines += f" {figures.BOUNDS_WORDS}"
     if results["stated"] and _stops(report):
         lines += f" {STOPS}"
     shown = len(figures.weightiest(report["traces"]))

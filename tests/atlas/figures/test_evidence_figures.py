@@ -26,7 +26,7 @@ from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
 from backend.attribution.report import build_report, next_step
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import only_validated, probability_text
+from backend.attribution.report_words import only_validated, probability_text, running_bounds
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem
@@ -133,6 +133,9 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
     # Where another source leads, the marker is hollow.
     hollow = [row["leader"] != SOURCES[1] for row in running]
     assert [colour == TOKENS["dark"]["ground"] for colour in line.marker.color] == hollow
+    # Where a ratio ends with the tests, so does its mark.
+    marks = {"": "circle", "≥ ": "triangle-up", "≤ ": "triangle-down"}
+    assert list(line.marker.symbol) == [marks[bound] for bound in running_bounds(report)]
     assert "<b>two</b>" not in figure.to_json().replace("\\u003c", "<").replace("\\u003e", ">")
 
 

@@ -479,7 +479,10 @@ def test_a_case_is_offered_where_the_brief_lacks_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(brief.visitor, "newest_report", lambda: {"case": "Appeal", "created": "2026-11-29T09:05:00Z"})
     assert brief._own_case(["case", "map"], 20) is None
     link = told(brief._own_case(["map"], 20))
-    assert "Put your case (Appeal, read on 29 November 2026, 09:05 UTC) first" in link and "/brief?figures=case%2Cmap&k=20" in link
+    assert (
+        "Put your case (Appeal, read on 29 November 2026, 09:05 UTC) first" in link
+        and "/brief?figures=case%2Cmap&k=20" in link
+    )
 
 
 def test_own_sheets_are_offered_once_there_are_answers(monkeypatch: pytest.MonkeyPatch) -> None:
