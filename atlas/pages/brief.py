@@ -33,7 +33,15 @@ from atlas.pages.methods import TEXT
 from atlas.pages.neighbourhoods import purity_sources
 from atlas.state import View
 from atlas.theme import TOKENS, Plot
-from backend.attribution.report_page import HASHED, SIGNATURES, case_title, first_findings, meanings, paper_words
+from backend.attribution.report_page import (
+    HASHED,
+    SIGNATURES,
+    case_title,
+    first_findings,
+    meanings,
+    paper_words,
+    stranger_findings,
+)
 from backend.attribution.report_words import (
     date_words,
     line_words,
@@ -428,7 +436,7 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     found = case.get("validation")
     if not found:
         return [verdict.UNVALIDATED if case["results"]["calibrated"] else verdict.UNCALIBRATED]
-    return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found)]
+    return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found), *stranger_findings(found)]
 
 
 def _accuracy(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -283,7 +283,7 @@ def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
             "nearest": cut and ", the nearest to yours in length,",
         }
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
-    return [*out, *map(keep_together, [*errors, *_stranger_findings(validation)])]
+    return [*out, *map(keep_together, errors)]
 
 
 def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
@@ -316,14 +316,14 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
     return [*out, f"{claim}, and in {share} is undecided{more}."]
 
 
-def _stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
+def stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
     """How often a source that nobody enrolled passes the unknown-source test."""
     passing = passing_of(validation)
     if passing is None:
         return []
-    whom = {"of a family that nobody enrolled": passing.family, "with enrolled siblings": passing.sibling}
-    shares = [f"{100 * share:.1f} % of sources {who}" for who, share in whom.items() if share is not None]
-    return [f"A source that nobody enrolled may pass as enrolled: with {passing.traces:,} traces {', '.join(shares)}."]
+    whom = {"other families": passing.family, "siblings of enrolled ones": passing.sibling}
+    shares = [f"{100 * share:.1f} % of {who}" for who, share in whom.items() if share is not None]
+    return [keep_together(f"Sources that nobody enrolled may pass: {', '.join(shares)} ({passing.traces:,} traces).")]
 
 
 def case_title(report: Report) -> str:
@@ -445,6 +445,7 @@ def write_html(report: Report) -> str:
         validated_case=validated_case(report) if report["validation"] else "",
         counted=rates_note(report["validation"]),
         first_findings=first_findings(report["validation"]),
+        strangers=stranger_findings(report["validation"]),
         fonts=font_faces(),
         refused=refused_note(report["validation"]) if report["validation"] else "",
         validation=validation_tables(report["validation"]) if report["validation"] else ([], []),

@@ -21,6 +21,26 @@ ALARM = {"watch": "reseller", "number": 1, "traces": 143, "first": 84, "log10_e"
 MARGINS = (14 + 16, 32)  # of the page, mm: upper and lower, both sides
 
 
+SIBLINGS = "an answer about a family, the longest"
+
+
+def of_siblings(report):
+    """The report as if it named a family, and of it two sources with long names."""
+    results, (claimed, other) = report["results"], ("gpt-4o-2024-11-20", "an-endpoint-that-is-called-so")
+    kin = [{"source": name, "family": "GPT", "probability": share} for name, share in ((other, 0.579), (claimed, 0.4))]
+    pairs = zip(results["candidates"], kin, strict=False)
+    found = {
+        "verdict": "SUPPORTS", "level": "family", "claimed": claimed, "subject": claimed, "siblings": [other, claimed],
+        "candidates": [*({**one, **named} for one, named in pairs), *results["candidates"][2:]],
+        "families": [{"family": "GPT", "probability": 0.9995}, *results["families"]],
+        "running": [{**row, "probability": 0.4, "log10_ratio_others": 2.35} for row in results["running"]],
+        "sentence": "The 40 traces support the family GPT: at least about 12,000 times more likely from that family "
+        "than from the other families (log10 ratio 4.09).",
+    }  # fmt: skip
+    sources = [other, claimed, *report["reference"]["sources"][2:]]
+    return report | {"results": results | found, "reference": report["reference"] | {"sources": sources}}
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """Of the served enrolment, which has the longest validation."""
@@ -34,10 +54,12 @@ def report(tmp_path_factory):
     return json.loads((folder / "out.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("alarm", [None, ALARM], ids=["asked", "alarm"])
+@pytest.mark.parametrize("alarm", [None, ALARM, SIBLINGS], ids=["asked", "alarm", "siblings"])
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, paper, alarm):
     width, height = PAPERS[paper]
+    if alarm is SIBLINGS:
+        report, alarm = of_siblings(report), None
     named = report | {"case": "An endpoint that is sold under the name of another model, of the second quarter, appeal"}
     named = with_alarm(named, alarm) if alarm else named
     page = tmp_path / "report.html"
