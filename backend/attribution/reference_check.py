@@ -176,16 +176,30 @@ def _in_three(*windows: Window) -> list[list[int]]:
 
 def odds_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Name, odds and meaning of every ratio of a comparison, of the same model against another kind of pair."""
-    return [_odds(kind, ratio, int(test["power"]["window"])) for kind, ratio in test["log10_ratios"].items()]
+    return [_odds(kind, ratio, test) for kind, ratio in test["log10_ratios"].items()]
 
 
-def _odds(kind: str, ratio: float, window: int) -> tuple[str, str, str]:
+def _odds(kind: str, ratio: float, test: Mapping[str, Any]) -> tuple[str, str, str]:
     more, less = (SAME, KINDS[kind]) if ratio >= 0 else (KINDS[kind], SAME)
     text = _odds_text(ratio)
-    sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}"
-    means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less}"
-    cautious = f"cautiously: of {drift.PAIRS} pairs measured with {window:,} prompts, and one more of either outcome"
-    return f"{more} over {less}".capitalize(), text, f"{means} ({sign.replace('-', '−')}; {cautious})"
+    sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}".replace("-", "−")
+    means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less} ({sign})"
+    counts = f"{_count(test, 'same')} of {SAME} and {_count(test, kind)} of {KINDS[kind]}"
+    return (
+        f"{more} over {less}".capitalize(),
+        text,
+        f"{means}: with {test['power']['window']:,} prompts {counts} come out so",
+    )
+
+
+def _count(test: Mapping[str, Any], kind: str) -> str:
+    """How many tests of a kind of pair come out as this one, as :func:`drift.outcome_ratios` counts them."""
+    power, different = test["power"], drift.verdict(test) == DIFFERENT
+    if power.get(kind) is None:  # swaps within prompts alarm at their level exactly
+        return f"{100 * (power['level'] if different else 1 - power['level']):g} of 100 tests"
+    share = power[kind] if different else 1 - power[kind]
+    found = round(share * drift.PAIRS)
+    return f"{found} of {drift.PAIRS} tests, taken as {found + 1} of {drift.PAIRS + 2},"
 
 
 def _odds_text(ratio: float) -> str:

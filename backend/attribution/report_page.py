@@ -67,12 +67,12 @@ ON_A_CLAIM = {
 }
 WITHOUT_ONE = {"SUPPORTS": "Best match{among}: {who}", "UNKNOWN": "They fit none of the {many:,} enrolled sources"}
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
-STRONG = f"At least {10**Rule.log10_lr:,.0f} times more likely from this {{who}} than from the others together"
+STRONG = f"At least {10**Rule.log10_lr:,.0f} times more likely from this {{who}} than from the others on average"
 WORDS = {
     "SUPPORTS": f"{STRONG.format(who='source')}, and {100 * Rule.share:g} % probable.",
     "SUPPORTS THE FAMILY": f"{STRONG.format(who='family')}, and {100 * Rule.share:g} % probable; which member is not "
     "settled.",
-    "AGAINST": f"At least {10**Rule.log10_lr:,.0f} times more likely from the others together than from this source.",
+    "AGAINST": f"At least {10**Rule.log10_lr:,.0f} times more likely from the others on average than from this source.",
     "UNKNOWN": "They fit no enrolled source, although the prompts are of the enrolled kind.",
     "INCONCLUSIVE": "Evidence not strong enough either way, not enough traces, or traces of a kind for which no error "
     "rate is known.",

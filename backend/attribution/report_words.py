@@ -258,7 +258,7 @@ def _direction(report: Report) -> str | None:
         word, side = ("SUPPORTS", "to") if ratio > 0 else ("AGAINST", "away from")
         needs = f"{word} needs {10 ** report['method']['rule']['decided_log10']:,.0f} times"
         times = times_words(ratio, is_bounded(report))
-        text = f"The evidence points {side} {who}: the traces are {times} from it than from the others together"
+        text = f"The evidence points {side} {who}: the traces are {times} from it than from the others on average"
         if is_bounded(report):
             many = results["traces"]
             text += f". The validation bears no more than that with {many:,} trace{'s' * (many != 1)}, and {needs}."
@@ -278,7 +278,9 @@ def line_words(report: Report) -> str:
     if supports_family(results) and last["log10_ratio_others"] >= rule["decided_log10"]:
         named = f"{results['subject']} passes it but is {probability_text(last['probability'])} probable"
         if last["probability"] < rule["least_share"]:
-            return f"{line}. {named}; {least} is needed, so its family is named."
+            close = len(results.get("siblings") or ()) > 1
+            why = ", as close siblings weigh more than the average of the others" if close else ""
+            return f"{line}. {named}{why}; {least} is needed, so its family is named."
     return f"{line}, beside a probability of {least} where it SUPPORTS."
 
 

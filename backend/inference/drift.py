@@ -291,7 +291,8 @@ def sentence(test: Mapping[str, Any]) -> str:
         same = (test.get("power") or {}).get("same")
         alone = "how often other questions alone do so was not measured"
         if same is not None:
-            alone = f"with other questions of the enrolled kind, {100 * same:.0f} % of unchanged sources differ so"
+            alone = f"of unchanged sources asked other questions, {100 * same:.0f} % are called different, at p ≤ "
+            alone += level_text(LEVEL)
         means = f"Something between prompt and answer changed, or the questions did: {alone}."
     return f"The two windows of {windows} {differ} by more than chance ({p_words_of(test)}). {means}"
 

@@ -150,14 +150,20 @@ def test_what_differs_is_counted_on_the_compared_traces(folder: Path) -> None:
 
 
 def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
-    sibling, (name, often, _) = odds_of({"log10_ratios": {"sibling": -1.06, "family": 2.2}, "power": {"window": 20}})
+    power = {"window": 20, "level": 0.05, "sibling": 0.91, "family": 0.98}
+    asked = {"log10_ratios": {"sibling": -1.06, "family": 2.2}, "power": power, "p_value": 0.01}
+    sibling, (name, often, _) = odds_of(asked)
     assert sibling == (
         "A sibling of its family over the same model",
         "11 to 1",
-        "such an outcome comes about 11 times as often from a sibling of its family as from the same model "
-        "(log10 ratio −1.06, below 0: against the same model; cautiously: of 100 pairs measured with 20 prompts, "
-        "and one more of either outcome)",
+        "such an outcome comes about 11 times as often from a sibling of its family as from the same model (log10 "
+        "ratio −1.06, below 0: against the same model): with 20 prompts 5 of 100 tests of the same model and 91 of 100 "
+        "tests, taken as 92 of 102, of a sibling of its family come out so",
     )
+    alike = asked | {"p_value": 0.6, "log10_ratios": outcome_ratios({"p_value": 0.6}, power)}
+    (_, often_alike, means) = odds_of(alike)[0]
+    assert often_alike == "9.7 to 1" and pytest.approx(10 ** alike["log10_ratios"]["sibling"]) == 0.95 / (10 / 102)
+    assert "95 of 100 tests of the same model and 9 of 100 tests, taken as 10 of 102," in means
     assert (name, often) == ("The same model over another family", "160 to 1")
 
 

@@ -51,7 +51,7 @@ from backend.store import queries
 UNDECIDED = "Unvalidated detail, decides nothing"
 APART = "A plain sum: not calibrated as the ratio above is, and not comparable with it."
 ONE_AT_A_TIME = (
-    "The last column compares it with one source at a time, the curve above with all others together, and the answer "
+    "The last column compares it with one source at a time, the curve above with all others on average, and the answer "
     "its family with all other families: each ratio ends (≥ or ≤) where tests of its own kind end. "
 )
 STOPS = (

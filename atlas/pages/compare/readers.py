@@ -141,7 +141,8 @@ def without_numbers(cache: QueryCache, view: View, absent: Sequence[str], what: 
     """Which readers have none of something, each with a link to the largest roster that has its numbers."""
     if not absent:
         return []
-    names, here = names_of(cache, absent), holders(cache, view.roster)
+    # Among the chosen ones, of which another may have the same short name.
+    names, here = names_of(cache, list(dict.fromkeys([*chosen(cache, view), *absent]))), holders(cache, view.roster)
     rosters = [roster for roster in cache.ask(queries.rosters)["roster"][::-1] if roster != view.roster]
     words: list[Component | str] = []
     for reader in absent:

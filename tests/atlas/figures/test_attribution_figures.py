@@ -253,3 +253,10 @@ def test_rates_have_three_digits_and_no_leading_zero(value: float, text: str) ->
 
 def test_numbers_have_three_significant_digits() -> None:
     assert [plots.figure_text(value) for value in (0.0372, 4.2, 4.5678, 123.4)] == [".037", "4.20", "4.57", "123"]
+
+
+def test_of_a_long_name_with_its_number_the_name_is_cut() -> None:
+    name = "Fused readout · SmolLM2-135M-Instruct · one more word and another"
+    assert figures._in_two_lines("READER", [".774"], 28) == ["READER .774"]
+    first, second = figures._in_two_lines(name, [".841"], 28)
+    assert first.startswith("Fused readout") and second.endswith("… .841") and max(len(first), len(second)) <= 28
