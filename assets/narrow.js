@@ -229,7 +229,7 @@
     }
     margin.b = below + (key.length + entries.size) * LINE + (entries.size ? 8 : 0);
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
-      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + note.text.replace("<br>", " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
+      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + note.text.replace(/<br>/g, " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
     })));
     const own = data.map((trace) => ({

@@ -76,7 +76,7 @@ COMPARED = {
 LATER = {CASE: "after an answer on Attribute"} | dict.fromkeys(COMPARED, "after a comparison on Attribute")
 """What makes the visitor's own sheets available."""
 MODES = {"windows": "two", "reference": "reference"}  # of the page Attribute, that makes them
-NONE_BY_THE_HEADER = "A comparison names who compared."
+NONE_BY_THE_HEADER = "The sheet says which reader compared."
 NONE_PUBLISHED = "The paper publishes no number for these sources: all marks were measured here."
 REACH, WITHOUT_ONE = "How far can this answer be trusted?", "How well can the atlas tell models apart?"
 HELD = "A case is held for the session that asked it, 24 hours at most, and nobody else can open it by this link."

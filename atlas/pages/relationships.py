@@ -74,7 +74,7 @@ MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai
 METHODS = {method: method_names()[method] for method in RELATED}
 TESTED = "Tested with the first model"
 COUNT_MISTAKEN = 40
-COUNT_PARTNERS = 12
+COUNT_PARTNERS, FEW_PARTNERS = 12, 4  # that are shown of many; so few more are shown as well
 EXAMPLE = "An example, a pair that the readers agree about least. Choose two models, or click a mark, for another."
 UNTESTED_HEIGHT = 150
 ORIENTED = (
@@ -632,15 +632,16 @@ def _tested_partners(cache: QueryCache, models: pd.DataFrame, left: str, right: 
         return shell.empty(why, remedy), "A pair that was not tested."
     near = tested["parent"] == models["parent_family"][right]
     tested = tested.assign(near=near).sort_values(["near", "related", "model"], ascending=[False, False, True])
+    most = len(tested) if len(tested) <= COUNT_PARTNERS + FEW_PARTNERS else COUNT_PARTNERS
     partners = [
         html.Button(
             [shell.source_name(one.model), _truth(bool(one.related))],
             id={"type": "partner", "model": one.model}, className="kin-partner",
         )
-        for one in tables.rows(tested.head(COUNT_PARTNERS))
+        for one in tables.rows(tested.head(most))
     ]  # fmt: skip
     more = len(tested) - len(partners)
-    rest = f" Here are {len(partners)}; {more} more stand first in the list of the second model." if more else ""
+    rest = f" Here are {len(partners)}; the other {more} stand first in the list of the second model." if more else ""
     many = f" was tested with {pieces.counted(len(tested), 'model')}; choose one.{rest}"
     return html.Div(partners, className="kin-partners"), [f"{why} ", shell.source_name(left), many]
 

@@ -311,7 +311,9 @@ def _lacking(claim: str | None, **given: str | None) -> list[str]:
     own = {**given, "claim": claim}
     return [
         ", ".join(
-            word for name, word in labels.items() if f"{{{name}}}" in command and not (own.get(name) or "").strip()
+            f"“{word}”"
+            for name, word in labels.items()
+            if f"{{{name}}}" in command and not (own.get(name) or "").strip()
         )
         for _, _, command in STARTS
     ]

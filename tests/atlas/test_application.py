@@ -456,7 +456,7 @@ def test_a_source_page_names_what_the_path_names(app: Dash, asked: QueryCache) -
         near = json.dumps(source.layout(label="gpt-1.0").to_plotly_json(), default=_as_json)
     assert json.dumps(MARKUP) in own and json.dumps(MARKUP) in other
     assert "There is no such source" in gone and "<b>nobody" in gone and "There is no such family" in lost
-    assert "/source/" in gone, "a name unlike all others has nearest ones too"
+    assert "/source/" not in gone and "Look it up on the map" in gone, "a name unlike all others gets no guesses"
     assert all(f"/family/{name}?" in lost for name in ("GPT", "Claude")) and "generations" not in lost
     assert "There is no such source" not in named and "/source/gpt_1?" in near
     assert "Did you mean one of these?" in near and "these?." not in near

@@ -275,14 +275,21 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
     if "readout" not in at.index:
         return [f"The fused readout has not been measured for {view.roster}."]
     lead = f"With {AIMS[2].words} of whole responses, the fused readout names "
-    sentence: list[Component | str] = [lead, html.Strong(percent(at.at["readout", "value"])), " right"]
+    size = pieces.roster_size(cache, view)
+    sentence: list[Component | str] = [
+        lead,
+        html.Strong(percent(at.at["readout", "value"])),
+        f" of {size} sources right",
+    ]
     if "paper" in at.index:
         name, value = at.loc["paper", ["name", "value"]]
         paper = html.A("the paper", href="/methods#paper")
-        sentence += [", the best that ", paper, f" publishes ({_brief_name(name)}) {percent(value)} (not tested)"]
-        aimed = frame[frame["answer"] == "readout"].dropna(subset="aim")
-        reached = f"; {int((aimed['value'] >= aimed['aim']).sum())} of our {len(aimed)} targets are reached"
-        return [*sentence, reached if len(aimed) else "", "."]
+        return [
+            *sentence,
+            ", the best that ",
+            paper,
+            f" publishes ({_brief_name(name)}) {percent(value)} (not tested).",
+        ]
     sentence += [f", READER here {percent(at.at['reader', 'value'])}" if "reader" in at.index else "", "."]
     near = dataclasses.replace(view, roster=AIMED_ROSTER, readers=())
     if AIMED_ROSTER not in set(cache.ask(queries.rosters)["roster"]):

@@ -591,7 +591,7 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
         className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"},
     )  # fmt: skip
     told = view.colour == "date" and months_of(view.released)  # next to the range
-    faint = f"Not known of {found.missing}: faint." if found.missing and not told else ""
+    faint = f"Not known of {found.missing} of all {len(found.tints)}: faint." if found.missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]
 

@@ -36,7 +36,7 @@ AXIS_HELP = (
     "Every source's signature projected at a right angle onto the line from the selection to the second source, in the "
     "original space. What lies far from the line has a place on it too"
 )
-VARIANTS = {"raw": "", "centred": " once each domain's mean is subtracted"}
+VARIANTS = {"raw": "", "centred": " after removing what all sources of a domain share"}
 
 
 def card(cache: QueryCache, view: View) -> list[Component]:
@@ -110,11 +110,11 @@ def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]
     if not ranks:
         return []
     other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
-    text = ", and ".join(f"rank {ranks[name]:.0f}{VARIANTS[name]}" for name in VARIANTS if name in ranks)
+    text = ", and ".join(f"number {ranks[name]:.0f}{VARIANTS[name]}" for name in VARIANTS if name in ranks)
     meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
     return [
         html.H3(["Sought in ", shell.term(other, meaning)]),
-        pieces.words(f"Among {pieces.roster_size(cache, view)} sources it comes at {text}."),
+        pieces.words(f"Looked up by its signature, it is {text} of {pieces.roster_size(cache, view)}."),
     ]
 
 

@@ -205,10 +205,14 @@ def test_a_pair_that_was_not_tested_offers_partners_that_have_scores(asked: Quer
 
 def test_a_long_list_of_partners_is_cut_and_says_so(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relationships, "COUNT_PARTNERS", 2)
+    monkeypatch.setattr(relationships, "FEW_PARTNERS", 0)
     view = asked.resolve_view(View(left="qwen2-1.5b/child-1", right=CHILD))
     content, sentence = relationships.verdicts(asked, view)
     more = len(relationships.tested_with(asked, view.left)) - 2
-    assert len(content.children) == 2 and f"; {more} more stand first" in told(sentence)
+    assert len(content.children) == 2 and f"; the other {more} stand first" in told(sentence)
+    monkeypatch.setattr(relationships, "FEW_PARTNERS", more)
+    whole, sentence = relationships.verdicts(asked, view)
+    assert len(whole.children) == more + 2 and "stand first" not in told(sentence)
 
 
 def test_a_pair_that_nobody_decided_about_says_why_and_where_it_lies(
