@@ -205,7 +205,7 @@ def reservation(report: Report) -> str | None:
     refused = next(iter([*of_answers, *(row for row in rows if row["metric"] == "false_rejection")]), None)
     if refused is None or not refused["value"]:
         return None
-    return str(refused["sentence"])
+    return f"Either no enrolled model answers, or one of them under other conditions. {refused['sentence']}"
 
 
 def _not_the_author(report: Report, passing: Passing) -> str | None:
