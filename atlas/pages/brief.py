@@ -427,7 +427,11 @@ def _enrolled(case: Mapping[str, Any]) -> str:
 
 def _measured_with(case: Mapping[str, Any], figures: Sequence[str]) -> str:
     """With how many traces the rates of a case were measured, and what its curve beside them is of."""
-    curve = f" Figure {figures.index('budget') + 1} is of the first name alone." if "budget" in figures else ""
+    curve = (
+        f" Figure {figures.index('budget') + 1} counts the most probable source, whatever the rule says of it."
+        if "budget" in figures
+        else ""
+    )
     return validated_case(case) + curve
 
 

@@ -774,11 +774,13 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     verb = " of pairs of models are rightly read as related or not" if view.measure == "accuracy" else ""
     published = " (published)" if own["origin"] == "published" else ""
     coin = f"; a coin {_rate_text(view, COINS[view.measure])}" if view.measure in COINS else ""
-    who = f"{names[own['reader']]}{published} by {figures.readout_words(own['readout'])}"
+    who: list[Component | str] = [f"{names[own['reader']]}{published} by {figures.readout_words(own['readout'])}"]
+    if own["readout"] == "dc-ac":
+        who = [f"{names[own['reader']]}{published}, by ", shell.term("mean and drift together", PARTS)]
     rest = "" if better or top is None else ". No reader measured here does better"
     first: list[Component | str] = [
         html.Strong(value), html.Span(interval, className="spread"),
-        f"{verb} {NEW[view.protocol]} by {who}{rest}{coin}.",
+        f"{verb} {NEW[view.protocol]} by ", *who, f"{rest}{coin}.",
     ]  # fmt: skip
     if not better or top is None:
         return first
@@ -786,7 +788,11 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     best_value, best_interval = _rate(view, top)
     same = top["reader"] == own["reader"]
     best_name = called(top, {**names, own["reader"]: "the same reader"})
-    alone = f"Its {figures.readout_words(top['readout'])} alone" if same and top["readout"] in figures.BLOCKS else ""
+    alone = (
+        f"Its {figures.readout_words(top['readout']).partition(' (')[0]} alone"
+        if same and top["readout"] in figures.BLOCKS
+        else ""
+    )
     unsure = ", or no better (the intervals overlap)," if top["low"] <= own["high"] else ""
     return [
         *first,

@@ -236,7 +236,8 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
             f" A watch that is started here reads by {_reader_name(cache, own.reader)} on {own.title}, which was not "
             "measured: its alarms may come sooner or later."
         )
-    sentence = f"{measured} {false_alarms(strictest)}".rstrip()
+    counts = [f"{count:,.0f}" for count in sorted(strictest["n"].unique())]
+    sentence = f"{measured} {false_alarms(strictest)}n = {' or '.join(counts)} watches a row."
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 
 

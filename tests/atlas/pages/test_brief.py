@@ -353,7 +353,7 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     page = told(brief.layout(figures="budget,case", roster="12-way"))
     own, same = page.index("With 10 traces the most probable source"), page.index(brief.SAME_SOURCES)
     assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < same < page.index("sheet-budget")
-    assert "Figure 1 is of the first name alone." in page
+    assert "Figure 1 counts the most probable source, whatever the rule says of it." in page
     assert "The atlas in general" not in page and "report 5a17" in page
     assert (
         "2, enrolled as 12-way" in page
