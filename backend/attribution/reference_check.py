@@ -82,13 +82,14 @@ def reference_answer(
     verdict = verdict_of(test, worth["log10_ratios"])
     identical = sum(claimed.responses[i] == reference.responses[j] for i, j in zip(*rows, strict=True))
     copied = is_copied(identical, len(first))
+    step = _next_step(verdict, test | worth)
     compared = [*rows, *(_in_three(claimed, reference, rival)[2] for rival in rivals)]
     body = {
         "format": FORMAT,
         "verdict": verdict,
         "claimed": settings.question,
         "sentence": _sentence(verdict, test, settings.question),
-        "next_step": f"{MAKE_SURE}If so: " * copied + _next_step(verdict, test | worth),
+        "next_step": f"{MAKE_SURE}If so, {step[:1].lower()}{step[1:]}" if copied else step,
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "identical": identical,
