@@ -168,7 +168,7 @@
     const legend = document.getElementById("legend-panel"), deep = String(!!plot._fullLayout.scene), picked = String(!!get("search", "value"));
     if (window.innerWidth <= NARROW && (legend.dataset.picked || "false") !== picked) legend.open = picked === "false";
     legend.dataset.picked = picked;
-    if (legend.dataset.deep !== deep && window.innerWidth >= 1100 && window.innerWidth < 1280) legend.open = deep === "true";
+    if (legend.dataset.deep !== deep && window.innerWidth >= 1100 && window.innerWidth < 1440) legend.open = deep === "true";
     legend.dataset.deep = deep;
   }
 
