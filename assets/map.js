@@ -112,7 +112,7 @@
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
   const ABOVE = 8;  // pixels between what stays on top of the card and what it says of two sources
   const FEW = 9;  // points, all of which are named
-  const NARROW = 640, shrunk = new WeakSet();
+  const NARROW = 640, PAPER = [672, 460], shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name and place of a group, the number of the member at which it stands
   const sizes = new WeakMap();
@@ -377,7 +377,7 @@
       }
       if (!box) continue;
       taken.push(box);
-      if (label.kind !== "group") drawn.push(...markOf(label, see(label.at)));
+      if (label.kind !== "group" && covers(around(...see(label.at), 1)) > 1) drawn.push(...markOf(label, see(label.at)));
       if (label.must) lines.push([see(label.at), toward(see(label.at), box)]);
       if (label.kind === "near" || label.kind === "end" || label.must) drawn.push(...leader(see(label.at), box, label.gap));
       const word = document.createElement("span");
@@ -403,6 +403,40 @@
     waiting = true;
     window.requestAnimationFrame(write);
   }
+
+  // Paper gets the map as it is seen: WebGL does not reach the printer, and names stand where they are on the screen.
+  function picture() {
+    const plot = drawing(), area = document.getElementById("map-stage");
+    if (!plot || !area || !area.querySelector("#names").checkVisibility()) return;
+    write();
+    const frame = area.getBoundingClientRect(), canvas = plot.getBoundingClientRect(), larger = frame.width / area.offsetWidth || 1;
+    const [left, top] = [canvas.left - frame.left, canvas.top - frame.top].map((at) => at / larger), see = seer(plot, left, top);
+    const points = see ? pointsOf(plot).map((point) => around(...see(point.at), RING)) : [];
+    if (!points.length) return;
+    const names = [...area.querySelectorAll(".name-at")].map((name) => name.getBoundingClientRect())
+      .map((box) => [box.left - frame.left, box.top - frame.top, box.right - frame.left, box.bottom - frame.top].map((at) => at / larger));
+    const ends = [...points, ...names], [x, y] = [0, 1].map((axis) => Math.max(0, Math.min(...ends.map((box) => box[axis]))));
+    const [right, low] = [2, 3].map((axis) => Math.min(axis === 2 ? area.offsetWidth : area.offsetHeight, Math.max(...ends.map((box) => box[axis]))));
+    const whole = document.createElement("div"), moved = document.createElement("div"), copy = plot.cloneNode(true);
+    const scene = plot._fullLayout.scene && plot._fullLayout.scene._scene;
+    for (const blank of copy.querySelectorAll("canvas")) {
+      const image = document.createElement("img");
+      image.style.cssText = blank.style.cssText;
+      if (scene) image.src = scene.toImage("png");
+      blank.replaceWith(image);
+    }
+    copy.style.cssText = `position: absolute; left: ${left}px; top: ${top}px; width: ${plot.offsetWidth}px; height: ${plot.offsetHeight}px`;
+    whole.className = "map-printed";
+    whole.style.cssText = `width: ${right - x}px; height: ${low - y}px; zoom: ${Math.min(1.2, PAPER[0] / (right - x), PAPER[1] / (low - y))}`;
+    moved.style.cssText = `position: absolute; left: ${-x}px; top: ${-y}px; width: ${area.offsetWidth}px; height: ${area.offsetHeight}px`;
+    moved.append(copy, area.querySelector("#names").cloneNode(true));
+    for (const named of moved.querySelectorAll("[id]")) if (!named.closest("svg")) named.removeAttribute("id");
+    whole.append(moved);
+    document.querySelector(".map-title").after(whole);
+  }
+
+  window.addEventListener("beforeprint", picture);
+  window.addEventListener("afterprint", () => document.querySelectorAll(".map-printed").forEach((drawn) => drawn.remove()));
 
   document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) { wholeRows(); schedule(); } }, true);
   window.addEventListener("resize", wholeRows);

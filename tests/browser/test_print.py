@@ -50,3 +50,36 @@ def test_a_figure_keeps_its_legend_on_paper_and_what_is_folded_stays_out(calm_re
         assert page.run(STYLE, "details:not([open])", "display") == "none"
     finally:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_map_prints_as_it_is_seen_with_its_key(browser: Browser, dim: int) -> None:
+    browser.open(f"/?dim={dim}&theme=dark")
+    browser.until("return document.querySelectorAll('#names > .name-at').length > 2")
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        seen, printed = (f"[...document.querySelectorAll('{place} .name-at')].map(e => e.textContent)"
+                         for place in ("#names", ".map-printed"))  # fmt: skip
+        assert browser.run(f"return {printed}") == browser.run(f"return {seen}")
+        assert browser.run("return document.querySelectorAll('#map').length") == 1
+        box, title, key = (browser.run(f"return document.querySelector('{one}').getBoundingClientRect().toJSON()")
+                           for one in (".map-printed", ".map-title", ".legend-rows"))  # fmt: skip
+        assert title["bottom"] <= box["top"] and box["bottom"] <= key["top"] and 200 < box["width"] <= 673
+        if dim == 3:
+            browser.until("const i = document.querySelector('.map-printed img'); return i && i.naturalWidth > 200")
+            # Neither blank nor dark: the ground of the paper and some marks.
+            shades = browser.run("""
+                const image = document.querySelector('.map-printed img');
+                const wide = image.naturalWidth, high = image.naturalHeight;
+                const area = Object.assign(document.createElement('canvas'), { width: wide, height: high });
+                const pen = area.getContext('2d');
+                pen.drawImage(image, 0, 0);
+                return new Set(new Uint32Array(pen.getImageData(0, 0, wide, high).data.buffer)).size""")
+            assert shades > 20
+        assert browser.run(STYLE, ".map-printed .js-plotly-plot", "filter") != "none"
+        assert browser.run(STYLE, "#map-stage", "display") == "none"
+        browser.run("window.dispatchEvent(new Event('afterprint'))")
+        assert browser.run("return document.querySelectorAll('.map-printed').length") == 0
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -406,7 +406,7 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
 
 def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     """Before anything is selected: the nearest pairs whose families differ, of the sources that filters leave."""
-    hint, reader = pieces.words("Click a point, or press / and type a name."), cache.map_reader(view)
+    hint, reader = html.P("Click a point, or press / and type a name.", className="sentence pointing"), cache.map_reader(view)
     if not reader or view.chosen:
         return [hint]
     every = cache.ask(queries.sources, view.roster)
