@@ -329,11 +329,12 @@ def test_the_table_of_the_flat_map_stands_beside_the_navigation(browser: Any) ->
 
 def test_names_of_a_presented_flat_map_stand_at_its_points(browser: Any) -> None:
     away = (
-        "const middle = e => { const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] };"
-        "const points = [...document.querySelectorAll('#map .scatterlayer path.point')].map(middle);"
-        "const marks = [...document.querySelectorAll('#names .mark-at')].map(middle);"
-        "return document.documentElement.dataset.present === arguments[0] && marks.length > 3 && "
-        "marks.every(m => points.some(p => Math.hypot(p[0] - m[0], p[1] - m[1]) < 4))"
+        "const boxes = which => [...document.querySelectorAll(which)].map(e => e.getBoundingClientRect());"
+        "const points = boxes('#map .scatterlayer path.point'), names = boxes('#names .name-at.other');"
+        "const gap = (a, b) => Math.hypot(Math.max(a.left - b.right, b.left - a.right, 0),"
+        " Math.max(a.top - b.bottom, b.top - a.bottom, 0));"
+        "return document.documentElement.dataset.present === arguments[0] && names.length > 3 && "
+        "names.every(n => points.some(p => gap(n, p) < 8))"
     )
     browser.open("/?theme=dark&roster=27-way&dim=2&present=1")
     browser.until(away, "1")
