@@ -313,7 +313,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
             return no_update
         view = linked(link)
         table = metas[identity["figure"]].table(questions(), view)
-        text, of = shell.csv_text(table), view.source if "nearest_to" in table else ""
+        text, of = shell.csv_text(table), view.source if {"nearest_to", "compared_with"} & set(table) else ""
+        of += f"_{view.other}" if "compared_with" in table else ""
         # Pairs of models are of no roster.
         where = () if identity["figure"] in relationships.FIGURES else (view.roster, view.domain)
         parts = ("atlas", identity["figure"], of, *where, questions().generation().name)

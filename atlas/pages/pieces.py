@@ -79,6 +79,11 @@ def choices_query(view: View, **own: Any) -> str:
     return View(reader=view.reader, roster=view.roster, domain=view.domain, theme=view.theme, **own).query()
 
 
+def ordinal(place: int) -> str:
+    """A place in a row: '1st', '12th'."""
+    return f"{place}{'th' if 10 <= place % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')}"
+
+
 def roster_size(cache: QueryCache, view: View) -> int:
     """Sources of the roster of a view."""
     return len(cache.ask(queries.sources, view.roster))

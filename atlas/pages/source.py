@@ -121,7 +121,8 @@ def _rank_words(own: float, values: pd.Series) -> str:
     if others and own in (0, 1):
         often = "in all of their groups" if own else "in none of their groups"
         return f"{others + 1} of all {len(values)} sources are named first {often}."
-    rank = "The hardest" if own == values.min() < values.max() else f"{_ordinal(place)} easiest"
+    easiest = f"The {pieces.ordinal(place)} easiest" if place > 1 else "The easiest"
+    rank = "The hardest" if own == values.min() < values.max() else easiest
     level = f", level with {pieces.counted(others, 'other')}" if others else ""
     return f"{rank} of {len(values)} sources{level}."
 
@@ -328,11 +329,6 @@ def _versus(cache: QueryCache, view: View) -> list[Component]:
     if not parts:
         parts.append("Neither their cosine nor their confusions are stored.")
     return [html.P(parts, className="answer"), html.P(pair, className="marked")]
-
-
-def _ordinal(place: int) -> str:
-    ending = "th" if 10 <= place % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
-    return "The" if place == 1 else f"The {place}{ending}"
 
 
 def _path(view: View) -> str:

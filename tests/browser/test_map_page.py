@@ -113,6 +113,10 @@ def test_three_models_that_write_alike_are_found_explained_and_exported(person: 
     assert " They are alike in " in browser.text("#card")
     browser.until(INSIDE, ".pair-head", ".map-side > .card")
     browser.until(INSIDE, "#card-pair", ".map-side > .card")
+    person.click("#figure-map-pair .tool")
+    (found,) = browser.wait(lambda: list(downloads.glob("atlas_map-pair_gpt_1_*.csv")), "a CSV of the two")
+    assert found.read_text(encoding="utf-8").count("gpt_1,") == 3
+    browser.run("document.querySelector('#figure-map-nearest').scrollIntoView()")
     person.click("#figure-map-nearest .tool")
 
     def written() -> list[Path]:

@@ -29,7 +29,7 @@ from atlas.figures.map import (
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import selection
-from atlas.pages.map.card import NEAREST, axis_strip, card, nearest_table, symbol_and_name, voters
+from atlas.pages.map.card import NEAREST, axis_strip, card, nearest_table, pair_table, symbol_and_name, voters
 from atlas.pages.map.columns import axis, colouring, offered
 from atlas.state import ACCESS, COLOURS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import TOKENS, Mark, Plot
@@ -627,5 +627,6 @@ FIGURES = {
     "map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _cluster_builds),
     "selection": shell.FigureMeta(selection.table, None, QueryCache.map_reader),
     "map-nearest": shell.FigureMeta(nearest_table, None, QueryCache.map_reader),
+    "map-pair": shell.FigureMeta(pair_table, None, QueryCache.map_reader),
 }
 PAGE = pieces.page("map", layout, register, FIGURES, path="/")

@@ -36,7 +36,7 @@ AXIS_HELP = (
     "Every source's signature projected at a right angle onto the line from the selection to the second source, in the "
     "original space. What lies far from the line has a place on it too"
 )
-VARIANTS = {"raw": "", "centred": " after removing what all sources of a domain share"}
+VARIANTS = {"raw": "", "centred": " after removing what all sources share in a domain"}
 
 
 def card(cache: QueryCache, view: View) -> list[Component]:
@@ -110,11 +110,15 @@ def _other_domain(cache: QueryCache, view: View, reader: str) -> list[Component]
     if not ranks:
         return []
     other = pieces.domain_words(str(frame["gallery_domain"].iloc[0]))
-    text = ", and ".join(f"number {ranks[name]:.0f}{VARIANTS[name]}" for name in VARIANTS if name in ranks)
-    meaning = "Rank of the source itself among all signatures of the other domain: 1 is found"
+    places = [pieces.ordinal(round(ranks[name])) + VARIANTS[name] for name in VARIANTS if name in ranks]
+    places[0] += f" of {pieces.roster_size(cache, view)}"
+    meaning = "Rank of the source itself among all signatures of the other domain: 1st is found"
     return [
-        html.H3(["Sought in ", shell.term(other, meaning)]),
-        pieces.words(f"Looked up by its signature, it is {text} of {pieces.roster_size(cache, view)}."),
+        html.H3(["Found again in ", shell.term(other, meaning)]),
+        pieces.words(
+            f"Its signature from {pieces.domain_words(view.domain)}, looked up among the {other} signatures: "
+            f"{'; '.join(places)}."
+        ),
     ]
 
 
@@ -129,13 +133,13 @@ def _both(cache: QueryCache, view: View, reader: str, first: str) -> list[Compon
     words = f"cosine {plots.cosine_text(one['cosine'])}, percentile {_percentile(one['percentile'])}"
     second = shell.source_name(str(members.at[view.other, "name"]))
     names = html.Strong([shell.source_name(first), " and ", second])
-    return [_with_tools(html.Div([names, html.Span(words)]), "pair-head near-title")]
+    return [_with_tools("map-pair", html.Div([names, html.Span(words)]), "pair-head near-title")]
 
 
-def _with_tools(heading: Component, classes: str) -> Component:
-    """A heading that stays while the card is read further down, with the CSV of the nearest."""
-    tools = shell.tools("map-nearest", picture=False, table_view=False, builds=False)
-    return html.Div([heading, tools], className=classes, id="figure-map-nearest")
+def _with_tools(figure: str, heading: Component, classes: str) -> Component:
+    """A heading that stays while the card is read further down, with the CSV of what it heads."""
+    tools = shell.tools(figure, picture=False, table_view=False, builds=False)
+    return html.Div([heading, tools], className=classes, id=f"figure-{figure}")
 
 
 def _pair_ranks(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -159,14 +163,9 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back), cosine,
             here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair, cosine in zip(tables.rows(frame), map(plots.cosine_text, frame["cosine"]), strict=True)
+        for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
     ]  # fmt: skip
     of = f"of {pieces.roster_size(cache, view) - 1}"
-    ranks = {
-        "rank": "Place of the second among the neighbours of the first",
-        "back": "Place of the first among the neighbours of the second",
-    }
-    heads = [html.Th([shell.term(word, meaning), html.Br(), of]) for word, meaning in ranks.items()]
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
@@ -175,8 +174,11 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
-        pieces.table(["Reader", *heads, "cosine"], rows, "beside"),
-        pieces.words("Ranks can be compared between readers; cosines cannot: each reader has a scale of its own."),
+        pieces.table(["Reader", "rank", "back", "cosine"], rows, "beside"),
+        pieces.words(
+            f"Rank, {of}: the second among the neighbours of the first; back: the first among those of the second. "
+            "Ranks can be compared between readers; cosines cannot: each reader has a scale of its own."
+        ),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
@@ -225,13 +227,37 @@ def _alike(cache: QueryCache, view: View, frame: pd.DataFrame, first: str, secon
         best, back = int(frame["rank"].min()), frame["rank_back"].min()
         other_way = "" if pd.isna(back) else f"; the other way round, {int(back)}"
         text += f" The best rank of any reader is {best}{other_way}."
+    taken = _taken(cache, view)
+    if not taken:
+        return text
+    of_cases = f"{100 * taken[0]:.1f} % of cases, the reverse in {100 * taken[1]:.1f} %"
+    return f"{text} One trace of {first} is taken for {second} in {of_cases}."
+
+
+def _taken(cache: QueryCache, view: View) -> list[float]:
+    """Shares of single traces of the selection taken for the second source, and the reverse; nothing unmeasured."""
     cells = pieces.confusion(cache, view, 1)
     if cells.empty:
-        return text
+        return []
     share = cells.set_index(["truth", "predicted"])["share"]
-    there, back = (share.get(pair, 0.0) for pair in ((view.source, view.other), (view.other, view.source)))
-    of_cases = f"{100 * there:.1f} % of cases, the reverse in {100 * back:.1f} %"
-    return f"{text} One trace of {first} is taken for {second} in {of_cases}."
+    return [share.get(pair, 0.0) for pair in ((view.source, view.other), (view.other, view.source))]
+
+
+def pair_table(cache: QueryCache, view: View) -> pd.DataFrame:
+    """The selection and a second source as every reader sees the two, and how often one is taken for the other."""
+    columns = ["source", "compared_with", "reader", "reads", "rank", "rank_back", "of", "cosine", "percentile"]
+    near = f"within_{WITHIN}_nearest"
+    frame = _pair_ranks(cache, view)
+    if frame.empty:
+        return pd.DataFrame(columns=[*columns, near])
+    frame = frame.assign(source=view.source, compared_with=view.other, of=pieces.roster_size(cache, view) - 1)
+    frame["reads"] = [_trait(cache, reader) for reader in frame["reader"]]
+    frame[near] = frame["rank"] <= WITHIN
+    taken = dict(zip(("one_trace_taken_for_it", "the_reverse"), _taken(cache, view), strict=False))
+    own = frame["reader"] == cache.attribution_reader(view)  # confusions are of that reader alone
+    for name, share in taken.items():
+        frame[name] = np.where(own, share, np.nan)
+    return frame[[*columns, near, *taken]]
 
 
 def axis_strip(cache: QueryCache, view: View) -> list[Component]:
@@ -328,7 +354,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         *([shell.term("readers", seen)] if several else []),
     ]
     parts = [
-        title if len(_pair_ranks(cache, view)) else _with_tools(title, "near-title"),
+        _with_tools("map-nearest", title, "near-title"),
         html.Div(head, className="near-row near-head"),
         html.Div(rows, className="near"),
         pieces.words(

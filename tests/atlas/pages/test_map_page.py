@@ -131,6 +131,10 @@ def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View
     assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers_compared" in near
     assert set(near["nearest_to"]) == {view.source} and set(near["reader"]) == {cache.map_reader(view)}
     assert near[f"rank_{cache.map_reader(view)}"].equals(near["rank"].rename(f"rank_{cache.map_reader(view)}"))
+    assert map.FIGURES["map-pair"].table(cache, dataclasses.replace(view, other="")).empty
+    pair = map.FIGURES["map-pair"].table(cache, view)
+    assert set(pair["compared_with"]) == {"claude_1"} and set(pair["of"]) == {26} and {"rank", "rank_back"} < set(pair)
+    assert (pair["within_10_nearest"] == (pair["rank"] <= 10)).all() and pair["reader"].is_unique
 
 
 def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View) -> None:
