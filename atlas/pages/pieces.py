@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -87,6 +88,19 @@ def ordinal(place: int) -> str:
 def roster_size(cache: QueryCache, view: View) -> int:
     """Sources of the roster of a view."""
     return len(cache.ask(queries.sources, view.roster))
+
+
+def response_counts(cache: QueryCache, view: View, total: int) -> str:
+    """How many responses of a source the atlas holds, those of other domains apart where the builds say so."""
+    counts = {}
+    for domain in cache.domains():
+        key = map_key("reader", "roster", "domain")(cache, dataclasses.replace(view, domain=domain))
+        for details in cache.ask(queries.builds_of, "signatures", key)["details"].head(1):
+            counts[domain_words(domain)] = json.loads(details).get("prompts", 0)
+    if sum(counts.values()) != total or len(counts) < 2:
+        return f"{total:,}"
+    others = [f"{count:,} {domain}" for domain, count in counts.items() if domain != domain_words(view.domain)]
+    return " + ".join([f"{counts[domain_words(view.domain)]:,}", *others])
 
 
 # ---- components -----------------------------------------------------------------------------------------------------

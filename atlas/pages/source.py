@@ -83,7 +83,7 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
         "Repository id": shell.source_name(profile.name),
         "Label": shell.source_name(view.source),
         "Access": pieces.ACCESS_WORDS.get(profile.access, profile.access),
-        "Responses": f"{profile.responses:,} in all domains",
+        "Responses": pieces.response_counts(cache, view, profile.responses),
         "Rosters": rosters if view.roster in profile.rosters else f"{rosters} (not in {view.roster})",
     }
     return [
@@ -106,11 +106,13 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     values = accuracies[f"accuracy_{view.k}"].dropna()
     groups = int(_profile(cache, view).accuracy.set_index("k")["n"][view.k])
     low, high = plots.wilson(own[view.k], groups)
+    total = len(GROUPING_SEEDS) * groups
     return [
         f"With {drawing.traces(view.k)} it is named first in ",
         html.Strong(sources.accuracy_text(own, view.k)),
-        f" of its groups (95 % interval of one seed from {100 * low:.1f} to {100 * high:.1f} %, n = "
-        f"{len(GROUPING_SEEDS)} seeds × {groups} groups). Median of all sources: {100 * values.median():.1f} %. ",
+        f" of its groups, {round(own[view.k] * total)} of {total} (n = {len(GROUPING_SEEDS)} seeds × {groups} groups; "
+        f"95 % interval of one seed's {groups}: {100 * low:.1f} to {100 * high:.1f} %). Median of all sources: "
+        f"{100 * values.median():.1f} %. ",
         _rank_words(own[view.k], values),
     ]
 
@@ -181,7 +183,12 @@ def _taken(cache: QueryCache, view: View) -> FigureView:
         else f"At {traces} it is never taken for another"
     )
     if into["named_for"]:
-        sentence += f"; {into['name']} is taken for it in {percent(into['named_for'])} of that one's groups"
+        its = cells[cells["truth"] == into["source"]]
+        count = its.loc[its["predicted"] == view.source, "count"].sum()
+        sentence += (
+            f"; {into['name']} is taken for it in {percent(into['named_for'])} of its own groups ({count:,} of "
+            f"{its['count'].sum():,})"
+        )
     sentence += f". Wrong answers at {traces}, as shares of the true source's groups. "
     sentence += f"n = {groups:,} groups of each source.{rest}"
     if len(frame) == 1:
@@ -241,7 +248,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f" ({' and '.join(voted)}) and all readers, theirs among them, say who else has it among the "
         f"{pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; chance would give so many with a probability of {p_text(luck)}. n = "
-        f"{len(members) - 1} sources. How stable the whole picture is, Neighbourhoods shows.",
+        f"{len(members) - 1} sources. Neighbourhoods shows how stable the whole picture is.",
     ]
     return pieces.scrolling(pieces.table(heads, rows, "wide near-table")), sentence
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,7 +52,7 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         html.Span(" · "),
         pieces.ACCESS_WORDS.get(profile.access, profile.access),
         html.Span(" · "),
-        _responses(cache, view, profile.responses),
+        f"{pieces.response_counts(cache, view, profile.responses)} responses",
         html.Span(view.source, className="name", title=f"Label: {view.source}", dir="auto"),
     ]
     taken = view.source in view.chosen
@@ -71,19 +70,6 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
     more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
     return [*parts, *(part for some in more for part in some)]
-
-
-def _responses(cache: QueryCache, view: View, total: int) -> str:
-    """How many responses of a source the atlas holds, those of other domains apart where the builds say so."""
-    counts = {}
-    for domain in cache.domains():
-        key = pieces.map_key("reader", "roster", "domain")(cache, dataclasses.replace(view, domain=domain))
-        for details in cache.ask(queries.builds_of, "signatures", key)["details"].head(1):
-            counts[pieces.domain_words(domain)] = json.loads(details).get("prompts", 0)
-    if sum(counts.values()) != total or len(counts) < 2:
-        return f"{total:,} responses"
-    others = [f"{count:,} {domain}" for domain, count in counts.items() if domain != pieces.domain_words(view.domain)]
-    return f"{' + '.join([f'{counts[pieces.domain_words(view.domain)]:,}', *others])} responses"
 
 
 def voters(cache: QueryCache, view: View) -> list[str]:
