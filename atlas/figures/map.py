@@ -231,7 +231,7 @@ def _traces(
         if source in where and neighbor in where:
             lines[source == selected].append((where[source], where[neighbor]))
     traces = _line_traces(lines[False], lines[True], theme, solid, 3 if solid else 1.5)
-    traces.append(_context(points[~front], theme, solid))
+    traces.append(_context(points[~front], theme, solid, tints))
     traces += _source_traces(points[front], marks, theme, solid, tints)
     names = dict(zip(points["source"], points["name"], strict=True))
     chosen = [selected] if selected in names else []
@@ -277,7 +277,7 @@ def joint_figure(
     drawn = front if links == "all" else placed["source"].isin(list(chosen)) & (links == "selected")
     everyone = joined(placed[drawn & ~own])
     data = _line_traces(everyone, joined(none if links == "off" else placed[own]), theme, solid, 4 if solid else 2)
-    data.append(_context(placed[~front], theme, solid))
+    data.append(_context(placed[~front], theme, solid, tints))
     for domain, title in domains.items():
         faint = domain != next(iter(domains))
         for trace in _source_traces(placed[front & (placed["domain"] == domain)], marks, theme, solid, tints):
@@ -367,9 +367,12 @@ def _outlined(symbol: str, solid: bool) -> bool:
     return plots.rim_width(symbol) == 2 or (symbol == "cross" and solid)
 
 
-def _context(rows: pd.DataFrame, theme: Theme, solid: bool) -> Plot:
-    grey = {"symbol": "circle", "color": TOKENS[theme]["context"], "size": 3 if solid else 6, "line": {"width": 0}}
-    return {"name": "context", "marker": grey, **_points(rows, solid)}
+def _context(rows: pd.DataFrame, theme: Theme, solid: bool, tints: Tints | None) -> Plot:
+    grey = TOKENS[theme]["context"]
+    # Sources whose number is not known are grey, too: what filters take away must not look like them.
+    colour = grey if tints is None else faded(grey, 0.4, theme)
+    look = {"symbol": "circle", "color": colour, "size": 3 if solid else 6, "line": {"width": 0}}
+    return {"name": "context", "marker": look, **_points(rows, solid)}
 
 
 def ring(name: str, theme: Theme, solid: bool, places: Sequence[Place]) -> Plot:

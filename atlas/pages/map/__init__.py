@@ -134,7 +134,10 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
     ]
     content = [
         html.Summary(
-            ["Families", html.Div(_scale(cache, view), id="scale", className="scale")],  # seen while folded, too
+            [
+                "Families and filters",
+                html.Div(_scale(cache, view), id="scale", className="scale"),
+            ],  # seen while folded, too
             title="Fold or unfold. On the map a name stands at its family's densest place with room",
         ),
         html.Div([html.Label("Colour by", htmlFor="colour", className="choice-label"), colour], className="colour"),
@@ -531,7 +534,7 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
         return [shell.term("How far to trust this map", trust)]
     share = html.B(f"{100 * shared:.1f} %", className="number")
     meaning = f"{pieces.SHARED_HELP}. {trust}"
-    return [share, " of the ten nearest", html.Br(), shell.term("shared with the original space", meaning)]
+    return [share, " shared: ten nearest", html.Br(), shell.term("here and before projection", meaning)]
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
@@ -591,7 +594,11 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
         className="scale-bar", style={"background": f"linear-gradient(to right, {', '.join(found.colours)})"},
     )  # fmt: skip
     told = view.colour == "date" and months_of(view.released)  # next to the range
-    faint = f"Not known of {found.missing} of all {len(found.tints)}: faint." if found.missing and not told else ""
+    points = _points(cache, view)
+    front = points.loc[_front(points, view), "source"].drop_duplicates()
+    missing = int(front.isin(found.unknown).sum())
+    of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} shown"
+    faint = f"Not known of {missing} of {of}: faint." if missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]
 

@@ -443,7 +443,8 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
         rows.append(html.Button(content, id=identity, className="pair-row"))
     of = f"all {len(every)}" if len(left) == len(every) else f"the {len(left)} shown"
     title = html.H2(f"Nearest across families, of {of}, by cosine", className="minor")
-    return [hint] if far.empty else [hint, title, html.Div(rows, className="near")]
+    told = pieces.words("Closest look-alikes of two families: check them first.")
+    return [hint] if far.empty else [hint, title, told, html.Div(rows, className="near")]
 
 
 def symbol_and_name(mark: Mark, theme: Theme, name: str) -> Component:

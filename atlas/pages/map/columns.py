@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +114,7 @@ class Colouring(NamedTuple):
     tints: Tints
     low: str
     high: str
-    missing: int  # sources whose number is not known
+    unknown: Collection[str]  # sources whose number is not known
     colours: Sequence[str]  # from one end to the other
 
 
@@ -135,7 +135,7 @@ def colouring(cache: QueryCache, view: View) -> Colouring | None:
     pairs = zip(shades(scaled.clip(lower=low), view.theme), words, strict=True)
     tints = dict(zip(members["source"], pairs, strict=True))
     first = text(values.min()) if low is None else f"≤ {text(low)}"
-    return Colouring(tints, first, text(values.max()), int(values.isna().sum()), ramp(view.theme))
+    return Colouring(tints, first, text(values.max()), values.index[values.isna()], ramp(view.theme))
 
 
 def _by_access(members: pd.DataFrame, theme: Theme) -> Colouring:
@@ -146,4 +146,4 @@ def _by_access(members: pd.DataFrame, theme: Theme) -> Colouring:
         for source, access in zip(members["source"], members["access"], strict=True)
     }
     halves = [f"{colour} {stop}" for colour, stop in zip(colours.values(), ("50%", "50%"), strict=True)]
-    return Colouring(tints, words["local"], words["api"], 0, halves)
+    return Colouring(tints, words["local"], words["api"], (), halves)
