@@ -375,14 +375,14 @@
       return near.length ? [{ group: "No such name; near:", items: near, ranked: true }] : [];
     },
     // The same for sources: those whose name begins with what was typed come first, and the shortest name before longer ones,
-    // of which a date or an organisation is no part: "claude sonnet 4" is 4 of some day before it is 4.6.
-    closest: function (found) {
+    // of which a date or an organisation is no part: "claude sonnet 4" is 4 of some day before it is 4.6. A group named first stays so.
+    closest: function (found, { first } = {}) {
       const typed = joined(found.search), fitting = window.dashMantineFunctions.byWords(found);
       if (!typed || fitting.some((entry) => entry.ranked)) return fitting;
       const begins = ({ label }) => [label, label.replace(/^.*\/(?=.)/, "")].some((name) => joined(name).startsWith(typed));
       const bare = ({ label }) => label.replace(/^.*\/(?=.)/, "").replace(/-(20\d\d-?\d\d-?\d\d|\d{4})$/, "").length;
       const length = (item) => (begins(item) ? 0 : LONGEST) + bare(item) + item.label.length / LONGEST;
-      const weight = (entry) => Math.min(...(entry.items || [entry]).map(length));
+      const weight = (entry) => (entry.group && entry.group === first ? -1 : Math.min(...(entry.items || [entry]).map(length)));
       const sorted = (entries) => [...entries].sort((a, b) => weight(a) - weight(b));
       return sorted(fitting.map((entry) => (entry.items ? { ...entry, items: sorted(entry.items) } : entry)));
     },

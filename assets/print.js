@@ -6,7 +6,7 @@
   function foot() {
     const sheet = [...document.querySelectorAll(".sheet-foot:last-child")].pop();
     if (sheet) return [...sheet.children].map((part) => part.textContent);
-    const choices = ["reader", "roster", "domain"].map((id) => document.getElementById(id)).filter((one) => one && one.checkVisibility());
+    const choices = ["reader", "roster", "domain", "relates"].map((id) => document.getElementById(id)).filter((one) => one && one.checkVisibility());
     const day = new Date().toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
     return [document.title, ...choices.map((one) => one.value), day, window.location.host + window.location.pathname];
   }

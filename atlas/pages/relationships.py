@@ -74,8 +74,8 @@ MAKERS = {"Qwen": "Qwen", "google": "Gemma", "meta-llama": "Llama", "deepseek-ai
 METHODS = {method: method_names()[method] for method in RELATED}
 TESTED = "Tested with the first model"
 COUNT_MISTAKEN = 40
-COUNT_PARTNERS, FEW_PARTNERS = 12, 4  # that are shown of many; so few more are shown as well
-EXAMPLE = "An example, a pair that the readers agree about least. Choose two models, or click a mark, for another."
+CHOOSE = "Choose two models, or click a mark, to see whether one is derived from the other."
+EXAMPLE = "An example, a pair that the readers agree about least."
 UNTESTED_HEIGHT = 150
 ORIENTED = (
     ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "
@@ -240,7 +240,7 @@ def model_field(cache: QueryCache, identity: str, value: str, label: str, first:
     return pieces.select(
         identity, model_options(cache, first), chosen, label, searchable=True, clearable=True, placeholder="A model",
         limit=80, nothingFoundMessage=f"No model of that name, nor one near it, among these {len(models):,}",
-        filter=shell.CLOSEST, maxDropdownHeight=320,
+        filter=shell.CLOSEST | {"options": {"first": TESTED}}, maxDropdownHeight=320,
     )  # fmt: skip
 
 
@@ -390,7 +390,10 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         sentence.append(f"In {pieces.counted(without, 'pair')} a model gave no answers: its drift stands at 0. ")
     related = int(frame["related"].sum())
     uneven = "Every split tests as many of either kind, so related pairs come in more splits"
-    sentence.append(f"Click a mark to ask every reader about it. n = {len(frame)} pairs, {related} ")
+    every = scored_pairs(cache)
+    of = f" of the {every:,} scored, those that this split tests" if len(frame) < every else ""
+    sentence.append(html.Span("Click a mark to ask every reader about it. ", className="pointing"))
+    sentence.append(f"n = {len(frame):,} pairs{of}, {related} ")
     sentence += [shell.term("related", uneven) if 2 * related < len(frame) else "related", "."]
     return FigureView(figure, sentence)
 
@@ -434,14 +437,12 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     """What the chosen pair is and how it is read, before both models; the one model that is chosen; or what to do."""
     models = cache.ask(store.relationship_models).set_index("model")
     given, view = view, with_example(cache, view)
-    example = [pieces.words(EXAMPLE)] if view is not given else []
+    another = html.Span(" Choose two models, or click a mark, for another.", className="pointing")
+    example = [pieces.words(EXAMPLE, another)] if view is not given else []
     chosen = [model for model in dict.fromkeys((view.left, view.right)) if model in models.index]
     cards = [_model_card(cache, view, models, model) for model in chosen]
     if len(chosen) < 2:
-        return [
-            pieces.words("Choose two models, or click a mark, to see whether one is derived from the other."),
-            *cards,
-        ]
+        return [pieces.words(html.Span(CHOOSE, className="pointing")), *cards]
     frame = pair_rows(cache, view)
     if frame.empty:
         offer = html.A("Pairs of the first model that were tested", href="#figure-verdicts")
@@ -459,11 +460,15 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
 
 def _no_score(cache: QueryCache, models: pd.DataFrame, left: str, right: str) -> str:
     """That no reader has scored a pair, and why."""
-    pairs = cache.ask(store.relationship_pairs)
-    many = len({frozenset(pair) for pair in tables.rows(pairs, "model_a", "model_b")})
     same = models["parent_family"][left] == models["parent_family"][right]
     why = " They come from one parent; the task asks for parents and children only." if same else ""
-    return f"No score: these two are not among the {many:,} pairs that readers scored.{why}"
+    return f"No score: these two are not among the {scored_pairs(cache):,} pairs that readers scored.{why}"
+
+
+def scored_pairs(cache: QueryCache) -> int:
+    """How many pairs readers scored, tested by any split or by none."""
+    pairs = cache.ask(store.relationship_pairs)
+    return len({frozenset(pair) for pair in tables.rows(pairs, "model_a", "model_b")})
 
 
 def _undecided(cache: QueryCache, view: View, frame: pd.DataFrame) -> str:
@@ -536,15 +541,19 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
 
     parts, silent = [], frame[decisions.isna()]
     if len(decided):
-        title = f"Read as, {PROTOCOLS[under].lower()} split (score; above 0: related)"
-        parts.append(table(frame[decisions.notna()], title))
+        parts += [
+            html.Details(html.Summary("Every reader's scores"), className="kin-more"),
+            table(frame[decisions.notna()], "Decision (score; above 0: related)"),
+        ]
     if len(silent):
         summary = f"{pieces.counted(len(silent), 'reader')} with scores and without a decision"
         summary += _one_origin(origins, silent)
         parts.append(html.Details([html.Summary(summary), table(silent)], className="folded", open=not parts))
     correct = int(((decided > 0) == related).sum())
-    here = _one_origin(origins, frame[decisions.notna()])
-    verdict = f"{correct} of {len(decided)} readers with a decision read it so{here}. " if len(decided) else ""
+    here, there = (_one_origin(origins, frame[rows]) for rows in (decisions.notna(), decisions.isna()))
+    verdict = f"{correct} of {len(decided)} readers that decide ({PROTOCOLS[under].lower()} split{here}) read it so"
+    only = f"{pieces.counted(len(silent), 'reader')} give{'s' if len(silent) == 1 else ''} scores only{there}"
+    verdict = "; ".join([verdict] * bool(len(decided)) + [only] * bool(len(silent)))
     sentence: shell.Children = [
         "In truth ",
         _truth(related),
@@ -552,7 +561,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         shell.source_name(left),
         " and ",
         shell.source_name(right),
-        f". {verdict}",
+        f". {verdict}. ",
         shell.term("Above unrelated", ABOVE_HELP),
         f" says how many unrelated pairs it outscores. READER reads by mean and drift together. "
         f"n = {len(frame)} readers.",
@@ -626,24 +635,21 @@ def _partners(cache: QueryCache, view: View, model: str) -> pieces.GridView:
 
 def _tested_partners(cache: QueryCache, models: pd.DataFrame, left: str, right: str) -> pieces.GridView:
     """In place of a pair without scores: tested partners of its first model, relatives of the second one first."""
-    tested, why = tested_with(cache, left), _no_score(cache, models, left, right)
+    tested = tested_with(cache, left)
     if tested.empty:
         remedy = "Clear the second model to see all pairs of the first one"
-        return shell.empty(why, remedy), "A pair that was not tested."
+        return shell.empty("No split tested the first model", remedy), "A pair that was not tested."
     near = tested["parent"] == models["parent_family"][right]
     tested = tested.assign(near=near).sort_values(["near", "related", "model"], ascending=[False, False, True])
-    most = len(tested) if len(tested) <= COUNT_PARTNERS + FEW_PARTNERS else COUNT_PARTNERS
     partners = [
         html.Button(
             [shell.source_name(one.model), _truth(bool(one.related))],
             id={"type": "partner", "model": one.model}, className="kin-partner",
         )
-        for one in tables.rows(tested.head(most))
+        for one in tables.rows(tested)
     ]  # fmt: skip
-    more = len(tested) - len(partners)
-    rest = f" Here are {len(partners)}; the other {more} stand first in the list of the second model." if more else ""
-    many = f" was tested with {pieces.counted(len(tested), 'model')}; choose one.{rest}"
-    return html.Div(partners, className="kin-partners"), [f"{why} ", shell.source_name(left), many]
+    many = f" was tested with {pieces.counted(len(tested), 'model')}; choose one."
+    return html.Div(partners, className="kin-partners"), [shell.source_name(left), many]
 
 
 def mistaken_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -872,7 +878,7 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         shell.term("readout", READOUT_HELP),
         f" of its scores; marks are means over {int(frame['n'].max())} splits, thick bars 95 % bootstrap intervals."
         f"{thin} Filled: measured here; hollow: published. Each line ends with its highest readout{picked}. "
-        f"n = {len(names)} readers, {len(here)} of them measured here.",
+        f"n = {len(names)} readers, {len(here)} of them measured here; the others published this number.",
     ]
     return FigureView(figure, sentence)
 
