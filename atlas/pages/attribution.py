@@ -487,11 +487,12 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
         absent, _ = drawing.absent(drawing.unmeasured(cache, view, "accuracy by source"))
         return absent, "Nothing has been measured for this choice."
     frame = frame.sort_values("accuracy_1", kind="stable", na_position="last")
-    sentence = (
+    sentence: list[Component | str] = [
         "Accuracy of every source at each budget, hardest first at one trace, and the wrong answer that it gets most "
-        f"often there, with how often{_groups_each(cache, view)}. "
-        f"n = {len(frame)} sources; sort or filter by any column."
-    )
+        f"often there, with how often{_groups_each(cache, view)}. n = {len(frame)} sources",
+        html.Span("; sort or filter by any column", className="pointing"),
+        ".",
+    ]
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
     rate = {"function": shell.NUMBER_COLUMNS["rate"]}
     budgets = [
@@ -531,7 +532,8 @@ def _groups_each(cache: QueryCache, view: View) -> str:
 def _pair(cache: QueryCache, view: View) -> list[Component]:
     """Both sources of a clicked cell and their numbers at every budget."""
     if not view.truth or not view.answer:
-        return [pieces.words("Click a cell, or choose two sources: their numbers appear here.")]
+        ask = "Click a cell, or choose two sources: their numbers appear here."
+        return [pieces.words(html.Span(ask, className="pointing"))]
     members = cache.ask(queries.sources, view.roster).set_index("source")
     if view.truth not in members.index or view.answer not in members.index:
         return [pieces.words(f"One of the two sources is not in {view.roster}.", caution=True)]

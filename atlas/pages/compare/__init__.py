@@ -164,6 +164,8 @@ def _figure_links(cache: QueryCache, view: View) -> list[Component]:
         if near != own:
             label = html.Span([words, html.Span(f" ({near or 'no numbers'})", className="soft")])
         links.append(_way(label, view, name == view.figure, **choices))
+    if view.roster != own:
+        links.append(html.Span(f"Shown for {view.roster}; your {own} choice is kept.", className="soft"))
     usual = cache.resolve_view(View()).roster
     if view.roster != usual:
         holds = _roster_of(cache, dataclasses.replace(view, roster=usual), view.figure) == usual

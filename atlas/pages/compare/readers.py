@@ -449,6 +449,11 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
             f"{len(tested)} {'difference was' if len(tested) == 1 else 'differences were'} tested in pairs (clusters "
             f"of fold and source, sign flips); p is Holm-corrected, made larger {corrected(tested['together'])}."
         )
+        sets = tested.groupby("together")["reader"].unique()
+        whose = (f"{size}: {', '.join(names[reader] for reader in group)}" for size, group in sets.items())
+        text += f" {'; '.join(whose)}." if len(sets) > 1 else ""
+        least = any("≤" in corrected_words(*ps) for ps in tables.rows(tested, "p_value", "p_holm"))
+        text += " ≤: no flip was as extreme." if least else ""
     else:
         text = (
             "No difference between these has been tested: python -m jobs evaluate --stage statistics tests readers "

@@ -75,6 +75,7 @@ LENGTHS: Mapping[str, Series] = {
     "math100": Series("Math100", "star", -1, 4),
 }
 AIMED_ROSTER = "100-way"
+FEW = 3  # readouts that a caption names
 WORST_ECE = 0.03
 FUSED_HELP = (
     "A weighted sum of what several readers say: discriminants over several layers of small proxies, a network on the "
@@ -274,7 +275,8 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
     at: Any = frame[frame["row"] == AIMS[2].words].set_index("answer")
     if "readout" not in at.index:
         return [f"The fused readout has not been measured for {view.roster}."]
-    lead = f"With {AIMS[2].words} of whole responses, the fused readout names "
+    fused = _fused_words(cache, fused_reader(cache, view))
+    lead = f"With {AIMS[2].words} of whole responses, {fused} names "
     size = pieces.roster_size(cache, view)
     sentence: list[Component | str] = [
         lead,
@@ -298,6 +300,11 @@ def reached_answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [*sentence, f" The paper publishes numbers for {AIMED_ROSTER} alone: ", link, "."]
 
 
+def _fused_words(cache: QueryCache, fused: str) -> str:
+    """The fused readout by its proxies, of which another roster may have more."""
+    return f"the fused readout of {cache.proxy_name(fused)}"
+
+
 def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
     """What the fused readout reaches on whole responses, without its networks too, and its best member alone."""
     frame = member_rows(cache, view)
@@ -305,9 +312,10 @@ def members_answer(cache: QueryCache, view: View) -> list[Component | str]:
     fused = fused_reader(cache, view)
     if fused not in whole.index:
         return [f"The fused readout has not been measured for {view.roster} with {traces(view.k)}."]
-    sentence: list[Component | str] = [f"With {traces(view.k)} of whole responses, the fused readout names "]
-    sentence += [html.Strong(percent(whole.at[fused, "value"])), " right"]
-    parts = {"without networks": whole["method"] == LINEAR, "its best member alone": whole["group"] == MEMBER}
+    sentence: list[Component | str] = [f"With {traces(view.k)} of whole responses, {_fused_words(cache, fused)} names "]
+    sentence += [html.Strong(percent(whole.at[fused, "value"])), f" of {pieces.roster_size(cache, view)} sources right"]
+    alone = whole["group"] == MEMBER
+    parts = {"without networks": whole["method"] == LINEAR, f"the best of its {alone.sum()} members alone": alone}
     for words, rows in parts.items():
         for row in tables.rows(whole[rows].nlargest(1, "value")):
             name = f" ({row.words})" if row.group == MEMBER else ""
@@ -415,9 +423,18 @@ def gains(cache: QueryCache, view: View) -> FigureView:
     here = readouts(cache, view)
     known = here["reader"].isin([*frame["row"], fused_reader(cache, view)])
     untested = here.loc[~known, "words"]
-    names = shell.term(f"{len(untested)} of {len(here) - 1} others", "; ".join(untested))
-    rest: list[Component | str] = [" ", names, " were not tested."] if len(untested) else []
-    sizes = " or ".join(map(str, sorted(frame.drop_duplicates("hypotheses")["together"])))
+    many, listed = f"{len(untested)} of {len(here) - 1} others", "; ".join(untested)
+    few = len(untested) <= FEW
+    rest: list[Component | str] = [" ", many if few else shell.term(many, listed), " were not tested"]
+    rest = [*rest, f" ({listed})." if few else "."] if len(untested) else []
+    sets = frame.groupby("hypotheses")["together"].first()
+    usual = frame["hypotheses"].mode()[0]
+    apart = "; ".join(
+        f"{count} for {' and '.join(dict.fromkeys(frame.loc[frame['hypotheses'] == name, 'name']))}"
+        for name, count in sets.drop(usual).items()
+    )
+    sizes = f"the {sets[usual]} comparisons that were made together{f' ({apart})' if apart else ''}"
+    least = "; ≤: no flip was as extreme" if frame["p_text"].str.contains("≤").any() else ""
     encoder = _encoder_gain(cache, view)
     if encoder:
         rest += [" ", shell.term("Not drawn: a fine-tuned encoder", encoder), "."]
@@ -425,7 +442,7 @@ def gains(cache: QueryCache, view: View) -> FigureView:
         "Right of zero the fused readout is better than the other, on the same groups of whole Agent500 responses. "
         "Bars: 95 % intervals, uncorrected; p: by sign flips, ",
         shell.term("Holm-corrected", HOLM_HELP),
-        f" over all {sizes} comparisons that were made together; from .05 up it may be luck.{missing}",
+        f" over {sizes}{least}; from .05 up it may be luck.{missing}",
         *rest,
         f" n = {int(frame['n'].max())} clusters of fold and source.",
     ]

@@ -107,6 +107,7 @@ def test_figures_keep_their_order_and_name_the_roster_that_they_lead_to(asked: Q
                 near = json.loads(link.to_plotly_json()["props"]["data-choices"]).get("roster", "no numbers")
                 assert f" ({near})" in told(link)
         back = drawn[len(figures) :]
+        assert "choice is kept" not in told(back)
         assert [f"Back to {usual}" in told(link) for link in back] == [True] * (one.roster != usual)
 
 
@@ -117,6 +118,7 @@ def test_links_lead_back_from_a_roster_that_a_figure_changed(asked: QueryCache, 
     away = dataclasses.replace(own, roster=near, back=own.roster, figure="reached")
     assert compare._chosen_roster(asked, away) == own.roster
     links = compare._figure_links(asked, away)
+    assert f"Shown for {near}; your 27-way choice is kept." in told(links[-2])
     by_name = dict(zip(compare.TABS["readers"].figures, links, strict=False))
     choices = {name: json.loads(link.to_plotly_json()["props"]["data-choices"]) for name, link in by_name.items()}
     assert choices["reached"] == {"tab": "readers", "figure": "reached", "roster": near, "back": own.roster}
@@ -226,9 +228,10 @@ def test_members_and_gains_of_the_fused_readout(asked: QueryCache, view: View) -
     ]
     answer = told(readouts.members_answer(asked, view))
     best = readouts.member_rows(asked, view).query("series == 'clean' and group == 'Members alone'")["value"].max()
-    assert ", its best member alone (" in answer and readers.percent(best) in answer
+    assert ", the best of its 3 members alone (" in answer and readers.percent(best) in answer
+    assert "the fused readout of Tiny-1M names " in answer and " of 12 sources right" in answer
     untested = told(readouts.gains(asked, view).sentence)
-    assert " were not tested." in untested and "Not tested" not in untested
+    assert " were not tested" in untested and "Not tested" not in untested
     assert set(drawn(members.figure)) == {"whole responses", "64 tokens", "32 tokens", "Math100"}
     full = dataclasses.replace(view, k=100)
     gains = readouts.gain_rows(asked, full).set_index(["row", "series"])
