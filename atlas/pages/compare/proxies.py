@@ -57,6 +57,7 @@ MEASURES = (
     "peak_memory_gb",
 )
 READS = "ur"
+CUT = "The axis does not begin at 0"
 TIMED = "median of three warmed runs"
 COUNTED = "Word n-grams of every length are counted by the live reader's code, which is faster than the baselines'. "
 PRICES: Mapping[str, Callable[[float], str]] = {
@@ -95,9 +96,13 @@ def _names(frame: pd.DataFrame, lead: Sequence[str]) -> dict[str, str]:
     return row_names(ordered)
 
 
-def _accuracy_dots(frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], view: View) -> Plot:
+def _accuracy_dots(
+    frame: pd.DataFrame, names: Mapping[str, str], series: Mapping[str, Series], view: View, *sentence: Component | str
+) -> FigureView:
     axis = f"Accuracy at {traces(view.k)}"
-    return dots.dot_rows(frame, names, series, theme=view.theme, axis=axis, usual=list(series), unit="groups")
+    figure = dots.dot_rows(frame, names, series, theme=view.theme, axis=axis, usual=list(series), unit="groups")
+    cut = f" {CUT}." if figure["layout"]["xaxis"]["range"][0] > 0 else ""
+    return FigureView(figure, [*sentence, f" {_bars_words(frame)}{cut}"])
 
 
 def _missing(what: str, options: str) -> pieces.Draw:
@@ -167,14 +172,14 @@ def _mean_words(frame: pd.DataFrame) -> str:
 @pieces.needs(part_rows, _missing("parts of a fingerprint", "--stage controls --method components"))
 def parts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """What the two halves of a fingerprint bring."""
-    sentence: shell.Children = [
+    sentence: list[Component | str] = [
         "The mean of the proxy's states over a response (",
         shell.term("DC", "Mode 0 of a cosine transform over the response: the mean state"),
         "), how they drift from its start to its end (",
         shell.term("first AC", "Mode 1 of a cosine transform over the response: its smoothest change"),
-        f"), and both, each with a probe of its own. {_bars_words(frame)}",
+        "), and both, each with a probe of its own.",
     ]
-    return FigureView(_accuracy_dots(frame, _names(frame, list(PARTS)), PARTS, view), sentence)
+    return _accuracy_dots(frame, _names(frame, list(PARTS)), PARTS, view, *sentence)
 
 
 def view_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -186,8 +191,8 @@ def view_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 @pieces.needs(view_rows, _missing("reader that was measured with and without the prompt", "--view ur,r"))
 def views(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Does it matter whether the proxy sees the prompt?"""
-    sentence = f"The same proxy with the prompt before the response, and without it. {_bars_words(frame)}"
-    return FigureView(_accuracy_dots(frame, _names(frame, list(VIEWS)), VIEWS, view), sentence)
+    sentence = "The same proxy with the prompt before the response, and without it."
+    return _accuracy_dots(frame, _names(frame, list(VIEWS)), VIEWS, view, sentence)
 
 
 def form_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -235,14 +240,14 @@ def forms(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     published = frame.loc[frame["series"] == "published", "proxies"]
     if len(published):
         series["published"] = Series(f"mean of {int(published.max())} larger proxies", "square", -1, 2)
-    sentence: shell.Children = [
+    sentence: list[Component | str] = [
         "What is kept of the states of a response, all else alike: a mean, the last token, a ",
         shell.term("maximum", "Of every coordinate over the tokens of the response"),
         ", two to eight modes of a ",
         shell.term("cosine transform", "DCT-II along the response: mode 0 is the mean, mode 1 its smoothest change"),
-        f", or a learned mixture of them. {_bars_words(frame)}",
+        ", or a learned mixture of them.",
     ]
-    return FigureView(_accuracy_dots(frame, row_names(frame), series, view), sentence)
+    return _accuracy_dots(frame, row_names(frame), series, view, *sentence)
 
 
 def variance_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -337,7 +342,7 @@ def depths(cache: QueryCache, view: View) -> FigureView:
     absent = f" Readers of words or of several layers have no scan: {', '.join(missing)}."
     sentence = (
         "Accuracy on the inner validation folds by layer; ring: the layer that most outer folds chose, band: their "
-        f"range. n = {fits:,} fits.{absent if missing else ''}"
+        f"range. {CUT}. n = {fits:,} fits.{absent if missing else ''}"
     )
     return FigureView(compare.layer_curves(found, modal, drawn, theme=view.theme), sentence)
 
