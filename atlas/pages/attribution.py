@@ -496,7 +496,7 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
     rate = {"function": shell.NUMBER_COLUMNS["rate"]}
     budgets = [
-        {**number, "field": f"accuracy_{k}", "headerName": str(k), "valueFormatter": rate, "width": 62}
+        {**number, "field": f"accuracy_{k}", "headerName": str(k), "valueFormatter": rate, "width": 50}
         for k in BUDGETS
         if frame[f"accuracy_{k}"].notna().any()
     ]
@@ -505,8 +505,8 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
     often = {**number, "field": "confused_count", "headerName": "Times", "width": 72}
     often["headerTooltip"] = "In how many of its groups at one trace"
     columns: list[tables.Column] = [
-        tables.source("name", "Source", width=152),
-        {"headerName": "Accuracy at budget K", "children": budgets},  # next to the name on a phone as well
+        tables.source("name", "Source", width=146),
+        {"headerName": "Accuracy at budget K", "children": budgets},  # a phone shows four of them
         {**words, "field": "family", "headerName": "Family", "width": 104},
         {**words, "field": "access", "headerName": "Access", "width": 80},
         tables.source("confused_name", "Most confused with", "confused_with", 160),
