@@ -66,7 +66,9 @@ def _facts(cache: QueryCache, view: View) -> list[Component | str]:
     own = _own(cache, view)
     texts = [f"{len(own)} of {pieces.counted(pieces.roster_size(cache, view), 'source')} in {view.roster}"]
     texts += [f"{count} {KINDS.get(str(kind), str(kind))}" for kind, count in own["access"].value_counts().items()]
-    texts.append(f"{int(own['responses'].sum()):,} responses in all domains")
+    each = {pieces.response_counts(cache, view, int(total)) for total in own["responses"]}
+    alike = f", {each.pop()} each" if len(each) == 1 else ""
+    texts.append(f"{int(own['responses'].sum()):,} responses{alike}")
     query = pieces.choices_query(view, families=(view.zoom,))
     return [*[html.Span(text) for text in texts], dcc.Link("Show it alone on the map", href=f"/?{query}")]
 
