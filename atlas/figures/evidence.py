@@ -96,6 +96,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         text = f"enough after {count(int(after), 'trace')}{fewest}"
         notes.append(plots.note(math.log10(after), 1, text, 13, token["accent-ink"], **place))
     ticks, reach = [tick for tick in TICKS if tick <= 0.8 * n] + [n], max(math.log10(n), 0.3)
+    ticks = ticks if n > Rule.minimum_traces else list(range(1, n + 1))
     x = plots.titled(
         "Traces in the order of the file, log scale" if n > 1 else "Traces", type="log", tickvals=ticks,
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
