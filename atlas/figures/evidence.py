@@ -16,7 +16,7 @@ from atlas.figures import plots, tables
 from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
-from backend.attribution.report_words import bound_sign, probability_text, running_bounds, short_of
+from backend.attribution.report_words import bound_sign, percent_text, probability_text, running_bounds, short_of
 from backend.inference.verdict import Rule
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -78,7 +78,7 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         end = f"{kind} {stated}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
         if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
-            short = short_of(report) or f"probability {probability_text(running[-1]['probability'])}"
+            short = short_of(report) or f"probability {percent_text(running[-1]['probability'])}"
             end = f"{stated},<br>{short.replace(', ', ',<br>')}"
         ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -35,6 +35,7 @@ from backend.inference.verdict import (
 from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
+Words = Callable[[float | None], str]  # of a probability
 COMMAND = "python -m jobs"
 BY_FINGERPRINT = "Nearest by the mean fingerprint: "
 SUSPECTED = SUSPECT.partition("{")[0]
@@ -235,9 +236,9 @@ def _not_settled(report: Report) -> str:
     results, rule = with_names(report)["results"], report["method"]["rule"]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
     first = results["candidates"][0]
-    chances = probability_text(share)
+    chances = percent_text(share)
     if first["source"] != results["subject"]:
-        chances += f", that of {first['source']} {probability_text(first['probability'])}"
+        chances += f", that of {first['source']} {percent_text(first['probability'])}"
     return (
         f" Whether it is {results['subject']} itself is not settled: its probability is {chances}. "
         f"To be named alone it needs a probability of {100 * rule['least_share']:g} % as well as a ratio of "
@@ -265,7 +266,7 @@ def _direction(report: Report) -> str | None:
         else:
             text += f"; {needs}."
     if leader["source"] != who:
-        share = probability_text(leader["probability"])
+        share = percent_text(leader["probability"])
         text += f" Asked without a claim, {leader['source']} is the best match, with a probability of {share}."
     return text
 
@@ -276,7 +277,7 @@ def line_words(report: Report) -> str:
     last, least = results["running"][-1], f"{100 * rule['least_share']:g} %"
     line = f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, the ratio that the rule asks for"
     if supports_family(results) and last["log10_ratio_others"] >= rule["decided_log10"]:
-        named = f"{results['subject']} passes it but is {probability_text(last['probability'])} probable"
+        named = f"{results['subject']} passes it but is {percent_text(last['probability'])} probable"
         if last["probability"] < rule["least_share"]:
             close = len(results.get("siblings") or ()) > 1
             why = ", as close siblings weigh more than the average of the others" if close else ""
@@ -292,7 +293,7 @@ def short_of(report: Report) -> str:
     passes = last["log10_ratio_others"] >= report["method"]["rule"]["decided_log10"]
     if not passes or last["probability"] >= least:
         return ""
-    return f"probability {probability_text(last['probability'])}, {100 * least:g} % needed"
+    return f"probability {percent_text(last['probability'])}, {100 * least:g} % needed"
 
 
 def is_bounded(report: Report) -> bool:
@@ -305,12 +306,6 @@ def bound_sign(report: Report) -> str:
     return ("≥ " if report["results"]["log10_ratio_others"] > 0 else "≤ ") * is_bounded(report)
 
 
-def bounded_in_resamples(report: Report) -> bool:
-    """Whether the ratio stops there in the answer and in all of its resamples."""
-    interval = report["results"]["interval"]
-    return is_bounded(report) and not (interval and interval["low"] != interval["high"])
-
-
 def probability_text(value: float | None) -> str:
     """A probability with three digits; never 0 or 1."""
     if value is None:
@@ -318,16 +313,42 @@ def probability_text(value: float | None) -> str:
     return "< .001" if value < 0.001 else "> .999" if value > 0.999 else f"{value:.3f}".removeprefix("0")
 
 
-def subject_probability(report: Report) -> str:
+def percent_text(value: float | None) -> str:
+    """A probability in sentences; never 0 % or 100 %."""
+    if value is None:
+        return "not stated"
+    return "less than 0.1 %" if value < 0.001 else "more than 99.9 %" if value > 0.999 else f"{100 * value:.1f} %"
+
+
+def subject_probability(report: Report, text: Words = probability_text) -> str:
     """Probability of the source that the answer is about: at most or at least, where its ratio is bounded."""
     results, reference = report["results"], report["reference"]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
-    if share is None or results["level"] == "family" or not bounded_in_resamples(report):
-        return probability_text(share)
-    ratio, prior = results["log10_ratio_others"], reference["prior"][reference["sources"].index(results["subject"])]
-    weight = 10**ratio * prior
-    text = probability_text(weight / (weight + 1 - prior))
-    return text if text[0] in "<>" else f"{'≥' if ratio > 0 else '≤'} {text}"
+    if share is None or results["level"] == "family" or not is_bounded(report):
+        return text(share)
+    return _bounded(report, reference["prior"][reference["sources"].index(results["subject"])], text)
+
+
+def _bounded(report: Report, prior: float, text: Words) -> str:
+    """The probability that a ratio at its bound gives."""
+    found = text(_probability(report["results"]["log10_ratio_others"], prior))
+    return bound_sign(report) + found if found[0] in ".0123456789" else found
+
+
+def _probability(log10_ratio: float, prior: float) -> float:
+    weight = 10**log10_ratio * prior
+    return float(weight / (weight + 1 - prior))
+
+
+def probability_span(report: Report) -> tuple[float, float] | None:
+    """Where 90 % of resamples put the source's probability, within its bound; None for a single trace."""
+    results, reference = report["results"], report["reference"]
+    if not (interval := results["interval"]):
+        return None
+    if results["level"] == "family" or not is_bounded(report):
+        return interval["probability_low"], interval["probability_high"]
+    prior = reference["prior"][reference["sources"].index(results["subject"])]
+    return _probability(interval["low"], prior), _probability(interval["high"], prior)
 
 
 def family_of(results: Mapping[str, Any]) -> str:
@@ -335,10 +356,14 @@ def family_of(results: Mapping[str, Any]) -> str:
     return next(str(row["family"]) for row in results["candidates"] if row["source"] == results["subject"])
 
 
-def family_probability(results: Mapping[str, Any]) -> str:
-    """Probability of the family of the source that the answer is about."""
+def family_probability(report: Report, text: Words = probability_text) -> str:
+    """Probability of the family that the answer is about: at most or at least, where its ratio is bounded."""
+    results, reference = report["results"], report["reference"]
     family = family_of(results)
-    return probability_text(next(row["probability"] for row in results["families"] if row["family"] == family))
+    if is_bounded(report):
+        pairs = zip(reference["families"], reference["prior"], strict=True)
+        return _bounded(report, sum(prior for one, prior in pairs if one == family), text)
+    return text(next(row["probability"] for row in results["families"] if row["family"] == family))
 
 
 def stop_withheld(results: Mapping[str, Any]) -> str:

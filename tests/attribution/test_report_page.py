@@ -23,7 +23,14 @@ from backend.attribution.report_page import (
     stranger_findings,
     validation_tables,
 )
-from backend.attribution.report_words import bounds_of, line_words, reservation, subject_probability
+from backend.attribution.report_words import (
+    bounds_of,
+    line_words,
+    percent_text,
+    probability_span,
+    reservation,
+    subject_probability,
+)
 from backend.attribution.settings import DEFAULTS
 from backend.enrolment.files import enrolments, load_enrolment
 from backend.enrolment.validation_lookup import matched_validation, passing_of
@@ -147,10 +154,13 @@ def test_weak_evidence_says_which_way_it_points_and_bounds_the_probability() -> 
     report = {"results": results, "reference": reference, "method": {"rule": {"decided_log10": 2.0}}}
     text = reservation(report)
     assert text is not None and "points away from b: the traces are at least about 29 times less likely" in text
-    assert "AGAINST needs 100 times" in text and "a is the best match, with a probability of .976" in text
+    assert "AGAINST needs 100 times" in text and "a is the best match, with a probability of 97.6 %" in text
     assert subject_probability(report) == "≤ .004"
     results["interval"] = {"low": -1.46, "high": -1.0}
-    assert "at least about 29" in (reservation(report) or "") and subject_probability(report) == "< .001"
+    assert "at least about 29" in (reservation(report) or "") and subject_probability(report) == "≤ .004"
+    assert subject_probability(report, percent_text) == "≤ 0.4 %"
+    span = probability_span(report)
+    assert span is not None and (percent_text(span[0]), percent_text(span[1])) == ("0.4 %", "1.1 %")
 
 
 def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
@@ -186,7 +196,7 @@ def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
         "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.585}],
     }  # fmt: skip
     report = {"results": results, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
-    passes = "b passes it but is .585 probable; 95 % is needed, so its family is named."
+    passes = "b passes it but is 58.5 % probable; 95 % is needed, so its family is named."
     assert line_words(report) == f"Dashed: 100 to 1, the ratio that the rule asks for. {passes}"
     results["running"][0]["log10_ratio_others"] = 1.9
     usual = "Dashed: 100 to 1, the ratio that the rule asks for, beside a probability of 95 % where it SUPPORTS."

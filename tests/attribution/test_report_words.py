@@ -114,7 +114,7 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
 def test_an_answer_about_a_family_says_that_its_member_is_not_settled() -> None:
     report = report_of("SUPPORTS", level="family", candidates=[{"source": "a", "family": "A", "probability": 0.585}])
     report["method"] = {"rule": {"decided_log10": 2.0, "least_share": 0.95}}
-    said = "Whether it is a itself is not settled: its probability is .585. To be named alone it needs a probability "
+    said = "Whether it is a itself is not settled: its probability is 58.5 %. To be named alone it needs a probability "
     said += "of 95 % as well as a ratio of 100 to 1."
     assert reservation(report) == said
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}

@@ -31,13 +31,13 @@ from backend.attribution.report_words import (
     Step,
     answer_sentence,
     bound_sign,
-    bounded_in_resamples,
     family_of,
     family_probability,
     is_bounded,
     keep_together,
     only_among,
-    probability_text,
+    percent_text,
+    probability_span,
     rates_note,
     reservation,
     steps_of,
@@ -78,7 +78,7 @@ RATIO_HELP = (
 )
 PROBABILITY_HELP = (
     "Posterior probability under the stated prior, calibrated for this number of traces on prompts that the probe had "
-    "never seen. It knows the enrolled sources only, and is not bounded as the ratio is, which ends where the tests do."
+    "never seen. It knows the enrolled sources only. It ends (≥ or ≤) where the ratio does."
 )
 UNKNOWN_HELP = (
     "How often traces of an enrolled source fit the enrolled sources as badly as these do. At .05 or below the answer "
@@ -92,6 +92,7 @@ STOP_HELP = (
 AT_THE_END = (
     "the answer rests on all {traces}; a rule that looks after every trace needs more, as every look is a chance to err"
 )
+STRONGEST = "; the same in 90 % of resamples: the strongest that its tests can back"
 OTHER_CASE = "on traces of the validated kind"
 REFUSED = (
     'Rates of enrolled sources that are turned away differ as their tests do: "wrongly UNKNOWN" is what the whole rule '
@@ -139,19 +140,15 @@ def family_answer(report: Report) -> str:
     families = results["families"]
     if not families or not results["stated"]:
         return ""
-    shares = [f"{row['family']} {_percent(row['probability'])}" for row in families[:3]]
+    shares = [f"{row['family']} {percent_text(row['probability'])}" for row in families[:3]]
     if results["siblings"]:
         return (
-            f"The family {families[0]['family']} is clear ({_percent(families[0]['probability'])}); its members "
+            f"The family {families[0]['family']} is clear ({percent_text(families[0]['probability'])}); its members "
             f"{', '.join(results['siblings'])} are not told apart."
         )
     if len(families) == len(results["candidates"]):
         return "Every enrolled source is a family of its own."
     return f"By family: {shares[0]}{', then ' + ', '.join(shares[1:]) if shares[1:] else ''}."
-
-
-def _percent(share: float) -> str:
-    return "less than .1 %" if share < 0.001 else "more than 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
 def verdict(report: Report, cache: QueryCache | None = None) -> Component:
@@ -253,27 +250,25 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         strength = str(results["in_words"])
         if results["verdict"] == "AGAINST":
             strength = strength.replace("support for the alternative", "evidence against the claim")
-        words = f"{level}; {strength}{_between(results, 'low', 'high')}"
-        bounded, family = is_bounded(report), results["level"] == "family"
-        same = bounded_in_resamples(report) and not family
-        ends = ("low", "high") if same else ("probability_low", "probability_high")
+        words = f"{level}; {strength}{_between(results)}"
+        family = results["level"] == "family"
         ratio = (bound_sign(report) + number(results["log10_ratio_others"], 2), words)
-        own, least = subject_probability(report), f"{report['method']['rule']['least_share']:g}".removeprefix("0")
-        stated = family_probability(results) if family else own
+        own, least = subject_probability(report, percent_text), 100 * report["method"]["rule"]["least_share"]
+        stated = family_probability(report, percent_text) if family else own
         words = f"its family {family_of(results)}" if family else who
-        words += "; not capped, unlike the ratio" * (bounded and not same)
         words += f". {results['subject']} itself: {own}" * family  # error and interval are of the source
         if supports_family(results):
-            words += f", {least} needed to be named alone"
+            words += f", {least:g} % needed to be named alone"
         elif results["verdict"] == "SUPPORTS":
-            words += f"; {least} needed, and the rule takes the number as it stands"
-        share = (stated, words + (_off(report) if validated_for(report) else "") + _between(results, *ends))
+            stands = "without that bound" if is_bounded(report) else "as it stands"
+            words += f"; {least:g} % needed, and the rule takes the number {stands}"
+        share = (stated, words + (_off(report) if validated_for(report) else "") + _span_words(report))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; {_percent(traffic['p'])} of enrolled groups are at least as unusual (another kind: 5 % or less)"
+        like += f"; {percent_text(traffic['p'])} of enrolled groups are at least as unusual (another kind: 5 % or less)"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (
@@ -284,7 +279,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             else "Cannot tell"
         )
         fits = fits.removeprefix(f"{CANNOT_TELL}; ").removeprefix(f"{COMPATIBLE}; ")
-        fits += f"; {_percent(unknown)} of enrolled groups fit no better (UNKNOWN: 5 % or less)"
+        fits += f"; {percent_text(unknown)} of enrolled groups fit no better (UNKNOWN: 5 % or less)"
         if results["verdict"] == "UNKNOWN" and (passing := passing_of(report.get("validation"))):
             shares = (passing.family, "without enrolled siblings"), (passing.sibling, "with siblings enrolled")
             found = " and ".join(f"{100 * (1 - share):.0f} % {who}" for share, who in shares if share is not None)
@@ -309,22 +304,29 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _between(results: Mapping[str, Any], low: str, high: str) -> str:
-    """Where nine of ten resamples of the traces put a number; empty for a single trace."""
+def _between(results: Mapping[str, Any]) -> str:
+    """Where nine of ten resamples of the traces put the ratio; empty for a single trace."""
     interval = results["interval"]
     if not interval:
         return ""
-    if interval[low] == interval[high]:
-        return "; the same in 90 % of resamples: the strongest that its tests can back"
-    text = probability_text if low.startswith("probability") else lambda value: number(value, 2)
-    return f"; {text(interval[low])} to {text(interval[high])} in 90 % of resamples"
+    if interval["low"] == interval["high"]:
+        return STRONGEST
+    return f"; {number(interval['low'], 2)} to {number(interval['high'], 2)} in 90 % of resamples"
+
+
+def _span_words(report: Report) -> str:
+    """Where nine of ten resamples of the traces put the probability; empty for a single trace."""
+    span = probability_span(report)
+    if not span:
+        return ""
+    return STRONGEST if span[0] == span[1] else f"; {' to '.join(map(percent_text, span))} in 90 % of resamples"
 
 
 def _off(report: Report) -> str:
     """How far probabilities were off in tests of such a case."""
     rows = (report.get("validation") or {}).get("rows", ())
     off = next((row for row in rows if row["metric"] == "ece_after" and row["sentence"]), None)
-    return f"; give or take {max(off['value'], 0.01):.2f} on average in tests".replace(" 0.", " .") if off else ""
+    return f"; give or take {count(max(round(100 * off['value']), 1), 'point')} on average in tests" if off else ""
 
 
 def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
 from backend.attribution.report import build_report, next_step
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import only_validated, probability_text, running_bounds
+from backend.attribution.report_words import only_validated, percent_text, running_bounds
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem
@@ -316,7 +316,7 @@ def _words(part: Any) -> str:
 
 def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], enrolment: Enrolment) -> None:
     assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples")
-    assert facts(report)["log10 ratio"][0] == "≥ +2.50" and "not capped, unlike the" in facts(report)["Probability"][1]
+    assert facts(report)["log10 ratio"][0] == "≥ +2.50" and facts(report)["Probability"][0].startswith("≥ ")
     many = written(enrolment, n=30)
     found = facts(many)
     assert found["log10 ratio"][0] == "≥ +2.50"
@@ -324,7 +324,7 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
         "claimed source against all others; moderately strong support for the named source; the same in 90 % of "
         "resamples: the strongest that its tests can back"
     )
-    assert found["Probability"][0].startswith("≥ .") and "can back" in found["Probability"][1]
+    assert found["Probability"][0].startswith("≥ ") and "can back" in found["Probability"][1]
     clear = "the first trace so clear that at most 5 % of tests erred"
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == (
@@ -345,15 +345,15 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results["families"] = [{**row, "probability": 0.99} for row in results["families"]]
     found = facts({**alone, "results": results})
     # The interval after it is the source's, not the family's.
-    itself = f". {SOURCES[1]} itself: .585, .95 needed to be named alone; "
-    assert found["Probability"][0] == ".990" and found["Probability"][1].startswith("its family")
+    itself = f". {SOURCES[1]} itself: 58.5 %, 95 % needed to be named alone; "
+    assert found["Probability"][0] == "≥ 99.7 %" and found["Probability"][1].startswith("its family")
     assert "in 90 % of resamples" in found["Probability"][1].partition(itself)[2]
     assert found["Enough after"] == ("–", "not stated for an answer about a family")
     last = results["running"][-1]
     labels = [
         note.text for note in evidence.evidence_curve({**alone, "results": results}, theme="light").layout.annotations
     ]
-    end = f"≥ {last['log10_ratio_others']:+.2f},<br>probability {probability_text(last['probability'])}"
+    end = f"≥ {last['log10_ratio_others']:+.2f},<br>probability {percent_text(last['probability'])}"
     assert f"<b>{end}</b>" in labels
     labels = [note.text for note in evidence.evidence_curve(alone, theme="light").layout.annotations]
     assert f"<b>calibrated ≥ {last['log10_ratio_others']:+.2f}</b>" in labels
