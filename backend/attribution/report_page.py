@@ -68,7 +68,7 @@ ON_A_CLAIM = {
     "AGAINST": "No: not {who}",
     "UNKNOWN": "They fit none of the {many:,} enrolled sources, {who} included",
 }
-WITHOUT_ONE = {"SUPPORTS": "Best match{among}: {who}", "UNKNOWN": "They fit none of the {many:,} enrolled sources"}
+WITHOUT_ONE = {"SUPPORTS": "Points to {who}{among}", "UNKNOWN": "They fit none of the {many:,} enrolled sources"}
 OTHER_KIND = "These prompts are of another kind than the enrolled ones"
 STRONG = f"At least {10**Rule.log10_lr:,.0f} times more likely from this {{who}} than from the others on average"
 WORDS = {
@@ -152,7 +152,7 @@ FIRST = {
 
 
 def headline(report: Report) -> str:
-    """The answer in a few words: yes, no or why not about the claim, and without one the best match."""
+    """The answer in a few words: yes, no or why not about the claim, and without one the source that they point to."""
     report = with_names(report)
     results = report["results"]
     if results["level"] == "candidates":
@@ -170,7 +170,7 @@ def headline(report: Report) -> str:
     if results["level"] == "family" and results["verdict"] == "SUPPORTS":
         if results["claimed"]:
             return f"{_claimed_or_sibling(results, family)}{among}: we cannot say which"
-        return f"Best match{among}: {who}{_members(results, family)}"
+        return f"Points to {who}{among}{_members(results, family)}"
     many = len(report["reference"].get("enrolled", report["reference"]["sources"]))
     words = (ON_A_CLAIM if results["claimed"] else WITHOUT_ONE)[results["verdict"]]
     said = words.format(who=who, among=among, many=many)
