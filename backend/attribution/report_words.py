@@ -206,7 +206,13 @@ def reservation(report: Report) -> str | None:
     refused = next(iter([*of_answers, *(row for row in rows if row["metric"] == "false_rejection")]), None)
     if refused is None or not refused["value"]:
         return None
-    return f"Either no enrolled model answers, or one of them under other conditions. {refused['sentence']}"
+    results = with_names(report)["results"]
+    either = "no enrolled model answers, or one of them"
+    if results["claimed"]:
+        either = f"another model answers, or {results['claimed']}"
+    groups = f"{100 * refused['value']:.1f} % of {refused['n']:,} groups of {refused['k']:,} traces"
+    often = f"about 1 in {1 / refused['value']:.0f} groups of an enrolled source gets UNKNOWN by mistake ({groups})"
+    return f"Either {either} behind other settings; {often}."
 
 
 def _not_the_author(report: Report, passing: Passing) -> str | None:

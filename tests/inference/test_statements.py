@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from backend.attribution.decision import Findings, FittedStatistics, find, stated_prior
 from backend.attribution.report import RULE, build_report, next_step, results_of
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import answer_sentence, is_bounded, steps_of, too_few, verdict_words, wavers
+from backend.attribution.report_words import (
+    answer_sentence,
+    is_bounded,
+    steps_of,
+    supports_family,
+    too_few,
+    verdict_words,
+    wavers,
+)
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.enrolment import Enrolment
@@ -376,7 +384,8 @@ def test_no_report_contradicts_itself(audit: tuple[Scored, str | None, dict[str,
     page = page_of(scored, found, [])
     text = text_of(page)
     stated = stated and not too_few({"results": results})  # a page has no numbers of so few traces
-    assert f'<strong class="word">{verdict_words(results)}</strong>' in page
+    half = " half" * supports_family(results)
+    assert f'<strong class="word{half}">{verdict_words(results)}</strong>' in page
     assert answer_sentence({"results": results}) in text
     report = {"results": results, "input": {"name": "t.jsonl"}, "method": {"rule": RULE}}
     steps = steps_of(report)
