@@ -25,7 +25,7 @@ from jinja2 import TemplateError
 from backend.attribution.background import Background
 from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import verdict_words
+from backend.attribution.report_words import verdict_words, with_names
 from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
 from backend.attribution.settings import DAMAGED, DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
@@ -52,8 +52,10 @@ EXACT = 1e-6  # largest difference of two numbers that are the same; relative to
 STRICT = ("verdict", "level", "subject", "leader", "calibrated", "flags")  # what must be the same whatever computed it
 BEFORE = 20  # characters that are shown before the first one in which two texts differ
 SENTENCES = 12  # differences that are named one by one
+LAST_HASH = re.compile(r"\(step \d+ \(report\), results\)$")
 DATA = '<template id="report-data">'  # what holds the JSON of a report in its page
 OWN_HASH = "The report's own sha256 does not agree: something in it was changed"
+UNRECORDED = "The results are not those that the last step recorded"
 OTHER_CODE = (
     "Other code wrote this page. The data in it were checked, and not what the page shows of them: what it shows may "
     "have been changed."
@@ -181,7 +183,7 @@ def wrong_steps(report: Report) -> Iterator[str]:
         if not _is_time(step["at"]):
             yield f"The time of {place} is none"
         if name == "report" and recorded.get("results") != details["results"]:
-            yield "The results are not those that the last step recorded"
+            yield UNRECORDED
         elif name == "scores":
             seconds = recorded.get("seconds")  # known to nobody but the author
             details = details | {"seconds": float(seconds) if isinstance(seconds, int | float) else 0.0}
@@ -261,6 +263,11 @@ class Check:
     def differences(self) -> list[str]:
         """What was found apart from the report's own sha256."""
         return [sentence for sentence in self.found if sentence != OWN_HASH]
+
+    @property
+    def follow(self) -> list[str]:
+        """Differences of the last step's hash, which a change of the results brings."""
+        return [one for one in self.differences if one == UNRECORDED or LAST_HASH.search(one)]
 
     @property
     def page_alone(self) -> bool:
@@ -478,6 +485,7 @@ def differences(report: Report, again: Report, follows: Report | None = None) ->
                 found += unlike(report["results"][key], again["results"][key], f"results.{key}")
         now = {**again, **(follows or {})}
         found += unlike(_body(report, report, again), _body(now, report, again))
+        found = [_by_name(one, with_names(again)["results"]["candidates"]) for one in found]
         found += [*_landing(report, now), *_readers(report, again), *_heat_maps(report, again)]
     more = [f"and {len(found) - SENTENCES:,} more differences"] if len(found) > SENTENCES else []
     return [*found[:SENTENCES], *more]
@@ -521,6 +529,19 @@ def unlike(was: Any, now: Any, place: str = "", slack: Slack = exactly) -> Itera
         abs(was - now) <= slack(place.rpartition(".")[2], now) if isinstance(now, float) else was == now
     ):
         yield _both(*_apart(was, now), place)
+
+
+def _by_name(found: str, candidates: Sequence[Mapping[str, Any]]) -> str:
+    """A difference of a candidate with its name in place of its number."""
+    if not isinstance(found, Difference) or not (at := re.match(r"results, candidate (\d+)(?=, )", found.values[0])):
+        return found
+    if int(at[1]) > len(candidates):
+        return found
+    place, name = found.values[0], visible(str(candidates[int(at[1]) - 1]["source"]))
+    named = f"results, {name}{place[at.end() :]}"
+    difference = Difference(found.replace(f"({place})", f"({named})"))
+    difference.values = named, *found.values[1:]
+    return difference
 
 
 def _both(was: str, now: str, place: str) -> Difference:

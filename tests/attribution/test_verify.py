@@ -23,7 +23,7 @@ from atlas.pages.attribute.comparison_answers import PAGE_UNSEEN, check_answer
 from backend.attribution import verify as differences
 from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import verdict_words
+from backend.attribution.report_words import verdict_words, with_names
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
@@ -729,7 +729,7 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     older = changed(report, at("method.code_version", "0000000000"))
     assert PAGE not in checked_page(write_html(older)).found
     word = verdict_words(older["results"])
-    unseen = checked_page(write_html(older).replace(f'"word">{word}<', '"word">AUTHENTIC<'))
+    unseen = checked_page(write_html(older).replace(f'">{word}</strong>', '">AUTHENTIC</strong>'))
     assert unseen.equal and unseen.page_unchecked and not whole.page_unchecked
     assert any("Other code wrote this page" in note for note in unseen.notes)
     ((shown, by_data),) = unseen.shown
@@ -751,6 +751,14 @@ def test_a_difference_is_told_with_both_values_and_its_place() -> None:
     assert close == "In this file .70001, computed again .7 (p)"
     (late,) = unlike("So many groups of traces: 92.6 %", "So many groups of traces: 82.6 %", "row")
     assert late.values == ("row", "…y groups of traces: 92.6 %", "…y groups of traces: 82.6 %")
+
+
+def test_a_changed_candidate_goes_by_its_name_and_its_hash_follows(report: Report) -> None:
+    at("results.candidates.1.probability", 0.5)(forged := copy.deepcopy(report))
+    check = verified(forged)
+    name = with_names(report)["results"]["candidates"][1]["source"]
+    first, *rest = [one for one in check.differences if one not in check.follow]
+    assert not rest and first.endswith(f"(results, {name}, probability)") and check.follow
 
 
 # What the file of a report may hold

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -431,7 +432,14 @@ def check_answer(check: Check) -> Component:
     sign, tone = ("?", "UNKNOWN") if unseen else ("=", "SUPPORTS") if check.equal else ("≠", "AGAINST")
     if check.equal and not check.traces:
         tone += " verdict-half"  # no number was computed again
-    parts, own = check.differences, check.changed or check.page_alone or not check.traces
+    follow = check.follow
+    parts = [one for one in check.differences if one not in follow]
+    several = count(len(parts) or len(follow), "difference")
+    if parts and follow:
+        several += (
+            f", and from {'it' if len(parts) == 1 else 'them'} {count(len(follow), 'hash value')} of the last step"
+        )
+    parts, own = [*parts, *follow], check.changed or check.page_alone or not check.traces
     unread = "" if check.traces else ", NUMBERS NOT CHECKED"
     word = PAGE_UNSEEN if unseen else f"UNCHANGED{unread}" if check.equal else "CHANGED" if own else "NOT EQUAL"
     again = f"{count(check.traces, 'trace')}, read once more,"
@@ -444,7 +452,7 @@ def check_answer(check: Check) -> Component:
         sentence += f"The data agree{' with the traces' if check.traces else ' with themselves'}."
     else:
         gives = f"{again} do not give this report" if check.traces else "It does not agree with itself"
-        sentence = CHANGED * check.changed + (f"{gives}: {count(len(parts), 'difference')}." if parts else "")
+        sentence = CHANGED * check.changed + (f"{gives}: {several}." if parts else "")
     read = (f"{check.traces:,}", "by the ecosystem of the report") if check.traces else ("none", "none were given")
     scores = (f"{check.largest:.2g}", "largest difference, in nats") if check.largest else ("equal", "to the last bit")
     if check.largest == math.inf:
@@ -474,14 +482,14 @@ def check_answer(check: Check) -> Component:
         *([] if check.page_alone or not parts else [_differences(parts)]),
         sections.facts(
             ("Traces read", "", *read),
-            *([] if check.largest is None else [("Scores", LARGEST_HELP, *scores)]),
+            *([] if check.largest is None else [("Scores of the traces", LARGEST_HELP, *scores)]),
             (
-                "Data in the page" if check.page_alone or check.page_unchecked else "Its data",
+                "Hash computed",
                 SHA_HELP,
                 check.own_sha256[:12],
                 f"sha256 {check.own_sha256}, of its data and not of the file",
             ),
-            *([("It states", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
+            *([("Hash stated", "", check.sha256[:12], f"sha256 {check.sha256[:64]}")] if check.changed else []),
         ),
         *[html.P(note, className="hint long") for note in check.notes if not (unseen and note == OTHER_CODE)],
         **shell.aria(labelledby="check-verdict"),
@@ -518,6 +526,19 @@ def _differences(found: Sequence[str]) -> Component:
 
 
 def _pairs(heads: Sequence[str], rows: Sequence[Sequence[str]], what: str = "What was changed") -> Component:
-    """Texts or values of a changed report, each with what it should be."""
-    body = [html.Tr([html.Td(short(text, QUOTED) or "nothing", dir="auto") for text in row]) for row in rows]
+    """Texts or values of a changed report, each with what it should be, and where the two part."""
+    cut = [[short(text, QUOTED) for text in row] for row in rows]
+    body = [html.Tr([html.Td(part, dir="auto") for part in (*row[:-2], *_marked(*row[-2:]))]) for row in cut]
     return html.Div(shell.small_table(heads, body, what, "small"), className="preview-table")
+
+
+def _marked(one: str, other: str) -> list[list[Component | str]]:
+    """Two texts, in which the words are marked that the other one does not have there."""
+    first, second = one.split(), other.split()
+    shown: list[list[Component | str]] = [[], []]
+    for kind, *ends in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        for words, parts in zip((first[ends[0] : ends[1]], second[ends[2] : ends[3]]), shown, strict=True):
+            said = " ".join(words)
+            alike = kind == "equal" or (len(words) == 1 and said.endswith("…"))  # where a long text is cut
+            parts += [said if alike else html.Mark(said), " "] if words else []
+    return [parts or ["nothing"] for parts in shown]
