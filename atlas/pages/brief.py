@@ -44,6 +44,7 @@ from backend.attribution.report_page import (
 )
 from backend.attribution.report_words import (
     date_words,
+    keep_together,
     line_words,
     rates_note,
     running_bounds,
@@ -203,8 +204,12 @@ def _own_judge(address: str) -> list[Component | str]:
     by: list[Component | str] = ["Your own traces are judged by ", html.Strong(sections.method_name(judge.reader))]
     if judge.reader == questions().attribution_reader(view):
         return [*by, f", among {len(judge.sources):,} sources: the reader of this sheet."]
-    # One accuracy a sheet: of two, a reader takes the wrong one.
-    return [*by, f", among {len(judge.sources):,} sources, and not by the reader of this sheet."]
+    own = questions().resolve_view(dataclasses.replace(view, reader=judge.reader, roster=judge.roster))
+    rates, words = [_accuracy(questions(), one) for one in (own, view)], "and not by the reader of this sheet"
+    if (own.reader, own.roster) == (judge.reader, view.roster) and all(len(rate) for rate in rates):
+        here, there = (f"{100 * rate['value'].iloc[0]:.1f} %" for rate in rates)
+        words += f": right in {here} of groups of {traces(view.k)}, where the reader of this sheet is right in {there}"
+    return [*by, keep_together(f", among {len(judge.sources):,} sources, {words}.")]
 
 
 def _own_choices(figures: list[str] | None) -> list[dict[str, Any]]:
@@ -359,8 +364,8 @@ def _cover(
         absent = html.Div([empty, *sample_case.offer()], className="sheet-absent")
         measured = [
             *([absent] if CASE in names else []),
-            html.P(OWN, className="sentence"),
             html.P(id="brief-judge", className="sentence"),
+            html.P(OWN, className="sentence"),
         ]
         measured += [_facts(facts)]
         measured += [html.H3("What was found"), found]
@@ -733,10 +738,18 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigur
     right = f" Right in {100 * at['value'].iloc[0]:.1f} %{pieces.spread_text(at.iloc[0])}." if len(at) else ""
     caption = (
         f"Rows are the true source, columns the answer at {traces(view.k)}, ordered by family and outlined; a perfect "
-        f"reader has a full diagonal and nothing else. n = {total:,} groups over three seeds, {wrong:,} of them "
-        f"wrong.{right}"
+        f"reader has a full diagonal and nothing else. Families, from above: {_in_order(order['family'])}. "
+        f"n = {total:,} groups over three seeds, {wrong:,} of them wrong.{right}"
     )
     return PrintFigure(figure, attribution.MATRIX_HEIGHT, caption, cache.origin(cache.attribution_reader(view)))
+
+
+def _in_order(families: pd.Series) -> str:
+    """The families of a matrix by name, as far as they have five sources; the drawing has room for some of them."""
+    sizes = families.value_counts(sort=False)
+    large = list(sizes[sizes >= 5].index)
+    rest = len(sizes) - len(large)
+    return ", ".join(large) + (f" and {rest} smaller" if rest else "")
 
 
 def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case: Mapping[str, Any]) -> PrintFigure:
