@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
+from backend.attribution import drift_report
 from backend.attribution.drift_report import compare_measures, expected_words, p_scale, size_text, size_words
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
 from backend.attribution.report_page import font_faces
@@ -48,7 +49,8 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         signatures=SIGNATURES,
         meanings=MEANINGS if reference else {},
         expected=(EXACT if test["paired"] else "") + expected_words(test),
-        headline=headline(test) if reference else "",
+        headline=headline(test) if reference else drift_report.headline(test),
+        half=not reference and drift_report.headline(test) != "",
         rule=rule_words(test) if reference else "",
     )
 

@@ -279,6 +279,13 @@ def _rounded(distance: float) -> str:
     return f"{round(distance, 9) + 0.0:.3g}"
 
 
+def headline(test: Mapping[str, Any]) -> str:
+    """What a difference of two windows leaves open, in a line to show; '' where nothing."""
+    if test["verdict"] != drift.DIFFERENT or test.get("prompts_in_both") != 0:
+        return ""
+    return "But no prompt is the same: the model or the questions changed, this cannot say which"
+
+
 def size_words(test: Mapping[str, Any]) -> str:
     """How large a difference is among those that chance gives the very same traces."""
     if float(_rounded(test["statistic"])) == 0:

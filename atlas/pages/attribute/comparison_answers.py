@@ -31,6 +31,7 @@ from backend.attribution.drift_report import (
     size_text,
     size_words,
 )
+from backend.attribution.drift_report import headline as windows_headline
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds_of, rule_words
 from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import date_words, keep_together
@@ -116,6 +117,8 @@ def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str
 
 def tone_of(test: Mapping[str, Any]) -> tuple[str, str]:
     """Colour and sign of a comparison's answer."""
+    if windows_headline(test):  # the questions may have changed alone
+        return "AGAINST verdict-half", "≠"
     signs = {DIFFERENT: ("AGAINST", "≠"), "AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}
     return signs.get(test["verdict"], ("INCONCLUSIVE", "?" if "rivals" in test else "="))
 
@@ -135,10 +138,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         "Result's hash": [html.Span(f"sha256 {test['sha256']}", className="mono"), f" ({HASHED})"],
     }
     sign, reference = tone_of(test), "rivals" in test
-    given = [
-        test["verdict"],
-        *([html.Span(headline(test), className="verdict-means", dir="auto")] if reference else []),
-    ]
+    given = [test["verdict"], *_headline(headline(test) if reference else windows_headline(test))]
     return [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(question_of(test), className="brief-title", dir="auto"),
@@ -172,6 +172,10 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
     ]
 
 
+def _headline(text: str) -> list[Component]:
+    return [html.Span(shell.unbroken(text), className="verdict-means", dir="auto")] if text else []
+
+
 def _notes_of(test: Mapping[str, Any]) -> list[str]:
     """Notes of a comparison; how many traces of each file were compared, and why, in one of them."""
     counted = [note.rstrip(".").partition(": ") for note in test["notes"] if note.startswith(COUNTED)]
@@ -193,17 +197,18 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     both, smaller = test.get("prompts_in_both"), min(test["before"], test["after"])
     paired = ("all", "each prompt's two answers are compared") if test["paired"] else ("not all", "")
     if not test["paired"] and both is not None:
-        paired = f"{both:,}", f"prompts are in both windows, whose smaller one has {count(smaller, 'trace')}"
+        each = "whose smaller one has " if test["before"] != test["after"] else "each of "
+        paired = f"{both:,}", f"prompts are in both windows, {each}{count(smaller, 'trace')}"
     box = sections.answer_box(
         tone,
         [before, " against ", after, " · no prompt in common" if both == 0 else ""],
-        ("win-verdict", sign, [test["verdict"]]),
+        ("win-verdict", sign, [test["verdict"], *_headline(windows_headline(test))]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
         sections.facts(
             ("p value", P_HELP, p_text_of(test), p_scale(test)),
-            ("Size of the change", DISTANCE_HELP, size_text(test), size_words(test)),
+            ("Size of the change", DISTANCE_HELP, size_text(test), f"energy distance; {size_words(test)}"),
             ("Same prompts", "", *paired),
         ),
         *_measures(test),
@@ -227,11 +232,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     box = sections.answer_box(
         tone,
         [traces, " against the reference ", reference, *claim],
-        (
-            "ref-verdict",
-            sign,
-            [test["verdict"], html.Span(shell.unbroken(headline(test)), className="verdict-means", dir="auto")],
-        ),
+        ("ref-verdict", sign, [test["verdict"], *_headline(headline(test))]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         html.P(rule_words(test)),
         _next_step(test["next_step"], *_after_reference(test)),
@@ -240,7 +241,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         sections.facts(
             ("p value", PAIRED_HELP, p_text_of(test), p_scale(test)),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
-            ("Size of the difference", DISTANCE_HELP, size_text(test), size_words(test)),
+            ("Size of the difference", DISTANCE_HELP, size_text(test), f"energy distance; {size_words(test)}"),
             *((name, RATIO_HELP, value, means) for name, value, means in odds_of(test)),
         ),
         *_measures(test),
@@ -384,8 +385,11 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
              for word, window in zip(words, test["windows"], strict=True)]  # fmt: skip
     claim = [f"Claim: {test['claimed']}"] if test.get("claimed") else []
     measures = [f"{name}: {' against '.join(values)}" for name, *values in compare_measures(test)]
+    said = headline(test) if "rivals" in test else windows_headline(test)
+    said = f"{said}. " if said else ""
     lines = [
-        f"{title}, {date_words(test['created'])}", *claim, f"{test['verdict']}: {test['sentence']}",
+        f"{title}, {date_words(test['created'])}", *claim, f"{test['verdict']}: {said}{test['sentence']}",
+        *([rule_words(test)] if "rivals" in test else []),
         f"What to do next: {test['next_step']}", *measures, *more, f"What such a test sees: {expected_words(test)}",
         *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
