@@ -176,11 +176,11 @@ def page(part: Part) -> Component:
             attributes={"input": {"maxLength": question.LONGEST, "dir": "auto", "aria-label": "Claimed model"}},
         )  # fmt: skip
         files.insert(1, html.Div(shell.labelled("Claimed model", "ref-claim", name), className="row"))
-        files.append(_prompts())
     if part.compares:
         # Previews of its files push the other one out of sight.
         now = html.Button(part.button, id=f"{prefix}-go-now", className="button button-main", hidden=True)
         files.insert(1, html.Div([now, sections.hint(None, id=f"{prefix}-common", role="status")], className="row"))
+        files[2:2] = [_prompts()] if part is REFERENCE else []  # the sentence above asks for them
         sample = html.Button("Try a sample", id=f"{prefix}-sample", className="button")
         files.append(html.Div([sample, sections.hint("Nothing of yours is needed.")], className="row"))
         files.append(html.Div(id=f"{prefix}-sample-story", className="story", role="status"))
