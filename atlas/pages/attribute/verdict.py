@@ -92,6 +92,7 @@ STOP_HELP = (
 AT_THE_END = (
     "the answer rests on all {traces}; a rule that looks after every trace needs more, as every look is a chance to err"
 )
+ANOTHER = " (5 % or less would be called another kind)"
 STRONGEST = "; the same in 90 % of resamples: the strongest that its tests can back"
 OTHER_CASE = "on traces of the validated kind"
 REFUSED = (
@@ -268,7 +269,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
     ]
     if traffic["p"] is not None:
-        like += f"; {percent_text(traffic['p'])} of enrolled groups are at least as unusual (another kind: 5 % or less)"
+        like += f"; {percent_text(traffic['p'])} of enrolled groups are at least as unusual{ANOTHER}"
     none, fits = "–", results["unknown_words"]
     if unknown is not None and not fits.startswith("not stated"):
         none = (
@@ -279,7 +280,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             else "Cannot tell"
         )
         fits = fits.removeprefix(f"{CANNOT_TELL}; ").removeprefix(f"{COMPATIBLE}; ")
-        fits += f"; {percent_text(unknown)} of enrolled groups fit no better (UNKNOWN: 5 % or less)"
+        fits += f"; {percent_text(unknown)} of enrolled groups fit no better (5 % or less would be called UNKNOWN)"
         if results["verdict"] == "UNKNOWN" and (passing := passing_of(report.get("validation"))):
             shares = (passing.family, "without enrolled siblings"), (passing.sibling, "with siblings enrolled")
             found = " and ".join(f"{100 * (1 - share):.0f} % {who}" for share, who in shares if share is not None)
@@ -339,6 +340,9 @@ def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tu
     if others := [answer for answer in stop.get("levels") or () if answer["error_rate"] != level]:
         rates = (f"{_after(answer)} at {100 * answer['error_rate']:g} %" for answer in others)
         rate += f" ({', '.join(rates)})"
+        if {answer.get("enough_after") for answer in others} == {stop.get("enough_after")}:
+            *some, last = sorted(100 * answer["error_rate"] for answer in (stop, *others))
+            rate = f"at an error rate of {', '.join(f'{one:g}' for one in some)} or {last:g} % alike"
     only = ""
     if looked := stop.get("looked"):
         n, only = looked, f"; the rule looks at the first {looked:,} only"

@@ -329,10 +329,12 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == (
         "As enrolled",
-        "like the enrolled prompts; 50.0 % of enrolled groups are at least as unusual (another kind: 5 % or less)",
+        f"like the enrolled prompts; 50.0 % of enrolled groups are at least as unusual{verdict.ANOTHER}",
     )
     assert found["Unknown source"][0] == "Compatible" and found["Unknown source"][1].startswith("how often another")
-    assert found["Unknown source"][1].endswith("; 40.0 % of enrolled groups fit no better (UNKNOWN: 5 % or less)")
+    assert found["Unknown source"][1].endswith(
+        "; 40.0 % of enrolled groups fit no better (5 % or less would be called UNKNOWN)"
+    )
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
@@ -362,7 +364,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     below = evidence.evidence_curve({**alone, "results": results}, theme="light")
     assert "<b>calibrated +0.00</b>" in texts(below)
     assert found["Kind of traffic"][1].endswith(
-        "; more than 99.9 % of enrolled groups are at least as unusual (another kind: 5 % or less)"
+        "; more than 99.9 % of enrolled groups are at least as unusual (5 % or less would be called another kind)"
     )
 
 
@@ -390,13 +392,13 @@ NOT_STATED = "not stated: not validated for such traces"
         (
             Traffic("other topic", 0.001, 12),
             "Other topic",
-            "than the enrolled prompts; 0.1 % of enrolled groups are at least as unusual (another kind: 5 % or less)",
+            f"than the enrolled prompts; 0.1 % of enrolled groups are at least as unusual{verdict.ANOTHER}",
             "have the candidates enrolled",
         ),
         (
             Traffic("other language", 0.002, 12),
             "Other language",
-            "than the enrolled prompts; 0.2 % of enrolled groups are at least as unusual (another kind: 5 % or less)",
+            f"than the enrolled prompts; 0.2 % of enrolled groups are at least as unusual{verdict.ANOTHER}",
             "have the candidates enrolled",
         ),
         (Traffic("no prompts"), "–", "no prompts given", "--prompt-column"),
@@ -426,7 +428,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
     assert found["Unknown source"] == (
         "Fits none",
-        "unlike every enrolled source; 1.0 % of enrolled groups fit no better (UNKNOWN: 5 % or less)",
+        "unlike every enrolled source; 1.0 % of enrolled groups fit no better (5 % or less would be called UNKNOWN)",
     )
     said = _words(verdict.verdict(unknown))
     assert f"The 12 traces fit none of the enrolled sources, {SOURCES[1]} included." in said
