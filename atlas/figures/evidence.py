@@ -75,7 +75,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
         stated = bounds[-1] + number(last)
-        end = f"{kind} {stated}" if results["stated"] else "not validated here"
+        floor = ",<br>the floor of the tests" * (bounds[-1] == "≤ ")
+        end = f"{kind} {stated}{floor}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
         if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
             short = short_of(report) or f"probability {percent_text(running[-1]['probability'])}"
