@@ -236,8 +236,9 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
             f" A watch that is started here reads by {_reader_name(cache, own.reader)} on {own.title}, which was not "
             "measured: its alarms may come sooner or later."
         )
-    counts = [f"{count:,.0f}" for count in sorted(strictest["n"].unique())]
-    sentence = f"{measured} {false_alarms(strictest)}n = {' or '.join(counts)} watches a row."
+    counts, answered = (" or ".join(f"{count:,.0f}" for count in sorted(strictest[one].unique())) for one in ("n", "k"))
+    looks = f"n = {counts} watches a row, each of {answered} answers with a look after every one."
+    sentence = f"{measured} {false_alarms(strictest)}{looks}"
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 
 
@@ -307,14 +308,17 @@ def _copy_title(lacking: str) -> str:
 
 
 def _lacking(claim: str | None, **given: str | None) -> list[str]:
-    """Labels of what every command of :data:`STARTS` still lacks; '' where it can be run."""
-    labels = {name: label for name, (label, _, _) in FIELDS.items()} | {"claim": CLAIM}
+    """What every command of :data:`STARTS` still lacks; '' where it can be run."""
+    labels = {
+        "address": "the address",
+        "model": "the model's name",
+        "folder": "the folder",
+        "claim": "the claimed model",
+    }
     own = {**given, "claim": claim}
     return [
         ", ".join(
-            f"“{word}”"
-            for name, word in labels.items()
-            if f"{{{name}}}" in command and not (own.get(name) or "").strip()
+            word for name, word in labels.items() if f"{{{name}}}" in command and not (own.get(name) or "").strip()
         )
         for _, _, command in STARTS
     ]

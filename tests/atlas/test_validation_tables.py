@@ -182,10 +182,11 @@ def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:
     assert "https://a.example/v1 " in given[1] and "--model 'my model' " in given[1] and "watch logs/ " in given[2]
     assert "--claimed LABEL" in watch._filled([], None)[1] and "jobs enroll" in str(watch._filled([], None)[0])
     assert watch._lacking("m-1", address="https://a.example/v1", model=" ") == [
-        "“The model's name there”", "“Or a folder of its logs”",
+        "the model's name", "the folder",
     ]  # fmt: skip
     assert (
-        watch._lacking("m-1", address="a", model="b", folder="c") == ["", ""] and watch.CLAIM in watch._lacking(None)[1]
+        watch._lacking("m-1", address="a", model="b", folder="c") == ["", ""]
+        and "the claimed model" in watch._lacking(None)[1]
     )
     options = watch._claims(known, {})
     labels = [one["value"] for option in options for one in option.get("items", [option])]
