@@ -418,7 +418,8 @@ def _accuracy(profile: queries.SourceProfile) -> list[Component]:
 
 def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     """Before anything is selected: the nearest pairs whose families differ, of the sources that filters leave."""
-    hint, reader = html.P("Click a point, or press / and type a name.", className="sentence pointing"), cache.map_reader(view)
+    hint = html.P("Click a point, or press / and type a name.", className="sentence pointing")
+    reader = cache.map_reader(view)
     if not reader or view.chosen:
         return [hint]
     every = cache.ask(queries.sources, view.roster)
@@ -443,7 +444,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
         rows.append(html.Button(content, id=identity, className="pair-row"))
     of = f"all {len(every)}" if len(left) == len(every) else f"the {len(left)} shown"
     title = html.H2(f"Nearest across families, of {of}, by cosine", className="minor")
-    told = pieces.words("Closest look-alikes of two families: check them first.")
+    told = pieces.words("Their families differ and they write alike: check them first.")
     return [hint] if far.empty else [hint, title, told, html.Div(rows, className="near")]
 
 
