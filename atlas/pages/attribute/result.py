@@ -304,7 +304,7 @@ def mixture(report: Report, show: Section) -> Component | None:
             html.Td(row.family, dir="auto"),
             html.Td(html.Span(fill, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             number_cell(probability_text(row.share)),
-            number_cell("cannot tell" if (low, high) == ("< .001", "> .999") else f"{low} to {high}"),
+            number_cell("any share" if (low, high) == ("< .001", "> .999") else f"{low} to {high}"),
         ]
         body.append(html.Tr(cells, className="here" if row.source == found["subject"] else ""))
     sentence = [html.Strong(found["outcome"].capitalize()), f": {found['sentence']}"]
